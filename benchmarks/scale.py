@@ -28,12 +28,13 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.spark.watches import ClosingWatch
-from sinksdk.store import MemoryStore, Store, open_store, take_over
+from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import Closing, GenerationPlan, PlannedRange, TaskPlan
 from tests.integration.fault_proxy import serving_s3
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Finished, Source, driver
 from tests.store import postgres_server
 

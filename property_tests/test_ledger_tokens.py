@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store import Ledger, merge
+from sinksdk.store.ledger import Ledger, merge
 from sinksdk.store.records import GenerationPlan, TaskRecord, by_partition, noted
 
 PARTITIONS = tuple(TopicPartition("t", partition) for partition in range(2))

@@ -23,14 +23,15 @@ from sinksdk.spark import attempts
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult, from_rows, to_row
-from sinksdk.store import MemoryStore, table, take_over
 from sinksdk.store import ask_to_close as store_ask_to_close
+from sinksdk.store import table, take_over
 from sinksdk.store.keys import plan_key, progress_key
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
 from sinksdk.support import logs
 from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 
 CONFIG = {

@@ -19,9 +19,9 @@ from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.outside import vouch_for
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore
 from sinksdk.topics.kafka import KafkaClient, cluster
 from sinksdk.topics.kafka.cluster import PlannedTopics
+from tests.memory_store import MemoryStore
 from tests.registry_server import RegistryServer
 from tests.store.protocol import P0, plan
 

@@ -12,7 +12,7 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.watches import ClosingWatch, look_now_and_then
-from sinksdk.store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 
 

@@ -31,10 +31,10 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.store import MemoryStore
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.testing import SinkTaskHarness
 from sinksdk.topics import TopicDirectorySource
+from tests.memory_store import MemoryStore
 
 P0 = TopicPartition("readings", 0)
 

@@ -33,7 +33,7 @@ from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files import Grain
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import merge, says_news, table, whole
+from sinksdk.store import says_news, table, whole
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import (
     config_key,
@@ -42,7 +42,7 @@ from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
-from sinksdk.store.ledger import Merged
+from sinksdk.store.ledger import Merged, merge
 from sinksdk.store.records import (
     ConnectorRecord,
     Entry,

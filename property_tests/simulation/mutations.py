@@ -20,13 +20,13 @@ from sinksdk.runtime import session
 from sinksdk.runtime.handover import Handover
 from sinksdk.runtime.session import DriverSession
 from sinksdk.spark import attempts
-from sinksdk.store import Store, TakenOver, TaskLedger, current_plan, generations, ledger, merge, table
+from sinksdk.store import Store, TakenOver, generations, ledger, table
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
-from sinksdk.store.ledger import Ledger
+from sinksdk.store.ledger import Ledger, TaskLedger, current_plan, merge
 from sinksdk.store.records import (
     ConnectorRecord,
     Entry,
@@ -220,7 +220,7 @@ def tokens_not_noted(patch: Patch) -> None:
 
 def crashed_and_unknown_commits_stay_unpublished(patch: Patch) -> None:
     """Tokens of a commit are published by the task that made it, by nobody else."""
-    patch.setattr(Claim, "unsettled", lambda self, partition: False)
+    patch.setattr(Claim, "all_unsettled", lambda self: set())
     patch.setattr(WorkerSinkTask, "open", open_without_publishing(WorkerSinkTask.open))
 
 

@@ -18,12 +18,13 @@ from sinksdk.runtime.zombie_fencing import ZombieFencing
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata
 from sinksdk.spark import attempts, watches
-from sinksdk.store import Store, TakenOver, TaskLedger, ledger, table
+from sinksdk.store import Store, TakenOver, ledger, table
 from sinksdk.store.keys import (
     plan_key,
     task_count_key,
     task_key,
 )
+from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import (
     GenerationPlan,
     TaskCountRecord,

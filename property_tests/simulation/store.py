@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from property_tests.simulation.world import World
-from sinksdk.store import Conflict, MemoryStore, Store, StoreUnavailable
+from sinksdk.store import Conflict, Store, StoreUnavailable
 from sinksdk.store.base import FORMAT, Lost, Stored
+from tests.memory_store import MemoryStore
 
 T = TypeVar("T")
 

@@ -142,7 +142,7 @@ class StatusKeeper:
 
     def current_driver(self) -> str:
         """The driver that last wrote the status: this one, or another."""
-        status = self._status_row.look()
+        status = self._status_row.read()
         return status.driver if status else self._status.driver
 
     def save_if_due(self) -> None:

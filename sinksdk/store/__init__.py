@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-# More than twelve imports: the facade of the store, and its three backends for open_store.
 import uuid
 from functools import partial
 from pathlib import Path
@@ -15,13 +14,10 @@ from sinksdk.store.addresses import S3_SCHEME, S3Address
 from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable
 from sinksdk.store.keys import STORE_KEY, dropped_key, plan_key, task_count_key, task_key
 from sinksdk.store.ledger import (
-    Ledger,
     Merged,
     TakenOver,
-    TaskLedger,
     ask_to_close,
     asked_to_close,
-    current_plan,
     is_current,
     merge,
     missing_dropped,
@@ -32,27 +28,20 @@ from sinksdk.store.ledger import (
     whole,
     with_dropped,
 )
-from sinksdk.store.memory import MemoryStore
 from sinksdk.store.records import Dropped, GenerationPlan, StoreIdentity, TaskCountRecord, TaskRecord
 
 __all__ = [
     "Conflict",
-    "Ledger",
-    "MemoryStore",
-    "Merged",
     "Store",
     "StoreRefused",
     "StoreUnavailable",
     "TakenOver",
-    "TaskLedger",
     "absolute_store_url",
     "ask_to_close",
     "asked_to_close",
     "committed_offsets",
-    "current_plan",
     "identify",
     "is_current",
-    "merge",
     "newest_plan",
     "open_store",
     "read_commits",
@@ -116,7 +105,7 @@ def _resolved(text: str) -> str:
 
 
 def _opened(url: str, *, create: bool) -> Store:
-    """Opens a store, and loads only its backend's libraries."""
+    """Loads only the backend's libraries."""
     if not url.startswith(S3_SCHEME):
         from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - as the docstring says
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import quote, unquote, urlsplit
@@ -13,15 +14,7 @@ from sinksdk.settings.references import references, resolve_references
 
 S3_SCHEME: Final = "s3://"
 _MASK: Final = "***"
-_OPTIONS: Final = (
-    "endpoint",
-    "region",
-    "path_style",
-    "access_key_id",
-    "secret_access_key",
-    "session_token",
-)
-_TRUTHS: Final = {"true": True, "false": False}
+_OPTIONS: Final = ("endpoint", "region", "path_style", "access_key_id", "secret_access_key", "session_token")
 
 
 class Aside:
@@ -84,15 +77,12 @@ class S3Address:
         """
         aside = Aside(text)
         path, _, query = aside.text.partition("?")
-        bucket, prefix = (
-            aside.back(unquote(part)) for part in path.removeprefix(S3_SCHEME).partition("/")[::2]
-        )
-        options = {
-            name: aside.back(unquote(value)) for name, value in map(_option, filter(None, query.split("&")))
-        }
+        bucket, _, prefix = path.removeprefix(S3_SCHEME).partition("/")
+        bucket, prefix = aside.back(unquote(bucket)), aside.back(unquote(prefix))
         if not bucket:
             message = "a store on S3 must name its bucket: s3://BUCKET/PREFIX"
             raise ConfigException(message)
+        options = {name: aside.back(unquote(value)) for name, value in _options(query)}
         if bool(options.get("access_key_id")) != bool(options.get("secret_access_key")):
             message = "a store on S3 needs both 'access_key_id' and 'secret_access_key', or neither"
             raise ConfigException(message)
@@ -100,15 +90,15 @@ class S3Address:
         if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
             message = f"the endpoint {endpoint!r} of a store on S3 must begin with http:// or https://"
             raise ConfigException(message)
+        path_style = options.pop("path_style", "true" if endpoint else "false")
+        if path_style.lower() not in ("true", "false"):
+            message = f"option 'path_style' of a store on S3 must be true or false, not {path_style!r}"
+            raise ConfigException(message)
         return cls(
             bucket=bucket,
             prefix=prefix.strip("/"),
-            endpoint=endpoint,
-            region=options.get("region", ""),
-            is_path_style=_truth(options.get("path_style", "true" if endpoint else "false")),
-            access_key_id=options.get("access_key_id", ""),
-            secret_access_key=options.get("secret_access_key", ""),
-            session_token=options.get("session_token", ""),
+            is_path_style=path_style.lower() == "true",
+            **options,
         )
 
     def __str__(self) -> str:
@@ -129,18 +119,12 @@ class S3Address:
     __repr__ = __str__
 
 
-def _option(pair: str) -> tuple[str, str]:
-    name, _, value = pair.partition("=")
-    if name not in _OPTIONS:
-        nearest = difflib.get_close_matches(name, _OPTIONS, n=1)
-        hint = f"; did you mean '{nearest[0]}'?" if nearest else f"; there are {', '.join(_OPTIONS)}"
-        message = f"a store on S3 has no option '{name}'{hint}"
-        raise ConfigException(message)
-    return name, value
-
-
-def _truth(text: str) -> bool:
-    if text.lower() not in _TRUTHS:
-        message = f"option 'path_style' of a store on S3 must be true or false, not {text!r}"
-        raise ConfigException(message)
-    return _TRUTHS[text.lower()]
+def _options(query: str) -> Iterator[tuple[str, str]]:
+    for pair in filter(None, query.split("&")):
+        name, _, value = pair.partition("=")
+        if name not in _OPTIONS:
+            nearest = difflib.get_close_matches(name, _OPTIONS, n=1)
+            hint = f"; did you mean '{nearest[0]}'?" if nearest else f"; there are {', '.join(_OPTIONS)}"
+            message = f"a store on S3 has no option '{name}'{hint}"
+            raise ConfigException(message)
+        yield name, value

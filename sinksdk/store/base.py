@@ -9,7 +9,6 @@ nonce; if the condition fails then, it compares the nonce with that of the store
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import logging
 import random
@@ -76,15 +75,6 @@ class Stored(NamedTuple):
     version: str
 
 
-def contents(body: str, where: str) -> dict[str, Any]:
-    """The value in a body, without the store's own fields. Raises ConnectException: a newer format."""
-    value: dict[str, Any] = json.loads(body)
-    if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
-        raise ConnectException(f"{where} has a format this version of sinksdk does not know; upgrade it here")
-    del value["nonce"]
-    return value
-
-
 @functools.lru_cache(maxsize=64)
 def outage_of(url: str) -> Outage:
     """The outage of a store by its URL without secrets, shared in this process."""
@@ -99,26 +89,23 @@ class Store(ABC):
         pause: seconds before the first of these attempts; later ones wait longer.
     """
 
+    closing_poll = 0.5
+    """Default of ``closing.poll.ms`` in seconds: between a task's checks for a close request."""
+    most_entries = 32
+    """Number of commits in a task's record above which they are moved to segments."""
+    most_at_once = 1
+    """Number of concurrent requests; 1 where they would wait for each other."""
+
     def __init__(self, *, patience: float = 30.0, pause: float = 0.05) -> None:
         self._patience = patience
         self._pause = pause
         self._outage = Outage(log, lambda: f"store {self.url}", after=_TOLD_AFTER)
-        """Backends that can be opened again replace it by that of :func:`outage_of`."""
+        # Backends that can be opened again replace it by that of outage_of.
 
     @property
     @abstractmethod
     def url(self) -> str:
         """Its URL, as :func:`sinksdk.store.open_store` takes it. Without secrets."""
-
-    @property
-    def is_local_file(self) -> bool:
-        """Whether only processes of this machine can reach it."""
-        return False
-
-    @property
-    def closing_poll(self) -> float:
-        """Default of ``closing.poll.ms`` in seconds: between a task's checks for a close request."""
-        return 0.5
 
     def get(self, key: str) -> Versioned | None:
         """The value of a key, None where there is none.
@@ -127,15 +114,18 @@ class Store(ABC):
             ConnectException: the value was written by a newer sinksdk.
             StoreUnavailable: no response.
             StoreRefused: no retry can help; every other method raises it too.
+            ValueError, KeyError: the value is damaged.
         """
-        stored = self.stored(key)
+        stored = self._ask(lambda: self._read(key), f"reading {key}")
         if stored is None:
             return None
-        return Versioned(contents(stored.body, f"store {self.url}: {key}"), stored.version)
-
-    def stored(self, key: str) -> Stored | None:
-        """What :meth:`get` returns, not decoded. Raises as it does."""
-        return self._ask(lambda: self._read(key), f"reading {key}")
+        value: dict[str, Any] = json.loads(stored.body)
+        if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
+            raise ConnectException(
+                f"store {self.url}: {key} has a format this version of sinksdk does not know; upgrade it here"
+            )
+        del value["nonce"]
+        return Versioned(value, stored.version)
 
     def version(self, key: str) -> str | None:
         """The version of a key's value, None where there is none; the value is not transferred."""
@@ -202,16 +192,6 @@ class Store(ABC):
         """
         return self
 
-    @property
-    def most_entries(self) -> int:
-        """Number of commits in a task's record above which they are moved to segments."""
-        return 32
-
-    @property
-    def most_at_once(self) -> int:
-        """Number of concurrent requests; 1 where they would wait for each other."""
-        return 1
-
     def at_once(self, request: Callable[[V], T], items: Sequence[V]) -> Sequence[T]:
         """Make a request for each item, up to :attr:`most_at_once` concurrently, each in a thread.
 
@@ -229,8 +209,8 @@ class Store(ABC):
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
         """Repeat a request until it has a response, with growing pauses, for at most ``patience``."""
-        begun = time.monotonic()
-        for attempt in itertools.count():
+        begun, attempt = time.monotonic(), 0
+        while True:
             try:
                 answer = request()
             except Lost as error:
@@ -248,10 +228,10 @@ class Store(ABC):
                     message = f"store {self.url}: {what} got no answer for {self._patience:g} s: {error}"
                     raise StoreUnavailable(message) from error
                 time.sleep(pause)
+                attempt += 1
             else:
                 self._outage.worked()
                 return answer
-        raise AssertionError  # the loop returns or raises
 
     @abstractmethod
     def _read(self, key: str) -> Stored | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store import Conflict, Store, ask_to_close, merge, table
+from sinksdk.store import Conflict, Store, ask_to_close, table
 from sinksdk.store.keys import (
     config_key,
     connector_prefix,
@@ -23,7 +23,7 @@ from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
-from sinksdk.store.ledger import missing_dropped, missing_segment, says_news, whole, with_dropped
+from sinksdk.store.ledger import merge, missing_dropped, missing_segment, says_news, whole, with_dropped
 from sinksdk.store.records import (
     Closing,
     Dropped,
@@ -34,8 +34,11 @@ from sinksdk.store.records import (
     TaskPlan,
     TaskRecord,
     Undecided,
+    Value,
     noted,
 )
+
+V = TypeVar("V", bound=Value)
 
 log = logging.getLogger(__name__)
 
@@ -50,26 +53,25 @@ class Claim:
 
     Args:
         stale: tokens that no commit covers.
-        previous: task of each partition in the previous generation.
+        before: the plan of the previous generation, if there was one.
         undecided: None: partitions without a commit begin at their first record.
         topic_ids: id of each topic that was read before.
-        before: the plan of the previous generation, if there was one.
         transactional_tasks: as in :class:`TaskCountRecord`.
     """
 
     generation: int
     committed: Mapping[TopicPartition, Entry]
     stale: Mapping[TopicPartition, Mapping[str, Token]]
-    previous: Mapping[TopicPartition, int]
-    undecided: Undecided | None = None
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    before: GenerationPlan | None = None
-    transactional_tasks: int | None = None
+    before: GenerationPlan | None
+    undecided: Undecided | None
+    topic_ids: Mapping[str, str]
+    transactional_tasks: int | None
 
-    def unsettled(self, partition: TopicPartition) -> bool:
-        """Whether the partition has tokens to publish or discard."""
-        entry = self.committed.get(partition)
-        return bool((entry and entry.publish) or self.stale.get(partition))
+    @property
+    def previous(self) -> dict[TopicPartition, int]:
+        """Task of each partition in the previous generation."""
+        tasks = self.before.tasks if self.before else ()
+        return {planned.topic_partition: n for n, task in enumerate(tasks) for planned in task.ranges}
 
     def visible(self) -> dict[TopicPartition, int]:
         """The offset up to which everything is published, of each partition for which it is known."""
@@ -81,7 +83,7 @@ class Claim:
 
     def all_unsettled(self) -> set[TopicPartition]:
         """Partitions with tokens to publish or to discard."""
-        return {p for p in {*self.committed, *self.stale} if self.unsettled(p)}
+        return self.unpublished().keys() | {p for p, tokens in self.stale.items() if tokens}
 
 
 class _Apart(NamedTuple):
@@ -117,19 +119,13 @@ class Generations:
         base = self._base(count)
         records = self._store.at_once(lambda task: self._fenced_record(task, count, base), range(count.tasks))
         merged = merge(base, [record for record in records if record is not None])
-        previous = {
-            planned.topic_partition: task
-            for task, plan in enumerate(base.tasks if base else ())
-            for planned in plan.ranges
-        }
         return Claim(
             count.claimed,
             merged.committed,
             merged.stale,
-            previous,
+            before=base,
             undecided=base.undecided if base else Undecided(first=True),
             topic_ids=base.topic_ids if base else {},
-            before=base,
             transactional_tasks=count.transactional_tasks,
         )
 
@@ -147,10 +143,7 @@ class Generations:
         Partitions without a commit begin at their first record from then on. Returns the claim of the next
         generation. Arguments and exceptions as of :meth:`plan`.
         """
-        entries = {
-            p: Entry.of(p, OffsetAndMetadata(offset), claim.generation) for p, offset in offsets.items()
-        }
-        committed = {**claim.committed, **entries}
+        committed = {**claim.committed, **_entries(offsets, claim.generation)}
         self.plan(replace(claim, committed=committed), (), config_version, config, topic_ids=topic_ids)
         return self.claim()
 
@@ -171,11 +164,7 @@ class Generations:
         """
         self.expect_published(claim, offsets)
         kept = {p: entry for p, entry in claim.committed.items() if p not in offsets}
-        committed = kept | {
-            p: Entry.of(p, OffsetAndMetadata(offset), claim.generation)
-            for p, offset in offsets.items()
-            if offset is not None
-        }
+        committed = kept | _entries(offsets, claim.generation)
         forgotten = {p.topic for p in offsets} - {p.topic for p in kept}
         ids = {topic: known for topic, known in claim.topic_ids.items() if topic not in forgotten}
         self.plan(
@@ -216,13 +205,12 @@ class Generations:
         )
         kept = (task_count_key(self._connector), config_key(self._connector))
         keys = [key for key in self._store.list(connector_prefix(self._connector)) if key not in kept]
-        found = {key: self._store.stored(key) for key in keys}
+        versions = {key: self._store.version(key) for key in keys}
         if not self.is_newest():
             # Another process has finished meanwhile: these keys may be of a connector created again.
             raise self._fenced()
-        for key, stored in found.items():
-            if stored is not None:
-                self._remove(key, stored.version)
+        for key, version in versions.items():
+            self._remove(key, version)
 
     def plan(
         self,
@@ -266,12 +254,7 @@ class Generations:
             undecided=undecided,
             dropped=dropped.generation if dropped else None,
         )
-        try:
-            self._plan = table.write(
-                self._store, plan_key(self._connector, claim.generation), plan, if_version=None
-            )
-        except Conflict as error:
-            raise self._fenced() from error
+        self._plan = self._write(plan_key(self._connector, claim.generation), plan, None)
         self._advance(
             TaskCountRecord(
                 claimed=claim.generation,
@@ -303,20 +286,15 @@ class Generations:
         )
         if self._apart is not None and self._apart.value == value:
             return self._apart
-        try:
-            table.write(self._store, dropped_key(self._connector, claim.generation), value, None)
-        except Conflict as error:
-            raise self._fenced() from error
+        self._write(dropped_key(self._connector, claim.generation), value, None)
         return _Apart(claim.generation, value)
 
     def _prune_dropped(self, now: _Apart | None) -> None:
         """Remove the previous plan's dropped commits, once no plan names them."""
         before, self._apart = self._apart, now
-        if before is None or (now is not None and now.generation == before.generation):
-            return
-        key = dropped_key(self._connector, before.generation)
-        if (found := self._store.stored(key)) is not None:
-            self._remove(key, found.version)
+        if before is not None and before != now:
+            key = dropped_key(self._connector, before.generation)
+            self._remove(key, self._store.version(key))
 
     def ask_to_close(self, closing: Closing) -> None:
         """Request that the running generation's tasks close; a second request changes nothing.
@@ -408,13 +386,15 @@ class Generations:
 
     def _advance(self, record: TaskCountRecord) -> TaskCountRecord:
         assert self._count is not None, "nothing was claimed"  # noqa: S101 - a caller's mistake
+        self._count = self._write(task_count_key(self._connector), record, self._count.version)
+        return record
+
+    def _write(self, key: str, value: V, if_version: str | None) -> table.Row[V]:
+        """Write what only the newest driver may write."""
         try:
-            self._count = table.write(
-                self._store, task_count_key(self._connector), record, self._count.version
-            )
+            return table.write(self._store, key, value, if_version)
         except Conflict as error:
             raise self._fenced() from error
-        return record
 
     def _base(self, count: TaskCountRecord) -> GenerationPlan | None:
         if not count.planned:
@@ -476,11 +456,13 @@ class Generations:
     def _prune(self, generation: int) -> None:
         """Remove older plans, which no driver or task needs any more."""
         for key in self._store.list(plans_prefix(self._connector)):
-            if key < plan_key(self._connector, generation) and (found := self._store.stored(key)) is not None:
-                self._remove(key, found.version)
+            if key < plan_key(self._connector, generation):
+                self._remove(key, self._store.version(key))
 
-    def _remove(self, key: str, version: str) -> None:
+    def _remove(self, key: str, version: str | None) -> None:
         """Remove a key, unless a fenced driver or task has written it again."""
+        if version is None:
+            return
         try:
             self._store.delete(key, version)
         except Conflict:
@@ -493,14 +475,21 @@ class Generations:
         )
 
 
+def _entries(offsets: Mapping[TopicPartition, int | None], generation: int) -> dict[TopicPartition, Entry]:
+    """Commits at these offsets that no task has written."""
+    return {
+        p: Entry.of(p, OffsetAndMetadata(offset), generation)
+        for p, offset in offsets.items()
+        if offset is not None
+    }
+
+
 def _still_undecided(
     before: Undecided | None, offsets: Mapping[TopicPartition, int | None]
 ) -> Undecided | None:
     """The partitions whose start the next driver decides, once these offsets are altered."""
     named = {p.topic_partition for p in before.partitions} if before else set()
-    named = (named | {p for p, offset in offsets.items() if offset is None}) - {
-        p for p, offset in offsets.items() if offset is not None
-    }
+    named = {p for p in named | offsets.keys() if offsets.get(p) is None}
     if before is None and not named:
         return None
     rows = tuple(NamedPartition(topic=p.topic, partition=p.partition) for p in sorted(named))

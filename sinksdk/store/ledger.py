@@ -7,20 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store
-from sinksdk.store.keys import (
-    closing_key,
-    plan_key,
-    segment_key,
-    task_count_key,
-    task_key,
-)
+from sinksdk.store.keys import closing_key, plan_key, segment_key, task_count_key, task_key
 from sinksdk.store.records import (
     Closing,
     Dropped,
@@ -36,14 +29,6 @@ from sinksdk.store.tokens import Tokens, TokensByPartition, TokenState, stale_af
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """A task record's content: each partition's commit, and the state of each token."""
-
-    entries: Mapping[TopicPartition, Entry]
-    tokens: Tokens
-
-
 class Ledger:
     """The content of a task record in memory; a subclass makes it durable in :meth:`_save`.
 
@@ -51,7 +36,6 @@ class Ledger:
     write that breaks them raises ConnectException and changes nothing.
 
     Args:
-        record: as taken over.
         stale: tokens to discard, as listed in the plan.
         apart: commits stored outside the record, in segments.
     """
@@ -60,9 +44,9 @@ class Ledger:
         self._apart = {entry.topic_partition: entry for entry in apart}
         self._generation = record.generation
         self._attempt = record.attempt
-        entries = {entry.topic_partition: entry for entry in record.entries}
-        commits = {**self._apart, **entries}.values()
-        self._content = _Content(entries, Tokens.taken_over(record, stale, commits))
+        self._entries: Mapping[TopicPartition, Entry] = {e.topic_partition: e for e in record.entries}
+        commits = {**self._apart, **self._entries}.values()
+        self._tokens = Tokens.taken_over(record, stale, commits)
         self._unknown = record.model_extra or {}
         self._unsaved = False
 
@@ -76,11 +60,11 @@ class Ledger:
         entry = self._entry(partition)
         if entry is None:
             return None
-        waiting = self._content.tokens.of(partition, TokenState.COMMITTED)
+        waiting = self._tokens.of(partition, TokenState.COMMITTED)
         return OffsetAndMetadata(entry.offset, entry.metadata, waiting)
 
     def _entry(self, partition: TopicPartition) -> Entry | None:
-        return self._content.entries.get(partition) or self._apart.get(partition)
+        return self._entries.get(partition) or self._apart.get(partition)
 
     def visible(self, partition: TopicPartition) -> int | None:
         """The offset up to which everything is published; None: unknown."""
@@ -89,11 +73,11 @@ class Ledger:
 
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
         """Tokens that this attempt has prepared and that no commit covers."""
-        return self._content.tokens.of(partition, TokenState.PREPARED)
+        return self._tokens.of(partition, TokenState.PREPARED)
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
         """Predecessors' tokens that no commit covers, not discarded yet."""
-        return self._content.tokens.of(partition, TokenState.STALE, TokenState.LEFT)
+        return self._tokens.of(partition, TokenState.STALE, TokenState.LEFT)
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:
         """Whether the last commit was withdrawn in this generation, by this attempt or an earlier one."""
@@ -102,61 +86,55 @@ class Ledger:
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
         """Record tokens as prepared, in one write. A discarded id is in use again."""
-        self._write(replace(self._content, tokens=self._content.tokens.prepare(tokens)))
+        self._write(self._entries, self._tokens.prepare(tokens))
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commit offsets with the tokens to publish, in one atomic write."""
-        entries, tokens = dict(self._content.entries), self._content.tokens
+        entries, tokens = dict(self._entries), self._tokens
         for partition, offset in offsets.items():
             tokens = tokens.commit(partition, offset)
             entries[partition] = Entry.of(partition, offset, self._generation, self._entry(partition))
-        self._write(_Content(entries, tokens))
+        self._write(entries, tokens)
 
     def published(self, partition: TopicPartition) -> None:
         """All tokens of the last commit are published; durable with the next write."""
-        before = self._content.entries.get(partition) or self._apart[partition]
-        entry = before.model_copy(
-            update={"publish": (), "published_to": None, "generation": self._generation}
-        )
-        entries = {**self._content.entries, partition: entry}
-        self._content = _Content(entries, self._content.tokens.publish(partition))
+        before = self._entries.get(partition) or self._apart[partition]
+        changed = {"publish": (), "published_to": None, "generation": self._generation}
+        self._entries = {**self._entries, partition: before.model_copy(update=changed)}
+        self._tokens = self._tokens.publish(partition)
         self._unsaved = True
 
     def withdraw(
         self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
     ) -> None:
         """Move the last commit back to this offset; these of its tokens must be discarded."""
-        before = self._content.entries.get(partition) or self._apart[partition]
-        entry = Entry.of(partition, offset, self._generation).model_copy(
-            update={"withdrawn_from": before.offset}
-        )
-        entries = {**self._content.entries, partition: entry}
-        self._write(_Content(entries, self._content.tokens.withdraw(partition, discard)))
+        before = self._entries.get(partition) or self._apart[partition]
+        after = Entry.of(partition, offset, self._generation)
+        entry = after.model_copy(update={"withdrawn_from": before.offset})
+        self._write({**self._entries, partition: entry}, self._tokens.withdraw(partition, discard))
 
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded; durable with the next write."""
-        self._content = replace(self._content, tokens=self._content.tokens.discard(partition, tokens))
+        self._tokens = self._tokens.discard(partition, tokens)
         self._unsaved = True
 
     def flush(self) -> None:
         """Write now what would wait for the next write."""
         if self._unsaved:
-            self._write(self._content)
+            self._write(self._entries, self._tokens)
 
-    def _write(self, content: _Content) -> None:
-        self._save(self._record(content))
-        self._content = content
-        self._unsaved = False
-
-    def _record(self, content: _Content) -> TaskRecord:
-        return TaskRecord(
+    def _write(self, entries: Mapping[TopicPartition, Entry], tokens: Tokens) -> None:
+        record = TaskRecord(
             **self._unknown,
             generation=self._generation,
             attempt=self._attempt,
-            entries=tuple(entry for _, entry in sorted(content.entries.items())),
-            prepared=content.tokens.noted(),
-            discarded=content.tokens.discarded(),
+            entries=tuple(entry for _, entry in sorted(entries.items())),
+            prepared=tokens.noted(),
+            discarded=tokens.discarded(),
         )
+        self._save(record)
+        self._entries, self._tokens = entries, tokens
+        self._unsaved = False
 
     def _save(self, record: TaskRecord) -> None:
         """Make the record durable. Raises FencedException if a newer owner has taken it over."""
@@ -190,18 +168,24 @@ class TaskLedger(Ledger):
         self._size = len(self._apart)  # commits in all segments, replaced ones included
         self._number = 0
 
-    def _write(self, content: _Content) -> None:
-        is_apart = len(content.entries) > self._store.most_entries
-        super()._write(content)
-        if is_apart:
-            self._apart |= content.entries
-            self._content = replace(content, entries={})
+    def _write(self, entries: Mapping[TopicPartition, Entry], tokens: Tokens) -> None:
+        super()._write(entries, tokens)
+        if len(entries) > self._store.most_entries:
+            self._apart |= entries
+            self._entries = {}
 
     def _save(self, record: TaskRecord) -> None:
         head, replaced = record.model_copy(update={"segments": self._segments}), tuple[str, ...]()
         if len(record.entries) > self._store.most_entries:
             head, replaced = self._set_apart(head)
-        self._write_record(head)
+        try:
+            key = task_key(self._connector, self._task)
+            self._version = table.write(self._store, key, head, self._version).version
+        except Conflict as error:
+            raise FencedException(
+                f"connector {self._connector}, task {self._task}, generation {self._generation}, attempt "
+                f"{self._attempt}: a newer generation or attempt owns this task; it commits nothing more"
+            ) from error
         self._segments = head.segments
         for name in replaced:
             self._remove(name)
@@ -233,16 +217,6 @@ class TaskLedger(Ledger):
                 self._store.delete(key, version)
         except ConnectException as error:
             log.debug("%s stays until its generation is pruned: %s", key, error)
-
-    def _write_record(self, record: TaskRecord) -> None:
-        key = task_key(self._connector, self._task)
-        try:
-            self._version = table.write(self._store, key, record, self._version).version
-        except Conflict as error:
-            raise FencedException(
-                f"connector {self._connector}, task {self._task}, generation {self._generation}, attempt "
-                f"{self._attempt}: a newer generation or attempt owns this task; it commits nothing more"
-            ) from error
 
 
 class TakenOver(NamedTuple):

@@ -60,7 +60,7 @@ class OfPartition(Value):
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """``topic`` and ``partition``."""
+        """Both."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -94,7 +94,7 @@ class ConnectorRecord(Lasting):
     """A connector's configuration and target state, as its operator set them.
 
     Args:
-        config: the configuration as written, references unresolved.
+        config: as written, references unresolved.
         version: counts changes of ``config``.
         incarnation: new each time the name is created.
         claimed: the newest generation whose driver has brought its own configuration.

@@ -28,11 +28,10 @@ class Seen(Value):
 
 
 class Tail(Value):
-    """Records above a commit that the task read and did not commit.
+    """Records above a commit that the task read, up to ``end``, and did not commit.
 
     Args:
         committed: the offset of that commit.
-        end: offset up to which the partition was read.
         records: how many there are, counted (offsets have gaps).
     """
 
@@ -45,12 +44,9 @@ class PartitionStatus(OfPartition):
     """The planner's state of a partition between generations.
 
     Args:
-        seen: when its unread records were first seen.
         failures: how often in a row it has failed.
-        error: of the last failure.
         end: end offset of the source at the last check.
         failed_at: times of its latest failures, in a row or not.
-        trace: stack trace of ``error``.
         density: records per offset, as read lately; None: nothing was read yet.
         in_vain: records read, not committed, and to be read again, less those committed since.
         moved_at: times at which its task has lately moved it back to an earlier offset.
@@ -58,7 +54,6 @@ class PartitionStatus(OfPartition):
         retry: the retry of ``error``, if it is retriable; then it does not count as a failure.
     """
 
-    # Its fields are a stored format.
     seen: tuple[Seen, ...] = ()
     tail: Tail | None = None
     failures: int = 0
@@ -102,16 +97,13 @@ class ConnectorStatus(Value):
     """A connector's status.
 
     Args:
-        state: Connect's states.
         driver: its name (``host:pid#number``).
         heartbeat: time of that driver's last write.
-        partitions: written only by older drivers; otherwise in :class:`Remembered`, so that a heartbeat is
-            small.
+        partitions: written only by older drivers, as ``tasks``; otherwise in :class:`Remembered`, so that a
+            heartbeat is small.
         trace: stack trace of the error that made it FAILED.
         missing_topics: subscribed topics that the source certainly does not have.
-        tasks: as ``partitions``.
-        unavailable: partitions without a leader; of many, the first ones.
-        unavailable_count: how many there are.
+        unavailable: of many, the first ones.
     """
 
     state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"] = "UNASSIGNED"
@@ -129,9 +121,7 @@ class ConnectorStatus(Value):
 class ConnectorEnds(Value):
     """End offsets of a connector's source and times of its last commits, by topic and partition.
 
-    Args:
-        ends: offset after the last record.
-        committed_at: without partitions whose last commit time is unknown.
+    Partitions whose last commit time is unknown are not in ``committed_at``.
     """
 
     ends: dict[str, dict[int, int]] = Field(default_factory=dict)
@@ -139,7 +129,7 @@ class ConnectorEnds(Value):
 
     @classmethod
     def of(cls, ends: Mapping[TopicPartition, int], committed_at: Mapping[TopicPartition, float]) -> Self:
-        """The same, from partitions."""
+        """From partitions."""
         return cls(ends=_by_topic(ends), committed_at=_by_topic(committed_at))
 
     def ends_by_partition(self) -> dict[TopicPartition, int]:
@@ -179,7 +169,7 @@ class PartitionProgress(OfPartition):
     Args:
         position: offset after the last record the task accepted.
         committed: next offset to read after the last commit.
-        records: records accepted in this generation.
+        records: accepted in this generation.
         failure: why it ended early.
         rate: records per second, lately.
         tail: of ``records``, those above the commit.
@@ -201,12 +191,7 @@ class PartitionProgress(OfPartition):
 
 
 class SourcePartitionOffset(Value):
-    """Offset of a source partition.
-
-    Args:
-        offset: the offset to continue from.
-        committed: whether the task has committed it; otherwise it has only requested it.
-    """
+    """Offset of a source partition that the task has committed, or else only requested."""
 
     partition: dict[str, Any]
     offset: dict[str, Any]
@@ -218,14 +203,10 @@ class SourceProgress(Value):
 
     Args:
         state: its ``SourceTaskState``.
-        records: records in transactions that it has committed in this generation.
-        transactions: how many of these there were.
+        records: in the ``transactions`` that it has committed in this generation.
         rate: records per second, lately.
         failure: why it has ended early.
-        trace: stack trace of ``failure``.
-        offsets: of the source partitions that the task has requested or committed; of many, those committed
-            last.
-        has_more_offsets: whether there are others.
+        offsets: of many, those committed last; then it ``has_more_offsets``.
     """
 
     state: str
@@ -242,9 +223,8 @@ class TaskProgress(Value):
     """Progress of a running task, written at most every two seconds.
 
     Args:
-        partitions: of a sink.
         hangs: stack of the author's code, if it has not returned for too long.
-        source: of a source.
+        source: of a source, which has no ``partitions``.
     """
 
     generation: int
@@ -281,9 +261,8 @@ class Bucket(Value):
     """A connector's commits in an interval that began at ``start``.
 
     Args:
-        records: records that commits have covered.
-        files: of the counter ``files`` (``context.count``).
-        bytes: of the counter ``bytes``.
+        records: that commits have covered.
+        files: of the counter of this name (``context.count``), as ``bytes``.
         transactions: of a source, those of the committed records.
     """
 
@@ -298,11 +277,9 @@ class PastFailure(Value):
     """A past failure of partitions, or of a source's tasks; kept after they recover.
 
     Args:
-        topic: of the last failed partition; empty for a task of a source.
-        at: time of the last one.
-        times: number of failures.
+        topic: of the last failed partition; empty for a task of a source, which has its number in ``task``.
+        at: time of the last one of ``times``.
         trace: the end of its stack trace.
-        task: number of the task, if it was one of a source.
     """
 
     topic: str = ""
@@ -315,12 +292,7 @@ class PastFailure(Value):
 
 
 class ConnectorHistory(Value):
-    """A connector's recent history; bounded.
-
-    Args:
-        buckets: oldest first; intervals without commits are left out.
-        failures: the last one last.
-    """
+    """A connector's recent history; bounded, oldest first. Intervals without commits are left out."""
 
     buckets: tuple[Bucket, ...] = ()
     failures: tuple[PastFailure, ...] = ()

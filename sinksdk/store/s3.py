@@ -8,26 +8,247 @@ it is still that version. Bodies differ in their nonces, so their ETags never re
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
+
+from botocore import exceptions as boto
 
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.store.addresses import S3Address
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
-from sinksdk.store.s3_objects import MOST_CONNECTIONS, Found, Objects
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+T = TypeVar("T")
 
 _MARK: Final = "!store"
 """Name of the object that marks a store; no encoded key is equal to it."""
 
 _PROBES: Final = "!probe/"  # prefix of probe objects; no encoded key begins with it
 _WRONG_ETAG: Final = f'"{0:032x}"'
-_OTHERWISE: Final = "use an S3 that has conditional writes, or a store in PostgreSQL"
-
-_Ask = Callable[[Callable[[], Any]], Any]  # repeats a request until it has a response
-
 _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
+
+# Values are small. A longer request is repeated: a task that waits here does not see a close request.
+_CONNECT_TIMEOUT: Final = 3  # seconds
+_READ_TIMEOUT: Final = 5  # seconds
+_MOST_CONNECTIONS: Final = 20  # of one process
+
+_CONDITION_FAILED: Final = frozenset({"PreconditionFailed", "412"})
+_MISSING: Final = frozenset({"NoSuchKey", "404"})
+
+_PASSING: Final = frozenset(
+    {
+        "BandwidthLimitExceeded",
+        "ConditionalRequestConflict",  # another conditional request on this key was under way
+        "ExpiredToken",  # temporary credentials are renewed before the next attempt
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "PriorRequestNotComplete",
+        "RequestThrottled",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "SlowDownRead",
+        "SlowDownWrite",
+        "Throttling",
+        "ThrottlingException",
+        "KMS.DependencyTimeoutException",
+        "KMS.InternalException",
+        "KMS.KMSInternalException",
+        "KMS.KeyUnavailableException",
+        "KMS.ThrottlingException",
+        "TooManyRequests",
+    }
+)
+_PASSING_STATUS: Final = frozenset({408, 409, 425, 429})
+_FIRST_SERVER_ERROR: Final = 500
+
+_NO_ANSWER: Final = (
+    boto.ConnectionError,
+    boto.HTTPClientError,
+    boto.IncompleteReadError,
+    boto.CredentialRetrievalError,
+    boto.MetadataRetrievalError,
+)
+"""Errors of boto3 for requests without a complete response."""
+
+_CREDENTIALS: Final = (
+    "check 'access_key_id' and 'secret_access_key' in the store's URL, or what boto3 finds by itself "
+    "(AWS_ACCESS_KEY_ID, ~/.aws, the machine's role)"
+)
+_REGION: Final = "the bucket is in another region: name it with region=… in the store's URL"
+_DENIED: Final = (
+    "grant these credentials s3:GetObject, s3:PutObject and s3:DeleteObject below the store's prefix, and "
+    "s3:ListBucket on the bucket (without which a missing object looks like a denial)"
+)
+_NO_CONDITIONS: Final = "it knows no conditional writes; use another S3, or a store in PostgreSQL"
+_ADVICE: Final = {
+    "AccessDenied": _DENIED,
+    "AllAccessDisabled": _DENIED,
+    "403": _DENIED,
+    "Forbidden": _DENIED,
+    "NoSuchBucket": "create the bucket, or correct the store's URL",
+    "InvalidBucketName": "correct the bucket in the store's URL",
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "InvalidToken": _CREDENTIALS,
+    "NoCredentialsError": _CREDENTIALS,
+    "PartialCredentialsError": _CREDENTIALS,
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "NotImplemented": _NO_CONDITIONS,
+    "501": _NO_CONDITIONS,
+    "KeyTooLongError": "shorten the store's prefix or the connector's name",
+}
+_UNKNOWN: Final = "S3 will not do this however often it is asked; look the code up in its manual"
+
+
+class _Found(NamedTuple):
+    """An object's body and ETag."""
+
+    body: bytes
+    etag: str
+
+
+class _Objects:
+    """Requests on objects by their names below the prefix. Each is made once, without retries.
+
+    All raise :class:`Lost` without a response or after a passing error, and :class:`StoreRefused`.
+    """
+
+    def __init__(self, address: S3Address) -> None:
+        self._bucket = address.bucket
+        self._server = replace(address, bucket="", prefix="")
+        self._prefix = f"{address.prefix}/" if address.prefix else ""
+
+    def read(self, name: str) -> _Found | None:
+        """An object; None if there is none."""
+
+        def request(s3: S3Client) -> _Found:
+            answer = s3.get_object(Bucket=self._bucket, Key=self._prefix + name)
+            with answer["Body"] as body:
+                return _Found(body.read(), answer["ETag"])
+
+        return self._ask("GetObject", name, request, _MISSING)
+
+    def etag(self, name: str) -> str | None:
+        """An object's ETag; None if there is none."""
+        key = self._prefix + name
+        return self._ask(
+            "HeadObject", name, lambda s3: s3.head_object(Bucket=self._bucket, Key=key)["ETag"], _MISSING
+        )
+
+    def create(self, name: str, body: bytes) -> str | None:
+        """Write an object if there is none: its ETag; None if there is one."""
+        return self._put(name, body, _CONDITION_FAILED, IfNoneMatch="*")
+
+    def replace(self, name: str, body: bytes, etag: str) -> str | None:
+        """Replace an object if it still has this ETag: its new ETag; None if it has no or another one."""
+        return self._put(name, body, _CONDITION_FAILED | _MISSING, IfMatch=etag)
+
+    def _put(self, name: str, body: bytes, means_no: frozenset[str], **condition: Any) -> str | None:
+        def request(s3: S3Client) -> str:
+            return s3.put_object(
+                Bucket=self._bucket,
+                Key=self._prefix + name,
+                Body=body,
+                ContentType="application/json",
+                **condition,
+            )["ETag"]
+
+        return self._ask("PutObject", name, request, means_no)
+
+    def remove(self, name: str, etag: str | None) -> bool:
+        """Delete an object if it still has this ETag (None: any)."""
+
+        def request(s3: S3Client) -> bool:
+            condition: Any = {} if etag is None else {"IfMatch": etag}
+            s3.delete_object(Bucket=self._bucket, Key=self._prefix + name, **condition)
+            return True
+
+        return bool(self._ask("DeleteObject", name, request, _CONDITION_FAILED | _MISSING))
+
+    def list(self, prefix: str) -> dict[str, int]:
+        """The sizes of the objects whose names begin with a prefix, by name."""
+
+        def request(s3: S3Client) -> dict[str, int]:
+            listing = s3.get_paginator("list_objects_v2")
+            pages = listing.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
+            found = (item for page in pages for item in page.get("Contents", ()))
+            return {item["Key"].removeprefix(self._prefix): item["Size"] for item in found}
+
+        return self._ask("ListObjectsV2", prefix, request, frozenset()) or {}
+
+    def _ask(
+        self, operation: str, name: str, request: Callable[[S3Client], T], means_no: frozenset[str]
+    ) -> T | None:
+        """Make a request. None if S3 responds with an error code for a failed condition."""
+        what = f"{operation} of s3://{self._bucket}/{self._prefix}{name}"
+        try:
+            return request(_client(self._server, os.getpid()))
+        except boto.ClientError as failure:
+            # botocore uses the HTTP status as code if a response has no body.
+            error = failure.response.get("Error", {})
+            code = str(error.get("Code", ""))
+            if code in means_no:
+                return None
+            if _passes(code, failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")):
+                raise Lost(f"{what}: {code}") from failure
+            raise _refused(what, code, error.get("Message", "")) from failure
+        except _NO_ANSWER as failure:
+            raise Lost(f"{what}: {failure}") from failure
+        except (boto.BotoCoreError, ValueError) as failure:  # no credentials, an impossible name
+            raise _refused(what, type(failure).__name__, str(failure)) from failure
+
+
+@lru_cache(maxsize=8)  # a session and a client cost about half a second
+def _client(address: S3Address, _process: int) -> S3Client:
+    """One client per process, for all buckets: a forked one must not share its parent's connections."""
+    import boto3  # noqa: PLC0415 - 0.2 s, only for processes that use S3
+    from botocore.config import Config  # noqa: PLC0415 - as above
+
+    session = boto3.session.Session(
+        aws_access_key_id=address.access_key_id or None,
+        aws_secret_access_key=address.secret_access_key or None,
+        aws_session_token=address.session_token or None,
+        region_name=address.region or None,
+    )
+    return session.client(
+        "s3",
+        endpoint_url=address.endpoint or None,
+        config=Config(
+            s3={"addressing_style": "path" if address.is_path_style else "virtual"},
+            retries={"mode": "standard", "total_max_attempts": 1},  # the store retries itself
+            max_pool_connections=_MOST_CONNECTIONS,
+            connect_timeout=_CONNECT_TIMEOUT,
+            read_timeout=_READ_TIMEOUT,
+            tcp_keepalive=True,
+            request_checksum_calculation="when_required",  # older MinIO and Ceph do not know them
+            response_checksum_validation="when_required",
+        ),
+    )
+
+
+def _refused(what: str, code: str, detail: str) -> StoreRefused:
+    """The exception for a request that no retry can help, with what to do."""
+    words = f" ({detail.rstrip('.')})" if detail and detail != code else ""
+    return StoreRefused(f"S3 {what} failed with {code}{words}: {_ADVICE.get(code, _UNKNOWN)}")
+
+
+def _passes(code: str, status: int | None) -> bool:
+    """Codes decide; the HTTP status counts only for those that are not listed above."""
+    if code in _PASSING or code in _ADVICE:
+        return code in _PASSING
+    number = int(code) if code.isdecimal() else status
+    return number is not None and (number >= _FIRST_SERVER_ERROR or number in _PASSING_STATUS)
 
 
 class S3Store(Store):
@@ -39,11 +260,15 @@ class S3Store(Store):
         StoreUnavailable: no response.
     """
 
+    closing_poll = 5.0  # a check is two requests, which cost money
+    most_entries = 256  # a request costs more than its bytes
+    most_at_once = _MOST_CONNECTIONS  # a request mostly waits
+
     def __init__(self, url: str, *, create: bool = False, patience: float = 30.0, pause: float = 0.1) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience, pause=pause)
         self._address = S3Address.parse(url)
         self._outage = outage_of(self.url)
-        self._objects = Objects(self._address)
+        self._objects = _Objects(self._address)
         self._etags: dict[str, tuple[str, str]] = {}  # last seen version and ETag of each key
         self._deletes: bool | None = None  # whether the endpoint deletes conditionally; found out when needed
         try:
@@ -57,24 +282,9 @@ class S3Store(Store):
         """The URL, secrets masked."""
         return str(self._address)
 
-    @property
-    def closing_poll(self) -> float:
-        """A check is two requests, which cost money."""
-        return 5.0
-
-    @property
-    def most_entries(self) -> int:
-        """A request costs more than its bytes."""
-        return 256
-
-    @property
-    def most_at_once(self) -> int:
-        """A request mostly waits."""
-        return MOST_CONNECTIONS
-
     def _open(self, *, create: bool) -> None:
         if create:
-            _check_conditional_writes(self._objects, self._probe, self.url)
+            self._check_conditional_writes()
             body = json.dumps({"what": "a store of sinksdk", "format": 1}).encode()
             self._ask(lambda: self._objects.create(_MARK, body), "creating it")
         elif self._ask(lambda: self._objects.read(_MARK), "opening it") is None:
@@ -83,15 +293,59 @@ class S3Store(Store):
                 f"this URL makes it one"
             )
 
-    def _probe(self, request: Callable[[], Any]) -> Any:
+    def _probe(self, request: Callable[[], T]) -> T:
         return self._ask(request, "probing")
+
+    def _check_conditional_writes(self) -> None:
+        """Test every condition of PutObject, on a probe object.
+
+        Some endpoints respond with 501 to a conditional request, others ignore the condition and write: then
+        two drivers could own one connector.
+        """
+        objects, first, second = self._objects, b'{"probe": 1}', b'{"probe": 2}'
+        name = f"{_PROBES}{uuid.uuid4().hex}"
+        try:
+            # A condition that fails unexpectedly may be due to our own earlier attempt whose response was
+            # lost: compare the object.
+            self._probe(lambda: objects.create(name, first))
+            found = self._probe(lambda: objects.read(name))
+            if found is None:
+                raise _ignored(self.url, "If-None-Match", "did not create an object that was not there")
+            if self._probe(lambda: objects.create(name, second)):
+                raise _ignored(self.url, "If-None-Match", "wrote over an object that was to be created")
+            if self._probe(lambda: objects.replace(name, second, _WRONG_ETAG)):
+                raise _ignored(self.url, "If-Match", "wrote over an object that had another ETag")
+            if not self._probe(lambda: objects.replace(name, second, found.etag)):
+                now = self._probe(lambda: objects.read(name))
+                if now is None or now.body != second:
+                    raise _ignored(self.url, "If-Match", "did not know an ETag of its own again")
+        finally:
+            self._probe(lambda: objects.remove(name, None))
+
+    def _deletes_conditionally(self) -> bool:
+        """Whether the endpoint honours the condition of DeleteObject; some honour those of PutObject only."""
+        name = f"{_PROBES}{uuid.uuid4().hex}"
+        self._probe(lambda: self._objects.create(name, b"{}"))
+        try:
+            return not self._probe(lambda: self._objects.remove(name, _WRONG_ETAG))
+        except StoreRefused:
+            return False
+        finally:
+            self._probe(lambda: self._objects.remove(name, None))
 
     def _read(self, key: str) -> Stored | None:
         found = self._objects.read(_name(key))
         if found is None or not found.body:
             self._etags.pop(key, None)
             return None
-        stored = self._stored(key, found)
+        try:
+            body = found.body.decode()
+            stored = Stored(body, json.loads(body)["nonce"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConnectException(
+                f"store {self.url}: the object under {key} was not written by sinksdk; remove it, or "
+                f"restore the store from a backup"
+            ) from error
         self._etags[key] = stored.version, found.etag
         return stored
 
@@ -101,16 +355,6 @@ class S3Store(Store):
         if known is not None and self._objects.etag(_name(key)) == known[1]:
             return known[0]
         return super()._version(key)
-
-    def _stored(self, key: str, found: Found) -> Stored:
-        try:
-            body = found.body.decode()
-            return Stored(body, json.loads(body)["nonce"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConnectException(
-                f"store {self.url}: the object under {key} was not written by sinksdk; remove it, or "
-                f"restore the store from a backup"
-            ) from error
 
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
         body = stored.body.encode()
@@ -143,7 +387,7 @@ class S3Store(Store):
         if etag is None:
             return False
         if self._deletes is None:
-            self._deletes = _deletes_conditionally(self._objects, self._probe)
+            self._deletes = self._deletes_conditionally()
         if self._deletes:
             is_done = self._objects.remove(_name(key), etag)
         else:
@@ -168,59 +412,18 @@ class S3Store(Store):
 
 
 def _name(key: str) -> str:
-    """A key as an object's name; encoded as in a URL, since not every S3 takes every character."""
-    return "/".join(_segment(segment) for segment in key.split("/"))
+    """A key as an object's name; encoded as in a URL, since not every S3 takes every character.
 
-
-def _segment(text: str) -> str:
-    """Encodes segments of dots only: some endpoints treat "." and ".." as path steps."""
-    return text.replace(".", "%2E") if text and not text.strip(".") else quote(text, safe="")
-
-
-def _check_conditional_writes(objects: Objects, ask: _Ask, url: str) -> None:
-    """Test every condition of PutObject, on a probe object.
-
-    Some endpoints respond with 501 to a conditional request, others ignore the condition and write: then two
-    drivers could own one connector.
-
-    Raises:
-        ConfigException: the endpoint does not honour one of them.
-        StoreRefused: it refuses for another reason.
+    Segments of dots only are encoded: some endpoints treat "." and ".." as path steps.
     """
-    name, first, second = f"{_PROBES}{uuid.uuid4().hex}", b'{"probe": 1}', b'{"probe": 2}'
-    try:
-        # A condition that fails unexpectedly may be due to our own earlier attempt whose response was lost:
-        # compare the object.
-        ask(lambda: objects.create(name, first))
-        found = ask(lambda: objects.read(name))
-        if found is None:
-            raise _ignored(url, "If-None-Match", "did not create an object that was not there")
-        if ask(lambda: objects.create(name, second)):
-            raise _ignored(url, "If-None-Match", "wrote over an object that was to be created")
-        if ask(lambda: objects.replace(name, second, _WRONG_ETAG)):
-            raise _ignored(url, "If-Match", "wrote over an object that had another ETag")
-        if not ask(lambda: objects.replace(name, second, found.etag)):
-            now = ask(lambda: objects.read(name))
-            if now is None or now.body != second:
-                raise _ignored(url, "If-Match", "did not know an ETag of its own again")
-    finally:
-        ask(lambda: objects.remove(name, None))
-
-
-def _deletes_conditionally(objects: Objects, ask: _Ask) -> bool:
-    """Whether the endpoint honours the condition of DeleteObject; some honour those of PutObject only."""
-    name = f"{_PROBES}{uuid.uuid4().hex}"
-    ask(lambda: objects.create(name, b"{}"))
-    try:
-        return not ask(lambda: objects.remove(name, _WRONG_ETAG))
-    except StoreRefused:
-        return False
-    finally:
-        ask(lambda: objects.remove(name, None))
+    return "/".join(
+        segment.replace(".", "%2E") if segment and not segment.strip(".") else quote(segment, safe="")
+        for segment in key.split("/")
+    )
 
 
 def _ignored(url: str, header: str, what: str) -> ConfigException:
     return ConfigException(
         f"store {url}: this endpoint does not honour {header}: it {what}. Without that, two drivers could "
-        f"own one connector; {_OTHERWISE}"
+        f"own one connector; use an S3 that has conditional writes, or a store in PostgreSQL"
     )

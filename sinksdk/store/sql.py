@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
@@ -17,7 +16,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sinksdk.errors import ConfigException
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
-from sinksdk.store.memory import Snapshot
 from sinksdk.store.sql_engine import (
     MOST_CONNECTIONS,
     SQLITE,
@@ -52,10 +50,6 @@ _READ_VERSION: Final = sa.select(_records.c.version).where(_KEY)
 _READ_VERSIONS: Final = sa.select(_records.c.key, _records.c.version).where(
     _records.c.key.in_(sa.bindparam("of_keys", expanding=True))
 )
-_ESCAPE: Final = "!"
-_READ_KEYS: Final = sa.select(_records.c.key).where(
-    _records.c.key.like(sa.bindparam("of_pattern"), escape=_ESCAPE)
-)
 _INSERT: Final = sa.insert(_records)
 _UPDATE: Final = (
     sa.update(_records)
@@ -82,8 +76,7 @@ class Glances:
         self._clock = clock
         self._reading = threading.Lock()
         self._asked: dict[str, float] = {}
-        self._known: Mapping[str, str] = {}
-        self._covers: frozenset[str] = frozenset()
+        self._known: Mapping[str, str | None] = {}
         self._read_at = -AGE
 
     def version(self, key: str) -> str | None:
@@ -94,14 +87,39 @@ class Glances:
             return self._read([key]).get(key)
         try:
             self._asked[key] = now
-            if now - self._read_at >= AGE or key not in self._covers:
+            if now - self._read_at >= AGE or key not in self._known:
                 self._asked = {k: at for k, at in self._asked.items() if now - at < _FORGOTTEN}
-                keys = frozenset(self._asked)
-                self._known, self._covers = self._read(keys), keys
+                self._known = {**dict.fromkeys(self._asked), **self._read(self._asked.keys())}
                 self._read_at = now
-            return self._known.get(key)
+            return self._known[key]
         finally:
             self._reading.release()
+
+
+class Snapshot(Store):
+    """A copy of another store's values; writes raise StoreRefused."""
+
+    def __init__(self, url: str, records: Mapping[str, Stored]) -> None:
+        super().__init__()
+        self._of = url
+        self._records = records
+
+    @property
+    def url(self) -> str:
+        """The other store's."""
+        return self._of
+
+    def _read(self, key: str) -> Stored | None:
+        return self._records.get(key)
+
+    def _keys(self, prefix: str) -> list[str]:
+        return [key for key in self._records if key.startswith(prefix)]
+
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:  # noqa: ARG002 - nothing is written
+        raise StoreRefused(f"{key} is not written: this is a snapshot of store {self._of}")
+
+    def _remove(self, key: str, if_version: str) -> bool:
+        return self._write(key, Stored("", ""), if_version)
 
 
 class SqlStore(Store):
@@ -121,6 +139,9 @@ class SqlStore(Store):
     def __init__(self, url: str, *, create: bool = False, patience: float = 30.0) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience)
         self._url = sql_address(url)
+        if self._url.get_backend_name() != SQLITE:  # which has one writer at a time
+            self.closing_poll = 1.0  # a server serves more tasks than a file
+            self.most_at_once = MOST_CONNECTIONS
         self._outage = outage_of(self.url)
         self._engines: dict[int, Engine] = {}  # by process
         self._glances = Glances(self._versions)
@@ -142,31 +163,10 @@ class SqlStore(Store):
         """The URL with an absolute path, passwords masked."""
         return self._url.render_as_string(hide_password=True)
 
-    @property
-    def is_local_file(self) -> bool:
-        """True for SQLite."""
-        return self._url.get_backend_name() == SQLITE
-
-    @property
-    def closing_poll(self) -> float:
-        """Longer for a server, which serves more tasks than a file."""
-        return 0.5 if self.is_local_file else 1.0
-
-    @property
-    def most_at_once(self) -> int:
-        """SQLite has one writer at a time."""
-        return 1 if self.is_local_file else MOST_CONNECTIONS
-
     def snapshot(self, prefix: str) -> Store:
         """One statement sees one state of the table."""
-        query = sa.select(_records).where(_records.c.key.startswith(prefix, autoescape=True))
-        rows = self._ask(
-            lambda: self._transact(lambda connection: connection.execute(query).all()), f"reading {prefix}"
-        )
-        # SQLite's LIKE takes A for a.
-        return Snapshot(
-            self.url, {row.key: Stored(row.value, row.version) for row in rows if row.key.startswith(prefix)}
-        )
+        rows = self._ask(lambda: self._below(prefix, _records), f"reading {prefix}")
+        return Snapshot(self.url, {row.key: Stored(row.value, row.version) for row in rows})
 
     def close(self) -> None:
         """Close the database."""
@@ -177,20 +177,17 @@ class SqlStore(Store):
         return self._glances.version(key)
 
     def _read(self, key: str) -> Stored | None:
-        row = self._transact(lambda connection: connection.execute(_READ, {"of_key": key}).one_or_none())
-        return None if row is None else Stored(row.value, row.version)
+        found = self._rows(_READ, {"of_key": key})
+        return Stored(found[0].value, found[0].version) if found else None
 
     def _version(self, key: str) -> str | None:
-        key_only = {"of_key": key}
-        return self._transact(lambda c: c.execute(_READ_VERSION, key_only).scalar_one_or_none())
+        found = self._rows(_READ_VERSION, {"of_key": key})
+        return found[0].version if found else None
 
     def _versions(self, keys: Collection[str]) -> dict[str, str]:
         named = {"of_keys": sorted(keys)}
-        rows = self._ask(
-            lambda: self._transact(lambda connection: connection.execute(_READ_VERSIONS, named).all()),
-            "looking at what has changed",
-        )
-        return {found[0]: found[1] for found in rows}
+        rows = self._ask(lambda: self._rows(_READ_VERSIONS, named), "looking at what has changed")
+        return {row.key: row.version for row in rows}
 
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
         if if_version is None:
@@ -211,9 +208,14 @@ class SqlStore(Store):
         return self._transact(lambda connection: connection.execute(statement, values).rowcount == 1)
 
     def _keys(self, prefix: str) -> list[str]:
-        pattern = {"of_pattern": re.sub("[!%_]", lambda found: _ESCAPE + found[0], prefix) + "%"}
-        keys = self._transact(lambda connection: connection.execute(_READ_KEYS, pattern).scalars().all())
-        return [key for key in keys if key.startswith(prefix)]  # SQLite's LIKE takes A for a
+        return [row.key for row in self._below(prefix, _records.c.key)]
+
+    def _below(self, prefix: str, what: sa.Table | sa.Column[str]) -> list[sa.Row[Any]]:
+        rows = self._rows(sa.select(what).where(_records.c.key.startswith(prefix, autoescape=True)))
+        return [row for row in rows if row.key.startswith(prefix)]  # SQLite's LIKE takes A for a
+
+    def _rows(self, query: sa.Select[Any], values: Mapping[str, Any] | None = None) -> Sequence[sa.Row[Any]]:
+        return self._transact(lambda connection: connection.execute(query, values).all())
 
     def _find_table(self) -> None:
         if not self._transact(_has_table):
@@ -223,18 +225,15 @@ class SqlStore(Store):
             )
 
     def _make_table(self) -> None:
-        if not self._transact(_has_table):
-            self._create_table()
-        self._remove("", "")  # removes nothing; refused where writing is
-
-    def _create_table(self) -> None:
+        create = sa.schema.CreateTable(_records, if_not_exists=True)
         try:
-            create = sa.schema.CreateTable(_records, if_not_exists=True)
-            self._transact(lambda connection: connection.execute(create))
+            if not self._transact(_has_table):
+                self._transact(lambda connection: connection.execute(create))
         except (IntegrityError, StoreRefused):
             # PostgreSQL's own IF NOT EXISTS fails when another session creates it at the same time.
             if not self._transact(_has_table):
                 raise
+        self._remove("", "")  # removes nothing; refused where writing is
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         """Run one statement in its own transaction."""

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from sinksdk.errors import ConnectException
-from sinksdk.store.base import Conflict, Store, contents
+from sinksdk.store.base import Conflict, Store
 from sinksdk.store.records import Value
 
 V = TypeVar("V", bound=Value)
@@ -22,17 +22,15 @@ class Row(NamedTuple, Generic[V]):
 
 def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
     """The value of a key; None if there is none. Raises ConnectException if it is damaged."""
-    stored = store.stored(key)
-    if stored is None:
-        return None
-    where = f"store {store.url}: {key}"
     try:
-        return Row(model.model_validate(contents(stored.body, where)), stored.version)
+        found = store.get(key)
+        return None if found is None else Row(model.model_validate(found.value), found.version)
     except ValidationError as error:
-        raise ConnectException(f"{where} {_problem(error)}") from error
+        raise ConnectException(f"store {store.url}: {key} {_problem(error)}") from error
     except (ValueError, KeyError) as error:
-        message = f"{where} is damaged ({type(error).__name__}); restore the store from a backup"
-        raise ConnectException(message) from error
+        raise ConnectException(
+            f"store {store.url}: {key} is damaged ({type(error).__name__}); restore the store from a backup"
+        ) from error
 
 
 def read_again(
@@ -64,13 +62,8 @@ class OwnRow(Generic[V]):
         self._model = model
         self._version: str | None = None
 
-    def look(self) -> V | None:
-        """The stored value. Raises as :func:`read`."""
-        row = read(self._store, self._key, self._model)
-        return row.value if row else None
-
     def read(self) -> V | None:
-        """As :meth:`look`; :meth:`replace` then replaces this value."""
+        """The stored value, which :meth:`replace` then replaces. Raises as :func:`read`."""
         row = read(self._store, self._key, self._model)
         self._version = row.version if row else None
         return row.value if row else None

@@ -74,8 +74,6 @@ class Tokens:
             kept = _with(kept, entry.topic_partition, entry.publish, TokenState.COMMITTED)
         return cls(kept, dict.fromkeys(key for stale in planned.values() for key in stale))
 
-    # -- queries ---------------------------------------------------------------------------------
-
     def of(self, partition: TopicPartition, *states: TokenState) -> tuple[Token, ...]:
         """A partition's tokens in one of these states, in the order of their preparation."""
         return tuple(kept.token for kept in self._kept.get(partition, {}).values() if kept.state in states)
@@ -87,22 +85,15 @@ class Tokens:
 
     def discarded(self) -> tuple[str, ...]:
         """Ids in the plan that need no discarding any more, in the plan's order."""
-        uncommitted = {
-            key
-            for kept in self._kept.values()
-            for key, one in kept.items()
-            if one.state is not TokenState.COMMITTED
-        }
+        states = TokenState.STALE, TokenState.LEFT, TokenState.PREPARED
+        uncommitted = {key for partition in self._kept for key in self._ids(partition, *states)}
         return tuple(key for key in self._planned if key not in uncommitted)
-
-    # -- steps -----------------------------------------------------------------------------------
 
     def prepare(self, given: Mapping[TopicPartition, Sequence[Token]]) -> Tokens:
         """Record tokens as prepared. An id left by a predecessor, for any partition, is in use again."""
         for partition, tokens in given.items():
-            committed = [
-                token.id for token in tokens if token.id in self._ids(partition, TokenState.COMMITTED)
-            ]
+            unpublished = self._ids(partition, TokenState.COMMITTED)
+            committed = [token.id for token in tokens if token.id in unpublished]
             _refuse(partition, "note", committed, "is committed and not published")
         ids = {token.id for tokens in given.values() for token in tokens}
         inherited = TokenState.STALE, TokenState.LEFT
@@ -116,17 +107,14 @@ class Tokens:
 
     def commit(self, partition: TopicPartition, offset: OffsetAndMetadata) -> Tokens:
         """A commit covers these tokens, with the data it lists: it may have changed since ``prepare``."""
-        self._refuse_to_overwrite(partition, offset)
-        self._refuse_unknown(partition, offset)
-        return replace(self, _kept=_with(self._kept, partition, offset.tokens, TokenState.COMMITTED))
-
-    def _refuse_to_overwrite(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
         waiting = self.of(partition, TokenState.COMMITTED)
         if waiting:
             raise ConnectException(
                 f"{partition}: a commit at {offset.offset} would overwrite tokens that are committed and "
                 f"not published: {', '.join(token.id for token in waiting)}"
             )
+        self._refuse_unknown(partition, offset)
+        return replace(self, _kept=_with(self._kept, partition, offset.tokens, TokenState.COMMITTED))
 
     def _refuse_unknown(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
         prepared = self._ids(partition, TokenState.PREPARED)
@@ -184,20 +172,15 @@ def stale_after(
     """A generation's stale tokens: prepared in it or before, neither committed nor discarded.
 
     Args:
-        planned: what its plan lists as stale.
-        records: what its tasks have written.
         commits: the last commit of each partition.
     """
     stale = by_partition(planned)
     for record in records:
         for partition, tokens in by_partition(record.prepared).items():
             stale.setdefault(partition, {}).update(tokens)
-    settled = {key for record in records for key in _discarded_for_good(record)}
-    settled |= {token.id for entry in commits for token in entry.publish}
+    settled = {token.id for entry in commits for token in entry.publish}
+    for record in records:
+        # Older versions list withdrawn tokens twice: as discarded, and as prepared again.
+        settled |= set(record.discarded) - {token.id for row in record.prepared for token in row.tokens}
     left = {p: {key: one for key, one in ones.items() if key not in settled} for p, ones in stale.items()}
     return {partition: tokens for partition, tokens in left.items() if tokens}
-
-
-def _discarded_for_good(record: TaskRecord) -> set[str]:
-    """Tokens discarded and not prepared again: older versions list withdrawn tokens twice."""
-    return set(record.discarded) - {token.id for row in record.prepared for token in row.tokens}

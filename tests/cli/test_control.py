@@ -339,7 +339,7 @@ def test_every_command_speaks_to_programs(here: Here, store: Store) -> None:
 
 def test_a_damaged_connector_is_left_out_of_the_list(here: Here, store: Store) -> None:
     """It is named on stderr with what is wrong; the others are listed."""
-    row = store.stored("connectors/lines/config")
+    row = store._read("connectors/lines/config")
     assert row is not None
     Herder(store).create("other", {"topics": "t"}, "STOPPED")
     store.put("connectors/lines/config", {"config": "no dictionary"}, row.version)

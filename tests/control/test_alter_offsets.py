@@ -22,9 +22,11 @@ from sinksdk.control.liveness import ConnectorClosingException
 from sinksdk.control.offsets import OffsetsRefusedException
 from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.control.status import StatusKeeper
-from sinksdk.store import MemoryStore, TaskLedger, committed_offsets
+from sinksdk.store import committed_offsets
+from sinksdk.store.ledger import TaskLedger
 from sinksdk.testing.faults import ManualClock
 from tests.control.test_herder import running_task
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Source, Task
 
 RAW = {

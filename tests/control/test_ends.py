@@ -8,10 +8,11 @@ import pytest
 
 from sinksdk import RetriableException, TopicPartition
 from sinksdk.control.ends import EndsKeeper, EndsWatch
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import table
 from sinksdk.store.keys import ends_key
 from sinksdk.store.reports import ConnectorEnds
 from sinksdk.testing.faults import ManualClock
+from tests.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -15,11 +15,13 @@ from sinksdk.control.registry import (
     ConnectorExistsException,
     ConnectorNotFoundException,
 )
-from sinksdk.store import MemoryStore, TaskLedger, read_commits, table, take_over
+from sinksdk.store import read_commits, table, take_over
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import history_key, task_count_key
+from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import ConnectorHistory
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import RAW
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

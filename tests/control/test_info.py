@@ -10,7 +10,7 @@ from sinksdk.control.info import connector_info
 from sinksdk.control.liveness import deregister, register
 from sinksdk.control.shown import PartitionInfo, TaskInfo
 from sinksdk.control.status import StatusKeeper
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import progress_key, status_key
 from sinksdk.store.records import PlannedRange, TaskPlan
@@ -23,6 +23,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 NOW = 1_800_000_000.0
 

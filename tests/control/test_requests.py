@@ -10,8 +10,9 @@ from sinksdk import ClosingReason
 from sinksdk.control import registry
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal, PendingRequests
-from sinksdk.store import MemoryStore, StoreRefused
+from sinksdk.store import StoreRefused
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 
 class Refusing(MemoryStore):

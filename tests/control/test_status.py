@@ -8,11 +8,12 @@ import pytest
 
 from sinksdk import TopicPartition
 from sinksdk.control.status import StatusKeeper, fewer_sightings, read_status
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import table
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import remembered_key, status_key
 from sinksdk.store.reports import ConnectorStatus, PartitionStatus, Seen, Tail, TaskStatus
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 
 class Measured(MemoryStore):

@@ -12,7 +12,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.history import TotalsKeeper, read_totals, with_generation, with_progress
 from sinksdk.control.info import connector_info
 from sinksdk.control.shown import ConnectorInfo
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
     plan_key,
@@ -33,6 +33,7 @@ from sinksdk.store.reports import (
     TaskTotals,
 )
 from sinksdk.support.measures import TaskMeasures
+from tests.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -14,7 +14,7 @@ from schemathesis.specs.openapi import checks
 
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
-from sinksdk.store import MemoryStore
+from tests.memory_store import MemoryStore
 from tests.server.serving import has_stopped, run_a_little
 
 KNOWN = {
@@ -38,7 +38,7 @@ class Emptied(MemoryStore):
 
     def begin_anew(self) -> None:
         for key in self.list(""):
-            row = self.stored(key)
+            row = self._read(key)
             if row is not None and key.startswith("connectors/"):
                 self.delete(key, row.version)
         Herder(self).create("archive", CONFIG, "STOPPED")

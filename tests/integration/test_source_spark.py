@@ -19,7 +19,8 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.spark.generation_job import SparkSourceLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.store import current_plan, identify, open_store
+from sinksdk.store import identify, open_store
+from sinksdk.store.ledger import current_plan
 from sinksdk.topics import Subscription, TopicDirectorySource
 from sinksdk.topics.directory.writer import TopicDirectoryTarget
 from tests.integration.counting_source import CountingConfig, CountingSource

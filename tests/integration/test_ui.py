@@ -21,10 +21,11 @@ from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials
-from sinksdk.store import MemoryStore, Store
+from sinksdk.store import Store
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import history_key
 from sinksdk.store.reports import Bucket
+from tests.memory_store import MemoryStore
 from tests.needs import missing
 from tests.server.filled_store import HOSTILE, TRACE, Scene, fill, scenes
 
@@ -552,7 +553,7 @@ def test_a_store_without_connectors(browser: Browser) -> None:
     """Says so, and how to begin."""
     with serving() as site:
         for key in list(site.store.list("connectors/")):
-            found = site.store.stored(key)
+            found = site.store._read(key)
             assert found is not None
             site.store.delete(key, found.version)
         page = browser.new_page()
@@ -567,7 +568,7 @@ def test_a_connector_comes_and_goes_by_itself(visit: Visit, site: Site) -> None:
     fill(site.store, Scene("newcomer-archive"), time.time() + ALIVE)
     expect(link).to_be_visible(timeout=NEXT_QUESTION)
     for key in site.store.list("connectors/newcomer"):
-        found = site.store.stored(key)
+        found = site.store._read(key)
         assert found is not None
         site.store.delete(key, found.version)
     expect(link).not_to_be_attached(timeout=NEXT_QUESTION)

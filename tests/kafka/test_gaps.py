@@ -12,10 +12,11 @@ from confluent_kafka import Producer
 from sinksdk import BatchPolicy, ConnectorConfig, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.store import MemoryStore, committed_offsets
+from sinksdk.store import committed_offsets
 from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.kafka.topics import await_decided, consume, create_topic, unused_name
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Connector, Finished, InProcess
 from tests.runtime.test_gaps import Files
 

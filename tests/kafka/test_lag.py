@@ -26,7 +26,8 @@ from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import KafkaTopics
-from sinksdk.store import Store, current_plan, open_store
+from sinksdk.store import Store, open_store
+from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import GenerationPlan
 from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import KafkaClient, KafkaSource

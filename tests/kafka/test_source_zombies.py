@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from sinksdk.source import SourceConnectorConfig
-from sinksdk.store import MemoryStore
 from sinksdk.topics.kafka import KafkaClient, KafkaTarget, ensure_offsets_topic
 from tests.integration.freezing import everything_of, executor_of, wake
 from tests.integration.held_site import (
@@ -26,6 +25,7 @@ from tests.integration.held_site import (
 )
 from tests.integration.held_source import SHARES
 from tests.kafka.topics import consume, create_topic, unused_name
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed
 

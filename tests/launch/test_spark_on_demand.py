@@ -13,8 +13,8 @@ from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.store import MemoryStore
 from sinksdk.support.logs import WARNINGS
+from tests.memory_store import MemoryStore
 
 
 class Context:

@@ -25,7 +25,8 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.launch import running
-from sinksdk.store import Store, StoreUnavailable, current_plan, take_over
+from sinksdk.store import Store, StoreUnavailable, take_over
+from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import GenerationPlan
 from sinksdk.topics import write_records
 from tests.runtime.running_sinks import RAW, InProcess, Task

@@ -16,7 +16,7 @@ from sinksdk.control.status import State, StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.metrics.prometheus import METRICS, exposition
 from sinksdk.spark.places import Held, Places
-from sinksdk.store import MemoryStore, Store, StoreUnavailable, table, take_over
+from sinksdk.store import Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import ends_key, plan_key, progress_key
@@ -30,6 +30,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.support.retry import Retry
+from tests.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TASK = {"connector": "archive", "task": "0"}

@@ -24,7 +24,7 @@ from sinksdk import (
 from sinksdk.control.history import read_totals
 from sinksdk.control.info import connector_info
 from sinksdk.control.status import read_status
-from sinksdk.store import MemoryStore, committed_offsets, table
+from sinksdk.store import committed_offsets, table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -46,6 +46,7 @@ from sinksdk.store.reports import (
     TaskProgress,
 )
 from sinksdk.support.measures import TaskMeasures
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import (
     P0,
     P1,

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store import MemoryStore, read_commits, table, take_over
+from sinksdk.store import read_commits, table, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import dropped_key, plan_key
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source, driver
 
 KEPT = TopicPartition("kept", 0)

@@ -15,8 +15,9 @@ from sinksdk import (
     SinkTask,
     TopicPartition,
 )
-from sinksdk.store import MemoryStore, committed_offsets
+from sinksdk.store import committed_offsets
 from sinksdk.store.records import GenerationPlan, PlannedRange
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, Connector, Finished, InProcess, Source, driver
 
 SIZE = 500  # records per file

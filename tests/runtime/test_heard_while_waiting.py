@@ -17,12 +17,13 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.store import MemoryStore, committed_offsets
+from sinksdk.store import committed_offsets
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.testing import ManualClock
 from sinksdk.topics.base import Partitions
 from tests.inline import INLINE
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 ASKED: Final = 20.2

@@ -11,10 +11,11 @@ import pytest
 from sinksdk import SinkTask
 from sinksdk.control.status import StatusKeeper, read_status
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.store import MemoryStore, committed_offsets
+from sinksdk.store import committed_offsets
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics.base import Partitions
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Finished, InProcess, Source, Task, driver
 
 

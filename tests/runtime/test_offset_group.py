@@ -17,7 +17,8 @@ from sinksdk import (
     SinkRecords,
     TopicPartition,
 )
-from sinksdk.store import MemoryStore, committed_offsets
+from sinksdk.store import committed_offsets
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Source, Task, driver
 
 FROM_GROUP = {"offset.source": "group", "offset.mirror": False}

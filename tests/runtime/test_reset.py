@@ -8,10 +8,11 @@ import pytest
 
 from sinksdk import ConfigException, TopicPartition
 from sinksdk.control.herder import Herder
-from sinksdk.store import MemoryStore, committed_offsets, table
+from sinksdk.store import committed_offsets, table
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import plan_key
 from sinksdk.store.records import GenerationPlan
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, RAW, Source, driver
 from tests.runtime.test_missing_topics import A, Topics
 from tests.runtime.test_offset_group import Group

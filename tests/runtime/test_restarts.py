@@ -14,11 +14,11 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.failures import PartitionFailures, count_failures
 from sinksdk.runtime.planner import Backlog, Planner
-from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionProgress
 from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0
 
 HOUR = 3600.0

@@ -13,11 +13,12 @@ from sinksdk.control.status import read_status
 from sinksdk.engine.outcome import End
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import SourceTaskResult
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import table
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import GenerationPlan, TaskCountRecord
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics.memory import MemoryTopics
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import (
     CountingTask,
     InThreads,

@@ -10,8 +10,8 @@ from sinksdk import ClosingReason
 from sinksdk.control.herder import Herder
 from sinksdk.control.status import read_status
 from sinksdk.engine.outcome import End
-from sinksdk.store import MemoryStore
 from sinksdk.topics.memory import MemoryTopics
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("at_once")]

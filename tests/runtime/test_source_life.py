@@ -14,9 +14,9 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.store import MemoryStore
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import (
     Counting,
     CountingConfig,

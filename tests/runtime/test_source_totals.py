@@ -13,7 +13,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.metrics.prometheus import exposition
 from sinksdk.source import SourceRecord
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     progress_key,
@@ -29,6 +29,7 @@ from sinksdk.store.reports import (
 from sinksdk.topics import Subscription, TopicDirectorySource
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryTarget
 from sinksdk.topics.memory import MemoryTopics
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import Counting, CountingTask, Running, eventually
 
 pytestmark = pytest.mark.usefixtures("at_once")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecords, Token, TopicPartition
-from sinksdk.store import MemoryStore, Store, take_over
+from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, InProcess, Source, Task, driver
 
 READ = 3

@@ -14,10 +14,12 @@ from sinksdk import ClosingReason, FencedException, TopicPartition
 from sinksdk.control.liveness import SILENCE, deregister, is_gone, register
 from sinksdk.control.status import StatusKeeper
 from sinksdk.runtime.handover import Handover
-from sinksdk.store import MemoryStore, asked_to_close, current_plan
+from sinksdk.store import asked_to_close
 from sinksdk.store.generations import Generations
+from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import Closing, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 TP = TopicPartition("t", 0)
 GRACEFUL = 60.0

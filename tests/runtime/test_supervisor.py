@@ -21,12 +21,13 @@ from sinksdk.runtime.outcomes import SinkReport, partition_outcomes
 from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.supervisor import Ended, Rows, Supervisor
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, StoreRefused, StoreUnavailable, current_plan, table
+from sinksdk.store import StoreRefused, StoreUnavailable, table
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     progress_key,
 )
+from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import (
     GenerationPlan,
     PlannedRange,
@@ -38,6 +39,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import RAW, Connector
 
 TP = TopicPartition("t", 0)

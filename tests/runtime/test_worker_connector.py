@@ -32,10 +32,11 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.task_result import TaskResult
-from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table
+from sinksdk.store import StoreUnavailable, committed_offsets, table
 from sinksdk.store.keys import status_key, task_count_key
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
+from tests.memory_store import MemoryStore
 from tests.runtime import running_sinks
 from tests.runtime.running_sinks import P0, Finished, InProcess, Source, Task
 
@@ -302,7 +303,7 @@ def test_a_connector_created_again_is_never_told_that_it_was_deleted(scene: Scen
     """D7: the old process finds another incarnation under its name; it ends, and stops what it ran with False."""
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
-        row = scene.store.stored("connectors/c/config")
+        row = scene.store._read("connectors/c/config")
         assert row is not None
         scene.store.delete("connectors/c/config", row.version)
         scene.herder.create("c", RAW)

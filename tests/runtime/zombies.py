@@ -14,9 +14,9 @@ from sinksdk.source.records import RecordMetadata, SourcePartition
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult
-from sinksdk.store import MemoryStore
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import CountingConfig
 
 

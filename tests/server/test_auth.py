@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from sinksdk import ConfigException
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials, is_loopback
-from sinksdk.store import MemoryStore
+from tests.memory_store import MemoryStore
 
 
 def basic(text: str) -> str:

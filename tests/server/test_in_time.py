@@ -13,8 +13,9 @@ from sinksdk.control.herder import Herder
 from sinksdk.server.admin import PATIENCE
 from sinksdk.server.app import create_app, create_waiting_app
 from sinksdk.server.middleware import Credentials
-from sinksdk.store import MemoryStore, Store
+from sinksdk.store import Store
 from sinksdk.store.base import Stored
+from tests.memory_store import MemoryStore
 
 pytestmark = pytest.mark.slow
 

@@ -13,9 +13,10 @@ from fastapi.testclient import TestClient
 from sinksdk import OffsetAndMetadata, Token
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
-from sinksdk.store import MemoryStore, take_over
+from sinksdk.store import take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
+from tests.memory_store import MemoryStore
 from tests.server.serving import T0, run_a_little
 
 CONFIG = {

@@ -7,7 +7,8 @@ from fastapi.testclient import TestClient
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials
-from sinksdk.store import MemoryStore, Store
+from sinksdk.store import Store
+from tests.memory_store import MemoryStore
 from tests.server.test_rest import Flaky
 
 

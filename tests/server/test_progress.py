@@ -9,10 +9,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.server.app import create_app
-from sinksdk.store import MemoryStore
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import connector_prefix, history_key
 from sinksdk.store.reports import Bucket
+from tests.memory_store import MemoryStore
 from tests.server.filled_store import TRACE, Scene, failure, fill
 
 MINUTE = 60
@@ -136,7 +136,7 @@ def test_a_connector_that_is_deleted_meanwhile_is_left_out(client: TestClient, s
     listed = store.list("connectors/")
     store.snapshot = lambda prefix: store  # type: ignore[method-assign]  # what it has at each look
     for key in store.list(connector_prefix("going")):
-        found = store.stored(key)
+        found = store._read(key)
         assert found is not None
         store.delete(key, found.version)
     store.list = lambda prefix: listed  # type: ignore[method-assign]  # what there was before

@@ -20,8 +20,8 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.server.app import create_app
-from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost, Stored
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source
 from tests.server.serving import has_stopped, run_a_little
 

@@ -27,9 +27,9 @@ from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.server.app import create_app
 from sinksdk.settings.references import ConfigProviders
-from sinksdk.store import MemoryStore
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.confidential import WithoutSecrets
+from tests.memory_store import MemoryStore
 
 FROM_ENV, FROM_FILE, WRITTEN, PIN = "env-hunter2", "file-hunter2", "written-hunter2", "pin-hunter2"
 ALL = (FROM_ENV, FROM_FILE, WRITTEN, PIN)

@@ -13,7 +13,7 @@ from sinksdk.spark.attempts import Attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import ProgressWriter
 from sinksdk.spark.watches import ClosingWatch, HangWatch
-from sinksdk.store import MemoryStore, ask_to_close, table
+from sinksdk.store import ask_to_close, table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
     progress_key,
@@ -28,6 +28,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 
 class Worker:

@@ -16,7 +16,7 @@ from sinksdk.spark.generation_job import _expect_room
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult, from_rows, to_row
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
     progress_key,
@@ -31,6 +31,7 @@ from sinksdk.store.reports import (
     TaskProgress,
 )
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import eventually
 
 

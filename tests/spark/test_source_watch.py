@@ -20,7 +20,7 @@ from sinksdk.spark.attempts import Attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import SourceProgressWriter
 from sinksdk.spark.source_watch import SourceTaskWatch, WatchedSourceTask
-from sinksdk.store import MemoryStore, table
+from sinksdk.store import table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -37,6 +37,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import ErrorCounts, TaskMeasures, Timing
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 
 class Worker:

@@ -6,8 +6,9 @@ from pathlib import Path
 import boto3
 import pytest
 
-from sinksdk.store import MemoryStore, Store, open_store
+from sinksdk.store import Store, open_store
 from tests.integration.fault_proxy import FaultProxy, serving_s3
+from tests.memory_store import MemoryStore
 from tests.store import postgres_server
 from tests.store.backends import Files, Place, Prefixes, Schemas
 from tests.store.postgres_server import PostgresServer

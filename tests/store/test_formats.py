@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
-from sinksdk.store import MemoryStore, table, take_over
+from sinksdk.store import table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import (
     Closing,
@@ -59,6 +59,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.support.retry import Retry
+from tests.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 
 TOKEN = Token("upload-1", {"bucket": "b", "parts": [{"etag": "e", "size": 5}]})

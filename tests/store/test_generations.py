@@ -9,15 +9,7 @@ from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndM
 from sinksdk.control.registry import register
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.watches import ClosingWatch
-from sinksdk.store import (
-    MemoryStore,
-    StoreUnavailable,
-    TaskLedger,
-    asked_to_close,
-    read_commits,
-    table,
-    take_over,
-)
+from sinksdk.store import StoreUnavailable, asked_to_close, read_commits, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
@@ -27,6 +19,7 @@ from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
+from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import (
     Closing,
     PlannedRange,
@@ -35,6 +28,7 @@ from sinksdk.store.records import (
     TaskRecord,
 )
 from sinksdk.testing import ManualClock
+from tests.memory_store import MemoryStore
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -158,12 +152,12 @@ def test_tokens_that_no_commit_covers_are_carried_until_they_are_discarded(store
     taken(store, 2)
 
     claim = next_generation(generations, task(TP))
-    assert (claim.unsettled(TP), claim.all_unsettled()) == (True, {TP})
+    assert claim.all_unsettled() == {TP}
     ledger = taken(store, 3)
     assert [token.id for token in ledger.stale(TP)] == ["upload"]
     ledger.discarded(TP, ledger.stale(TP))
     ledger.flush()
-    assert not generations.claim().unsettled(TP)
+    assert TP not in generations.claim().all_unsettled()
 
 
 def test_committed_tokens_are_never_stale(store: MemoryStore) -> None:
@@ -176,7 +170,7 @@ def test_committed_tokens_are_never_stale(store: MemoryStore) -> None:
 
     claim = generations.claim()
     assert (claim.stale, [t.id for t in claim.committed[TP].publish]) == ({}, ["upload"])
-    assert claim.unsettled(TP)
+    assert TP in claim.all_unsettled()
 
 
 def test_a_lost_plan_is_an_error_and_never_an_empty_base(store: MemoryStore) -> None:

@@ -5,24 +5,18 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import ConnectException, OffsetAndMetadata, Token
-from sinksdk.store import (
-    MemoryStore,
-    Store,
-    StoreUnavailable,
-    TaskLedger,
-    merge,
-    table,
-    take_over,
-)
+from sinksdk.store import Store, StoreUnavailable, table, take_over
 from sinksdk.store.keys import (
     plan_key,
     task_key,
 )
+from sinksdk.store.ledger import TaskLedger, merge
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
     TaskRecord,
 )
+from tests.memory_store import MemoryStore
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, B, C, entry, note, plan, recorded
 

@@ -5,23 +5,18 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import ConnectException, OffsetAndMetadata
-from sinksdk.store import (
-    MemoryStore,
-    committed_offsets,
-    merge,
-    open_store,
-    read_commits,
-    take_over,
-)
+from sinksdk.store import committed_offsets, open_store, read_commits, take_over
 from sinksdk.store.keys import (
     plan_key,
 )
+from sinksdk.store.ledger import merge
 from sinksdk.store.records import (
     Entry,
     GenerationPlan,
     Noted,
     TaskRecord,
 )
+from tests.memory_store import MemoryStore
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, B, C, claim, entry, fence, note, plan
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata
-from sinksdk.store import Store, TaskLedger, open_store, read_commits, take_over
+from sinksdk.store import Store, open_store, read_commits, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix
+from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import Closing, Entry, PlannedRange, TaskPlan
 from tests.integration.fault_proxy import (
     CUT_AFTER,

@@ -13,7 +13,7 @@ import pytest
 
 from sinksdk import ConfigException
 from sinksdk.errors import ConnectException
-from sinksdk.store import Conflict, StoreRefused, StoreUnavailable, identify, open_store, s3_objects
+from sinksdk.store import Conflict, StoreRefused, StoreUnavailable, identify, open_store, s3
 from sinksdk.store.base import Lost
 from sinksdk.store.s3 import S3Store
 from tests.integration.fault_proxy import (
@@ -167,14 +167,14 @@ def test_somebody_else_writes_while_the_answer_is_lost(place: Place, store: S3St
 
 def test_an_answer_that_comes_late(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """put: an answer that is not there within the time limit is as good as lost; the value stands once."""
-    monkeypatch.setattr(s3_objects, "_READ_TIMEOUT", 0.3)
-    s3_objects._client.cache_clear()
+    monkeypatch.setattr(s3, "_READ_TIMEOUT", 0.3)
+    s3._client.cache_clear()
     store = place.open()
     place.proxy.next("PutObject", Fault(delay=1.0))
     version = store.put("k", {"x": 1}, None)
     time.sleep(1.0)  # the late one arrives after all
     assert place.open(create=False).get("k") == ({"x": 1}, version)
-    s3_objects._client.cache_clear()
+    s3._client.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -286,12 +286,12 @@ def test_without_credentials(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "nowhere"))
-    s3_objects._client.cache_clear()
+    s3._client.cache_clear()
     with pytest.raises(
         ConfigException, match=r"NoCredentialsError.*'access_key_id' and 'secret_access_key' in the"
     ):
         S3Store(place.url, create=True)
-    s3_objects._client.cache_clear()
+    s3._client.cache_clear()
 
 
 def test_an_endpoint_that_is_down(place: Place) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store import MemoryStore, Store, TaskLedger, read_commits, table, take_over
+from sinksdk.store import Store, read_commits, table, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix, task_key
+from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import PlannedRange, TaskPlan, TaskRecord
+from tests.memory_store import MemoryStore
 from tests.store.backends import BACKENDS, LossyStore
 
 
@@ -160,9 +162,9 @@ def test_a_sinksdk_that_does_not_know_segments_reads_nothing_of_a_record_that_ha
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)
-    assert json.loads(store.stored(task_key("c", 0)).body)["format"] == 1
+    assert json.loads(store._read(task_key("c", 0)).body)["format"] == 1
     ledger.commit({p: OffsetAndMetadata(3) for p in ends})
-    assert json.loads(store.stored(task_key("c", 0)).body)["format"] == 2
+    assert json.loads(store._read(task_key("c", 0)).body)["format"] == 2
 
 
 def test_a_segment_that_is_lost_is_an_error() -> None:

@@ -262,11 +262,6 @@ def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
 
 
-def test_only_this_machine_reaches_a_file(tmp_path: Path) -> None:
-    """is_local_file: true for SQLite, so that the runtime can refuse masters that span hosts."""
-    assert open_store(f"sqlite:///{tmp_path}/state.db", create=True).is_local_file
-
-
 # -- which store it is -------------------------------------------------------------------------------
 
 

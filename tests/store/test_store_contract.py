@@ -15,19 +15,11 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.store import (
-    Conflict,
-    MemoryStore,
-    Store,
-    StoreRefused,
-    StoreUnavailable,
-    base,
-    open_store,
-    table,
-)
+from sinksdk.store import Conflict, Store, StoreRefused, StoreUnavailable, base, open_store, table
 from sinksdk.store.base import NEWEST_FORMAT, Lost, Stored
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.store.sql import SqlStore
+from tests.memory_store import MemoryStore
 from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import FencedException, OffsetAndMetadata
-from sinksdk.store import (
-    MemoryStore,
-    current_plan,
-    take_over,
-)
+from sinksdk.store import take_over
 from sinksdk.store.base import Lost
 from sinksdk.store.keys import (
     task_key,
 )
+from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import (
     TaskRecord,
 )
+from tests.memory_store import MemoryStore
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, claim, entry, fence, note, plan, recorded
 

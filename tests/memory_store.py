@@ -1,37 +1,11 @@
-"""Stores in memory: one for tests, which lives as long as its process, and copies of other stores."""
+"""A store that lives as long as its process."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 
-from sinksdk.store.base import Store, Stored, StoreRefused
-
-
-class Snapshot(Store):
-    """A copy of another store's values, read in one request; writes raise StoreRefused."""
-
-    def __init__(self, url: str, records: Mapping[str, Stored]) -> None:
-        super().__init__()
-        self._of = url
-        self._records = records
-
-    @property
-    def url(self) -> str:
-        """The other store's."""
-        return self._of
-
-    def _read(self, key: str) -> Stored | None:
-        return self._records.get(key)
-
-    def _keys(self, prefix: str) -> list[str]:
-        return [key for key in self._records if key.startswith(prefix)]
-
-    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:  # noqa: ARG002 - nothing is written
-        raise StoreRefused(f"{key} is not written: this is a snapshot of store {self._of}")
-
-    def _remove(self, key: str, if_version: str) -> bool:
-        return self._write(key, Stored("", ""), if_version)
+from sinksdk.store.base import Store, Stored
+from sinksdk.store.sql import Snapshot
 
 
 class MemoryStore(Store):
