@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 
 from sinksdk.config import ConnectorConfig
@@ -13,7 +13,7 @@ from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
-from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
+from sinksdk.runtime.planner import Backlog, observe
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import Entry, PlannedRange
 from sinksdk.support.threads import Background, in_a_thread
@@ -41,7 +41,6 @@ class PartitionLag:
         backoff: Backoff,
         tracker: ProgressTracker,
         clock: WallClock,
-        gaps: TrailingGaps,
         is_fixed: bool,
     ) -> None:
         self._config = config
@@ -50,7 +49,6 @@ class PartitionLag:
         self._backoff = backoff
         self._tracker = tracker
         self._clock = clock
-        self._gaps = gaps
         self._is_fixed = is_fixed
         self._topics: set[str] = set()
         self._skipped: set[TopicPartition] = set()
@@ -65,11 +63,6 @@ class PartitionLag:
             available[partition] = OffsetRange(offset, offset)
         self._tracker.ends({p: offsets.end for p, offsets in available.items()})
         return [self._backlog(claim, partition, offsets) for partition, offsets in sorted(available.items())]
-
-    def trailing_gaps(self, ready: Sequence[Backlog]) -> Decision | None:
-        """A decision to commit ranges without records, without reading them; None: none is known."""
-        gaps = self._gaps.among(ready)
-        return Planner.all_of(gaps, ready) if gaps else None
 
     def _backlog(self, claim: Claim, partition: TopicPartition, offsets: OffsetRange) -> Backlog:
         entry = claim.committed.get(partition)

@@ -152,11 +152,6 @@ class Planner:
                 due_at = min(due_at, moment, self._rested_at(backlog))
         return Decision(tuple(ranges), due_at, chosen)
 
-    @staticmethod
-    def all_of(ranges: Iterable[PlannedRange], backlogs: Iterable[Backlog]) -> Decision:
-        """A decision for these ranges, whatever the policy."""
-        return Decision(tuple(ranges), math.inf, {b.partition: b for b in backlogs})
-
     def _check(self, backlog: Backlog) -> None:
         begin, end = backlog.available
         committed = backlog.committed

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sinksdk.control.clean_up import CleanUp, Connectors, Groups, no_group
 from sinksdk.control.deletion import Deletion
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.runtime.backoff import Waits
+from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import EndsOf, Idle
 from sinksdk.store import StoreUnavailable, table
@@ -57,9 +57,8 @@ class Removal:
             clock=environment.clock,
             is_unwanted=lambda: environment.signal.is_final,
         )
-        self._waits = Waits(
-            f"the deletion of connector {connector}", environment.clock, jitter=environment.jitter
-        )
+        backoff = Backoff(1.0, environment.clock, jitter=environment.jitter)
+        self._waits = Waits(f"the deletion of connector {connector}", environment.clock, backoff)
         self.cleaned_up = ""
         """The incarnation that has had its ``stop(True)``."""
 

@@ -6,8 +6,9 @@ import logging
 import traceback
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorIdentity
 from sinksdk.context import ClosingReason
 from sinksdk.control import liveness
@@ -15,9 +16,10 @@ from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.control.registry import deploy, register
 from sinksdk.control.status import StatusKeeper
 from sinksdk.errors import ConnectException, FencedException, RetriableException
-from sinksdk.runtime.backoff import PASSING, Waits
+from sinksdk.runtime.backoff import PASSING, Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.handover import Handover
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
@@ -38,16 +40,8 @@ Drive = Callable[[Claim, ConnectorRecord], ClosingReason | None]
 Returns why the operator stops the connector; None if he does not."""
 
 
-class Settings(Protocol):
-    """The part of a connector's configuration that a session needs."""
-
-    name: str
-    tasks_max: int
-    graceful_timeout_ms: int
-    task_hang_timeout_ms: int
-    connector_shutdown_timeout_ms: int
-    connector_start_timeout_ms: int
-    poll_interval_ms: int
+Settings = ConnectorConfig | SourceConnectorConfig
+"""Of a sink or a source."""
 
 
 class DriverSession:
@@ -81,13 +75,8 @@ class DriverSession:
         self._config = config
         self._raw = raw
         self._meanwhile: Callable[[], None] = lambda: None
-        self._source_waits = Waits(
-            f"connector {config.name}",
-            self.clock,
-            first=self.poll_interval,
-            longest=_LONGEST,
-            after=_SILENCE,
-        )
+        backoff = Backoff(self.poll_interval, self.clock, longest=_LONGEST)
+        self._source_waits = Waits(f"connector {config.name}", self.clock, backoff, after=_SILENCE)
         self._is_source_away = False
         self._calls = ConnectorCalls(connector, config.name, self.clock, environment.threads.calls)
         known = environment.record or register(self.store, config.name, raw)
@@ -182,11 +171,11 @@ class DriverSession:
         Raises:
             ConnectException: none, more than ``tasks.max``, or something else.
         """
-        most = self._config.tasks_max
-        return self.call("task_configs", lambda: self._task_configs(most))
+        return self.call("task_configs", self._task_configs)
 
-    def _task_configs(self, most: int) -> list[dict[str, str]]:
+    def _task_configs(self) -> list[dict[str, str]]:
         """The author's return value, checked; reads at most one element more than allowed."""
+        most = self._config.tasks_max
         what = f"connector {self._config.name}: task_configs({most})"
         returned = self._connector.task_configs(most)
         try:
@@ -206,6 +195,26 @@ class DriverSession:
         """Whether the process must end, or the operator stops the connector."""
         self.requests.look()
         return self.signal.is_final or self.requests.closing() is not None
+
+    def carry_out_orders(
+        self, restart_failed: Callable[[], bool], flush: Callable[[], None] = lambda: None
+    ) -> ClosingReason | None:
+        """Carry out the operator's requests to restart, rebalance or flush.
+
+        Args:
+            restart_failed: returns whether something has failed.
+
+        Returns:
+            Why the running generation must close for that; None if it need not.
+        """
+        restarts = self.requests.consume("restart_failed") and restart_failed()
+        rebalances = self.requests.consume("rebalance")
+        flushes = self.requests.consume("flush")
+        if flushes:
+            flush()
+        if restarts or rebalances:
+            return ClosingReason.REBALANCE
+        return ClosingReason.DUE if flushes else None
 
     def is_unwanted(self) -> bool:
         """As :meth:`is_ended`, and writes heartbeats: for long waits."""

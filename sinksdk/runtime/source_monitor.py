@@ -176,55 +176,12 @@ def _replaced(topic: str, snapshot: Snapshot, read: Read) -> str | None:
     return None
 
 
-class EndOffsets:
-    """The offsets up to which a driver reads.
-
-    Args:
-        is_fixed: whether these are the end offsets of the first query: the driver ends when it has caught up.
-    """
-
-    def __init__(self, *, is_fixed: bool) -> None:
-        self.is_fixed = is_fixed
-        self._first: dict[TopicPartition, OffsetRange] | None = None
-        self._awaited: frozenset[TopicPartition] = frozenset()
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a query has left no topic in doubt."""
-        return self._first is not None
-
-    def limit(
-        self,
-        available: dict[TopicPartition, OffsetRange],
-        unavailable: frozenset[TopicPartition],
-        *,
-        is_in_doubt: bool,
-    ) -> dict[TopicPartition, OffsetRange]:
-        """The readable ranges; nothing while the first query leaves a topic in doubt."""
-        if self._first is None:
-            # A connector that is started again and again, and fails each time, must not leave a file of
-            # the other topics' first records behind each time.
-            if is_in_doubt:
-                return {}
-            self._first, self._awaited = available, unavailable
-        if not self.is_fixed:
-            return available
-        # A partition that was unavailable at first is read up to its end offset once it is available.
-        answering = self._awaited & (available.keys() - self._first.keys())
-        self._first |= {p: available[p] for p in answering}
-        return {
-            p: OffsetRange(now.start, max(now.start, self._first[p].end))
-            for p, now in available.items()
-            if p in self._first
-        }
-
-
 class SourceMonitor:
     """A driver's view of its source, for its own thread; one thread at a time queries the source.
 
     Args:
         background: runs a refresh in another thread.
-        is_fixed: as of :class:`EndOffsets`.
+        is_fixed: whether the driver reads up to the end offsets of the first query, and ends then.
     """
 
     # More than ten attributes: the view and the state of a background refresh change together.
@@ -245,8 +202,9 @@ class SourceMonitor:
             waits=config.missing_topic_policy == "wait",
         )
         """Knows what is missing as of the last snapshot."""
-        self.end_offsets = EndOffsets(is_fixed=is_fixed)
-        """The offsets up to which the driver reads."""
+        self.is_fixed = is_fixed
+        self._first: dict[TopicPartition, OffsetRange] | None = None
+        self._awaited: frozenset[TopicPartition] = frozenset()
         self._source = source
         self._clock = clock
         self._interval = max(LOOK_INTERVAL, config.poll_interval_ms / 1000)
@@ -295,10 +253,29 @@ class SourceMonitor:
         self._see(snapshot)
         return {p: offsets for p, offsets in snapshot.partitions.items() if p.topic not in self.topics.gone}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a query has left no topic in doubt."""
+        return self._first is not None
+
     def readable(self, available: dict[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
-        """The readable part of the last refresh."""
-        is_in_doubt = self.topics.is_in_doubt
-        return self.end_offsets.limit(available, self.unavailable, is_in_doubt=is_in_doubt)
+        """The readable ranges of the last refresh; nothing while the first one leaves a topic in doubt."""
+        if self._first is None:
+            # A connector that is started again and again, and fails each time, must not leave a file of
+            # the other topics' first records behind each time.
+            if self.topics.is_in_doubt:
+                return {}
+            self._first, self._awaited = available, self.unavailable
+        if not self.is_fixed:
+            return available
+        # A partition that was unavailable at first is read up to its end offset once it is available.
+        answering = self._awaited & (available.keys() - self._first.keys())
+        self._first |= {p: available[p] for p in answering}
+        return {
+            p: OffsetRange(now.start, max(now.start, self._first[p].end))
+            for p, now in available.items()
+            if p in self._first
+        }
 
     def gone_of(self, topics: set[str]) -> set[str]:
         """Query which of these topics are missing, certainly or not; empty if the source does not respond."""
