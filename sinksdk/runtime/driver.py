@@ -45,12 +45,7 @@ class ConnectorDriver:
     """Runs one connector from its start to its end.
 
     Args:
-        source: of its records.
-        connector: its ``start`` and ``stop`` are called here.
-        config: its validated configuration.
-        raw: the same as it was written.
-        launcher: starts generations.
-        listener: watches.
+        raw: its configuration as it was written.
         group: consumer group to begin from, and for the copy of the commits.
     """
 
@@ -142,11 +137,7 @@ class SinkSession:
         )
 
     def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
-        """Run generations; the first one is claimed already.
-
-        Returns:
-            Why the operator stops the connector; None if he does not.
-        """
+        """See :data:`~sinksdk.runtime.session.Drive`."""
         session = self._session
         self._reporter.catch_up()
         while (plan := self._planning.next_plan(claim, record)) is not None:
@@ -231,7 +222,7 @@ class SinkSession:
         """The reason to close the running generation, other than failures of its own tasks."""
         session = self._session
         self.meanwhile()
-        session.status.leave_out(self._monitor.unavailable)
+        session.status.leave_out(self._monitor.snapshot.unavailable)
         if not self._monitor.is_fixed:  # otherwise it reads only up to the ends at its start
             self._reporter.tracker.ends(self._monitor.ends)
         session.requests.look()

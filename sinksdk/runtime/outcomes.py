@@ -39,10 +39,6 @@ class SourceReport(TaskReport, Protocol):
 RunningGeneration = RunningTasks[SinkReport]
 """The job of a sink's generation."""
 
-RunningSourceGeneration = RunningTasks[SourceReport]
-"""The job of a source's generation."""
-
-
 Launcher = Launches[SinkReport]
 SourceLauncher = Launches[SourceReport]
 
@@ -132,10 +128,6 @@ def excused(
     A topic that vanishes while it is read, or records that retention removes before they are read, fail
     their task, and the whole job with it. That is no failure of their partitions, and none of the others':
     no attempts are spent, and the others are read again at once.
-
-    Args:
-        gone: topics that are missing.
-        overtaken: partitions whose log begins after the next offset to read.
     """
     return [
         replace(outcome, failure=None)

@@ -47,13 +47,8 @@ Settings = ConnectorConfig | SourceConnectorConfig
 class DriverSession:
     """One driver's session with one connector, sink or source, from its start to its stop.
 
-    The constructor registers the connector in the store, if it is new, and reads its status.
-
-    Args:
-        environment: what the driver runs in.
-        connector: its ``start`` and ``stop`` are called here.
-        config: its validated configuration.
-        raw: the same as it was written.
+    The constructor registers the connector in the store, if it is new, and reads its status. ``raw`` is the
+    configuration as it was written.
     """
 
     # More than ten attributes: everything that both kinds of drivers share is here.
@@ -99,9 +94,7 @@ class DriverSession:
     def run(self, drive: Drive, meanwhile: Callable[[], None] = lambda: None) -> ClosingReason | None:
         """Start the connector, drive it once it is this driver's turn, and stop it. Once.
 
-        Args:
-            drive: runs its generations.
-            meanwhile: called repeatedly while the session waits; must not block.
+        ``meanwhile`` is called repeatedly while the session waits; it must not block.
 
         Returns:
             What ``drive`` returns; None also if it never was this driver's turn. STOP instead of DELETE: it
@@ -199,13 +192,10 @@ class DriverSession:
     def carry_out_orders(
         self, restart_failed: Callable[[], bool], flush: Callable[[], None] = lambda: None
     ) -> ClosingReason | None:
-        """Carry out the operator's requests to restart, rebalance or flush.
+        """Carry out requests to restart, rebalance or flush; why the running generation must close for them.
 
         Args:
-            restart_failed: returns whether something has failed.
-
-        Returns:
-            Why the running generation must close for that; None if it need not.
+            restart_failed: returns whether a restart is of use.
         """
         restarts = self.requests.consume("restart_failed") and restart_failed()
         rebalances = self.requests.consume("rebalance")
@@ -218,17 +208,11 @@ class DriverSession:
 
     def is_unwanted(self) -> bool:
         """As :meth:`is_ended`, and writes heartbeats: for long waits."""
-        if self.generations.has_claimed:
-            self.status.save_if_due()
-        self._meanwhile()
+        self._stay_alive()
         return self.is_ended()
 
     def patiently(self, ask: Callable[[], T]) -> T | None:
-        """Query the source, repeatedly while it raises RetriableException.
-
-        Returns:
-            None if an end or a rebalance was requested meanwhile.
-        """
+        """Query the source, repeatedly while it raises RetriableException. None: asked to close."""
         begun = self.clock.now()
         while True:
             try:
@@ -255,27 +239,20 @@ class DriverSession:
         return True
 
     def expect_newest(self, *, is_recent_enough: bool = False) -> None:
-        """Raise FencedException if a newer driver has claimed a generation.
-
-        Args:
-            is_recent_enough: a result of a moment ago is sufficient.
-        """
+        """Raise FencedException if a newer driver has claimed a generation."""
         if not self.generations.is_newest(is_recent_enough=is_recent_enough):
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
     def yield_to_successor(self) -> None:
-        """After a generation: let a requesting driver take over. If it does not, it has died.
-
-        Raises:
-            FencedException: it has taken over.
-        """
+        """After a generation: let a requesting driver take over. Raises FencedException once it has."""
         successor = self.generations.yield_to_successor()
         if successor is not None:
             self._handover.yield_to(successor, self.generations.is_newest, self._stay_alive)
 
     def _stay_alive(self) -> None:
-        """Write a heartbeat when due."""
-        self.status.save_if_due()
+        """Write a heartbeat when due; until it has claimed, another driver may be running."""
+        if self.generations.has_claimed:
+            self.status.save_if_due()
         self._meanwhile()
 
     def _take_turn(self, drive: Drive) -> ClosingReason | None:

@@ -25,11 +25,7 @@ Reset = Literal["earliest", "latest", "none"]
 
 @dataclass(slots=True)
 class SinkPlanning:
-    """Plans a sink's generations, and waits until there is something to plan.
-
-    Args:
-        group: consumer group to begin from.
-    """
+    """Plans a sink's generations, and waits until there is something to plan."""
 
     session: DriverSession
     config: ConnectorConfig
@@ -64,7 +60,7 @@ class SinkPlanning:
             record.config,
             # Those of commits too: they may be older than the remembering of ids.
             topic_ids=self._ids(topics_read(decision.ranges) | {p.topic for p in claim.committed}),
-            is_read=self.monitor.covers,
+            is_read=self.monitor.subscription.covers,
         )
         # From here on it matters whether a topic is still the one that was planned.
         self.monitor.compare_with(Read(offsets, plan.topic_ids))
@@ -75,9 +71,6 @@ class SinkPlanning:
 
         These are all partitions at a connector's first start, and those whose commits an operator has
         removed.
-
-        Raises:
-            ConfigException: the first offsets cannot be determined.
         """
         undecided, reset = claim.undecided, self.config.auto_offset_reset
         # After a reset the group does not count: it holds the copy of this connector's commits.
@@ -100,7 +93,7 @@ class SinkPlanning:
         """The ranges before the first read, once no topic is in doubt. None: the driver must end."""
         while not self.session.is_ended():
             available = self._look()
-            if self.monitor.is_known and not self.monitor.unavailable:
+            if self.monitor.is_known and not self.monitor.snapshot.unavailable:
                 return available
             self._wait(self.session.clock.time(), math.inf)
             self.session.signal.answered()  # nothing runs: there is nothing to rebalance
@@ -121,11 +114,7 @@ class SinkPlanning:
         return None
 
     def _await_work(self, claim: Claim) -> Decision | None:
-        """Wait until a generation is due; None if nothing is left to do.
-
-        Raises:
-            MissingSourceTopicException: a topic is certainly missing.
-        """
+        """Wait until a generation is due; None if nothing is left to do."""
         session, clock = self.session, self.session.clock
         while True:
             if session.signal.reason is not None:
@@ -144,7 +133,7 @@ class SinkPlanning:
             decision = self.planner.decide(ready, now, flush=self.monitor.is_fixed)
             if decision.ranges:
                 return decision
-            is_known = not self.monitor.topics.is_in_doubt and not self.monitor.unavailable
+            is_known = not self.monitor.topics.is_in_doubt and not self.monitor.snapshot.unavailable
             if self.monitor.is_fixed and is_known and len(ready) == len(backlogs):
                 if any(claim.stale.values()) and self.failures.may_discard_before_the_end():
                     continue
@@ -155,20 +144,12 @@ class SinkPlanning:
             self._wait(now, decision.due_at)
 
     def _look(self) -> dict[TopicPartition, OffsetRange]:
-        """The readable ranges. Queries again if the source is being written to.
-
-        Returns:
-            Nothing while the first query leaves a topic in doubt, or if the driver must end meanwhile.
-
-        Raises:
-            MissingSourceTopicException: a topic is certainly missing.
-            ConnectException: the source cannot be read.
-        """
+        """The readable ranges; nothing while a topic is in doubt, or if the driver must end meanwhile."""
         available = self.session.patiently(self.monitor.refresh)
         if available is None:
             return {}
         self.session.status.miss(self.monitor.topics.certain)
-        self.session.status.leave_out(self.monitor.unavailable)
+        self.session.status.leave_out(self.monitor.snapshot.unavailable)
         if (alarm := self.monitor.topics.alarm()) is not None:
             raise alarm
         return self.monitor.readable(available)
@@ -193,7 +174,7 @@ class SinkPlanning:
 
     def _ids(self, topics: set[str]) -> dict[str, str]:
         """Ids of topics as of the last query."""
-        return {topic: known for topic, known in self.monitor.ids.items() if topic in topics}
+        return {topic: known for topic, known in self.monitor.snapshot.ids.items() if topic in topics}
 
 
 def topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
@@ -202,12 +183,7 @@ def topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
 
 
 def final_offsets(group: OffsetGroup, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """A group's commits of these partitions, if no consumer can commit to it any more.
-
-    Raises:
-        ConfigException: a consumer still can.
-        RetriableException: no response.
-    """
+    """A group's commits of these partitions. Raises ConfigException if a consumer can still commit to it."""
     offsets = group.offsets(partitions)
     if group.is_in_use(offsets):
         raise ConfigException(
@@ -227,7 +203,6 @@ def first_positions(
     Args:
         available: what the source holds of partitions without a commit.
         reset: ``auto.offset.reset``, for partitions without an offset in ``group``.
-        group: offsets of the consumer group.
 
     Raises:
         ConfigException: a group's offset is beyond what the source holds, or ``reset`` is

@@ -38,12 +38,8 @@ class SourceDriver:
     """Runs one source connector from its start to its end.
 
     Args:
-        connector: its ``start`` and ``stop`` are called here.
-        config: its validated configuration.
-        raw: the same as it was written.
+        raw: its configuration as it was written.
         target: of its records and offsets.
-        launcher: starts generations.
-        listener: watches.
     """
 
     environment: Environment
@@ -99,11 +95,7 @@ class SourceSession:
         self._reporter = SourceReporter(session, driver.listener)
 
     def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
-        """Run generations; the first one is claimed already.
-
-        Returns:
-            Why the operator stops the connector; None if he does not.
-        """
+        """See :data:`~sinksdk.runtime.session.Drive`."""
         session = self._session
         self._reporter.catch_up()
         while True:
@@ -127,14 +119,7 @@ class SourceSession:
             claim = session.generations.claim()
 
     def _fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
-        """Fence earlier tasks; until that is done nothing is planned.
-
-        Returns:
-            False if the driver must end meanwhile.
-
-        Raises:
-            ConnectException: fencing failed too often.
-        """
+        """Fence earlier tasks; until that is done nothing is planned. False: the driver must end."""
         round_ = fencing_round(
             is_pending=_is_pending(claim, record, configs),
             recorded=claim.transactional_tasks,

@@ -80,12 +80,9 @@ class Ended(NamedTuple, Generic[Report]):
 
     Args:
         reports: of its tasks; empty if the job failed.
-        rows: their progress.
-        measures: of its tasks, by number.
         failure: why the job failed, if it did and was not cancelled.
         away: the unavailable system that failed the job: then no task has failed.
         hung: the stack of each task whose author's code does not return.
-        is_cancelled: whether the job was cancelled.
         began: when its job had been launched, on the clock.
         closing_seconds: from the request to close until the end; None if there was none.
     """

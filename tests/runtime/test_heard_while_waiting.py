@@ -14,7 +14,7 @@ from sinksdk.control.status import read_status
 from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import MemoryStore, committed_offsets
 from sinksdk.store.keys import config_key

@@ -29,7 +29,7 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, StoreUnavailable, committed_offsets, table
