@@ -24,7 +24,6 @@ class SinkReport(TaskReport, Protocol):
     @property
     def outcomes(self) -> Sequence[PartitionOutcome]:
         """The outcomes of its partitions."""
-        ...
 
 
 class SourceReport(TaskReport, Protocol):
@@ -33,7 +32,6 @@ class SourceReport(TaskReport, Protocol):
     @property
     def outcome(self) -> SourceTaskOutcome:
         """How it ended."""
-        ...
 
 
 RunningGeneration = RunningTasks[SinkReport]

@@ -34,17 +34,14 @@ class TaskReport(Protocol):
     @property
     def task(self) -> int:
         """Its number."""
-        ...
 
     @property
     def attempt(self) -> int:
         """Which attempt it was; 0 if it had not begun."""
-        ...
 
     @property
     def measures(self) -> TaskMeasures:
         """Its measurements."""
-        ...
 
 
 Report = TypeVar("Report", bound=TaskReport)
@@ -56,15 +53,12 @@ class RunningTasks(Protocol[Report_co]):
 
     def wait(self, timeout: float) -> bool:
         """Wait at most ``timeout`` seconds; whether it has ended."""
-        ...
 
     def cancel(self) -> None:
         """End it at once; nothing is cleaned up."""
-        ...
 
     def results(self) -> Sequence[Report_co]:
         """Its tasks' reports. Raises ConnectException if the job itself failed."""
-        ...
 
 
 class Launches(Protocol[Report_co]):
@@ -72,7 +66,6 @@ class Launches(Protocol[Report_co]):
 
     def launch(self, plan: GenerationPlan) -> RunningTasks[Report_co]:
         """Start one; it runs on its own."""
-        ...
 
 
 class Ended(NamedTuple, Generic[Report]):

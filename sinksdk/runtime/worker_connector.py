@@ -29,11 +29,9 @@ class Driver(Protocol):
 
     def run(self, *, until_caught_up: bool = False) -> object:
         """Run to the end."""
-        ...
 
     def close(self, reason: ClosingReason = ClosingReason.SHUTDOWN) -> None:
         """Ask for the end, from any thread."""
-        ...
 
 
 Drivers = Callable[[Environment], Driver]
