@@ -23,7 +23,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.info import connector_info
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store

@@ -188,7 +188,7 @@ def test_what_was_read_of_a_topic_is_never_continued_in_another(
                 for partition, offsets in monitor.refresh().items():
                     start = committed.get(partition, offsets.start)
                     if start < offsets.end:
-                        ids = {partition.topic: monitor.ids[partition.topic], **ids}
+                        ids = {partition.topic: monitor.snapshot.ids[partition.topic], **ids}
                         committed[partition] = offsets.end
                         lives[partition.topic].add(broker.made[partition.topic])
                         exercised["ranges read"] += 1

@@ -16,7 +16,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.session import Settings
 from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store.records import ConnectorRecord, GenerationPlan

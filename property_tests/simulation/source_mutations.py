@@ -13,8 +13,8 @@ from property_tests.simulation.places import SimulatedDisk
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.transactions import ConnectorBoundaries, Decision
 from sinksdk.engine.writer import FencingRound
-from sinksdk.runtime import zombie_fencing
-from sinksdk.runtime.zombie_fencing import ZombieFencing
+from sinksdk.runtime import source_driver
+from sinksdk.runtime.source_driver import SourceSession
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata
 from sinksdk.spark import attempts, watches
@@ -71,7 +71,7 @@ def decided(patch: Patch, fence: Callable[[int, int], range]) -> None:
             return FencingRound(range(0), None)
         return FencingRound(range(0) if recorded is None else fence(recorded, tasks), tasks)
 
-    patch.setattr(zombie_fencing, "fencing_round", fencing_round)
+    patch.setattr(source_driver, "fencing_round", fencing_round)
 
 
 def nothing_is_ever_pending(patch: Patch) -> None:
@@ -80,17 +80,17 @@ def nothing_is_ever_pending(patch: Patch) -> None:
     def is_pending(claim: Any, record: Any, configs: Sequence[Any]) -> bool:
         return claim.before is None or len(claim.before.tasks) != len(configs)
 
-    patch.setattr(zombie_fencing, "_is_pending", is_pending)
+    patch.setattr(source_driver, "_is_pending", is_pending)
 
 
 def fencing_may_fail(patch: Patch) -> None:
     """Tasks start although those before them could not be fenced."""
-    fence = ZombieFencing._try_to_fence
+    fence = SourceSession._try_to_fence
 
-    def anyhow(self: ZombieFencing, tasks: range) -> None:
+    def anyhow(self: SourceSession, tasks: range) -> None:
         fence(self, tasks)
 
-    patch.setattr(ZombieFencing, "_try_to_fence", anyhow)
+    patch.setattr(SourceSession, "_try_to_fence", anyhow)
 
 
 def no_check_before_the_writer(patch: Patch) -> None:

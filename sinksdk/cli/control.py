@@ -17,7 +17,7 @@ from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeou
 from sinksdk.errors import ConfigException, ConnectException, FencedException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, absolute_store_url, open_store

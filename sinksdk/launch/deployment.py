@@ -13,7 +13,7 @@ from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import Topics
 from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,7 +17,9 @@ from sinksdk.store.reports import Waiting
 from sinksdk.support.confidential import SECRETS
 from sinksdk.support.logs import Outage
 
-_LONGEST = 60.0  # seconds between two attempts at an operation that costs nothing while it waits
+LONGEST: Final = 60.0
+"""Seconds between two attempts at an operation that costs nothing while it waits."""
+
 _LONGEST_DISCARD = 3600.0  # seconds between two attempts at discarding data, which takes up storage
 _MOST_DOUBLINGS = 30
 
@@ -32,7 +34,6 @@ class Backoff:
 
     Args:
         backoff: before the first retry; doubles with each.
-        longest: maximum.
         jitter: factor of each delay.
     """
 
@@ -41,7 +42,7 @@ class Backoff:
         backoff: float,
         clock: Clock,
         *,
-        longest: float = _LONGEST,
+        longest: float = LONGEST,
         jitter: Callable[[], float] = random_jitter,
     ) -> None:
         self._backoff = backoff
@@ -70,43 +71,38 @@ class Backoff:
         """It is retried after this number of seconds."""
         self._open_at[partition] = self._clock.now() + seconds
 
-    def failed(self, partition: TopicPartition, failures: int) -> None:
-        """It failed for the ``failures``-th time."""
-        self._open_at[partition] = self._clock.now() + self.delay(failures)
+    def failed(self, partition: TopicPartition, failures: int) -> float:
+        """It failed for the ``failures``-th time; seconds until it is retried."""
+        delay = self.delay(failures)
+        self.waits(partition, delay)
+        return delay
 
     def delay(self, failures: int) -> float:
         """Seconds until the next attempt after this number of failures."""
         grown: float = self._backoff * 2 ** min(failures - 1, _MOST_DOUBLINGS)
         return min(grown, self._longest) * self._jitter()
 
-    def refused(self, partition: TopicPartition) -> None:
-        """Its task did not commit everything that it should have."""
-        self._open_at[partition] = self._clock.now() + _LONGEST
-
-    def is_waiting(self, partition: TopicPartition) -> bool:
-        """Whether it must not be opened yet."""
-        return self._open_at.get(partition, 0.0) > self._clock.now()
-
     def waiting(self, partition: TopicPartition) -> float:
         """Seconds until it may be opened."""
         return max(self._open_at.get(partition, 0.0) - self._clock.now(), 0.0)
 
+    def is_waiting(self, partition: TopicPartition) -> bool:
+        """Whether it must not be opened yet."""
+        return self.waiting(partition) > 0
+
     def delays(self) -> list[float]:
         """Seconds until each partition that waits may be opened."""
-        now = self._clock.now()
-        return [at - now for at in self._open_at.values() if at > now]
+        return [left for partition in self._open_at if (left := self.waiting(partition)) > 0]
 
-    def discarded(self, partitions: Iterable[TopicPartition], stale: Iterable[TopicPartition]) -> None:
-        """A generation had these partitions, and those in ``stale`` still have tokens to discard.
-
-        Discarding is retried with a growing delay.
-        """
-        left = set(stale)
-        for partition in set(partitions):
-            if partition not in left:
+    def tried_to_discard(
+        self, partitions: Iterable[TopicPartition], stale: Collection[TopicPartition]
+    ) -> None:
+        """A generation had these partitions; those in ``stale`` still have tokens, and wait ever longer."""
+        for partition in partitions:
+            if partition not in stale:
                 self._discards.pop(partition, None)
                 continue
-            tries = self._discards.get(partition, (0, 0.0))[0] + 1
+            tries = self.discards(partition) + 1
             delay = min(self._backoff * 2 ** min(tries, _MOST_DOUBLINGS), _LONGEST_DISCARD)
             self._discards[partition] = (tries, self._clock.now() + delay)
 
@@ -120,8 +116,7 @@ class Backoff:
 
     def may_discard(self, partition: TopicPartition) -> bool:
         """Whether discarding may be tried again."""
-        _, not_before = self._discards.get(partition, (0, 0.0))
-        return self._clock.now() >= not_before
+        return self._clock.now() >= self._discards.get(partition, (0, 0.0))[1]
 
 
 log = logging.getLogger(__name__)
@@ -135,39 +130,22 @@ class Waits:
 
     Args:
         who: waits, for log lines.
-        first: until the second attempt; doubles with each.
-        longest: maximum between two attempts.
-        after: of unavailability until the wait is shown: until then every delay is ``first``.
-        jitter: factor of each delay.
+        backoff: delay after each attempt.
+        after: of unavailability until the wait is shown: until then every delay is the first.
     """
 
     def __init__(
-        self,
-        who: str,
-        clock: WallClock,
-        *,
-        first: float = 1.0,
-        longest: float = 60.0,
-        after: float = 0.0,
-        jitter: Callable[[], float] = random_jitter,
+        self, who: str, clock: WallClock, backoff: Backoff | None = None, *, after: float = 0.0
     ) -> None:
         self._who = who
         self._clock = clock
         self._after = after
-        self._backoff = Backoff(first, clock, longest=longest, jitter=jitter)
+        self._backoff = backoff or Backoff(1.0, clock)
         self._outage = Outage(log, f"{who}: what was away", after=after, clock=clock.now)
         self._failures = 0
         self._since = 0.0
         self.has_ended = False
         """Whether the wait has ended, or there was none, since this was last set to False."""
-
-    @classmethod
-    def of_restarts(
-        cls, who: str, config: PaceSettings, clock: WallClock, jitter: Callable[[], float]
-    ) -> Waits:
-        """As ``restart.backoff.ms`` and ``restart.backoff.max.ms`` say."""
-        first, longest = config.restart_backoff_ms / 1000, config.restart_backoff_max_ms / 1000
-        return cls(who, clock, first=first, longest=longest, jitter=jitter)
 
     def failed(self, error: Exception, *, since: float | None = None) -> tuple[float, Waiting | None]:
         """One more attempt has failed.
@@ -201,20 +179,6 @@ class Waits:
             next_attempt=self._clock.time() + delay,
             attempts=self._failures,
         )
-
-    def record(self, error: Exception | None, show: Callable[[Waiting | None], None]) -> float:
-        """The last attempt has failed, or (None) succeeded; shows the wait.
-
-        Returns:
-            Seconds until the next one.
-        """
-        if error is None:
-            self.over()
-            show(None)
-            return 0.0
-        delay, waiting = self.failed(error)
-        show(waiting)
-        return delay
 
     def over(self) -> None:
         """The system is available again."""

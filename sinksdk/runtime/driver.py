@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from sinksdk.config import ConnectorConfig
@@ -13,66 +15,57 @@ from sinksdk.control.progress import Listener
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.failures import PartitionFailures
-from sinksdk.runtime.outcomes import Launcher
+from sinksdk.runtime.outcomes import (
+    Launcher,
+    closing_trail,
+    excused,
+    next_offsets,
+    partition_outcomes,
+    partition_progress,
+)
 from sinksdk.runtime.partition_lag import PartitionLag, TrailingGaps
 from sinksdk.runtime.planner import GenerationPlanner, Planner
 from sinksdk.runtime.reporter import SinkReporter
 from sinksdk.runtime.session import DriverSession
-from sinksdk.runtime.sink_planning import SinkPlanning
-from sinksdk.runtime.sink_session import SinkSession
+from sinksdk.runtime.sink_planning import SinkPlanning, topics_read
 from sinksdk.runtime.source_monitor import SourceMonitor
+from sinksdk.runtime.supervisor import Rows, Supervisor
+from sinksdk.store.generations import Claim
+from sinksdk.store.records import ConnectorRecord, GenerationPlan
+from sinksdk.support.logs import logging_about
 from sinksdk.topics import Source
 
 # More than twelve imports: only this module assembles a sink's parts.
 
+log = logging.getLogger(__name__)
 
+
+@dataclass(slots=True)
 class ConnectorDriver:
     """Runs one connector from its start to its end.
 
     Args:
-        environment: store, clock, threads and jitter.
-        source: of its records.
-        connector: its ``start`` and ``stop`` are called here.
-        config: its validated configuration.
-        raw: the same as it was written.
-        launcher: starts generations.
-        listener: watches.
+        raw: its configuration as it was written.
         group: consumer group to begin from, and for the copy of the commits.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        *,
-        source: Source,
-        connector: SinkConnector,
-        config: ConnectorConfig,
-        raw: Mapping[str, Any],
-        launcher: Launcher,
-        listener: Listener | None = None,
-        group: OffsetGroup | None = None,
-    ) -> None:
-        self._environment = environment
-        self._source = source
-        self._connector = connector
-        self._config = config
-        self._raw = raw
-        self._launcher = launcher
-        self._listener = listener or Listener()
-        self._group = group
-        self._planner = Planner(
-            connector.batch_policy(config),
-            config.generation_max_records,
-            skip_lost=config.on_data_loss == "skip",
-        )
+    environment: Environment
+    _: KW_ONLY
+    source: Source
+    connector: SinkConnector
+    config: ConnectorConfig
+    raw: Mapping[str, Any]
+    launcher: Launcher
+    listener: Listener = field(default_factory=Listener)
+    group: OffsetGroup | None = None
 
     def close(self) -> None:
         """End; the running generation flushes, commits and closes first. From any thread or handler."""
-        self._environment.signal.ask(ClosingReason.SHUTDOWN)
+        self.environment.signal.ask(ClosingReason.SHUTDOWN)
 
     def rebalance(self) -> None:
         """End the running generation early; the next one follows with another assignment."""
-        self._environment.signal.ask(ClosingReason.REBALANCE, final=False)
+        self.environment.signal.ask(ClosingReason.REBALANCE, final=False)
 
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
         """Run until :meth:`close`, or until all records available now are committed, tails included.
@@ -87,50 +80,155 @@ class ConnectorDriver:
             FencedException: a newer driver has taken over.
             ConnectException: a partition failed too often in a row; the others were committed first.
         """
-        sync: ConsumerGroupSync = ConsumerGroupSync()
-        if self._group is not None and self._config.offset_mirror:
-            sync = self._environment.threads.syncs(self._group, self._config.name)
+        sync = ConsumerGroupSync()
+        if self.group is not None and self.config.offset_mirror:
+            sync = self.environment.threads.syncs(self.group, self.config.name)
         try:
-            session = DriverSession(self._environment, self._connector, self._config, self._raw)
-            sink = self._sink_session(session, sync, until_caught_up=until_caught_up)
+            session = DriverSession(self.environment, self.connector, self.config, self.raw)
+            sink = SinkSession(session, self, sync, is_fixed=until_caught_up)
             return session.run(sink.drive, sink.meanwhile)
         finally:
             sync.close()
 
-    def _sink_session(
-        self, session: DriverSession, sync: ConsumerGroupSync, *, until_caught_up: bool
-    ) -> SinkSession:
-        config, clock, environment = self._config, session.clock, self._environment
-        background = environment.threads.background
-        monitor = SourceMonitor(config, self._source, clock, background, is_fixed=until_caught_up)
-        reporter = SinkReporter(session, self._listener, sync)
-        backoff = Backoff.of_restarts(config, clock, environment.jitter)
-        failures = PartitionFailures(config, session.status, backoff, clock, environment.jitter)
+
+class SinkSession:
+    """Runs a sink's generations between the driver's claim and the connector's end.
+
+    Args:
+        is_fixed: whether only the records available at the start are read.
+    """
+
+    def __init__(
+        self, session: DriverSession, driver: ConnectorDriver, sync: ConsumerGroupSync, *, is_fixed: bool
+    ) -> None:
+        config, connector = driver.config, driver.connector
+        background = session.environment.threads.background
+        self._session = session
+        self._launcher = driver.launcher
+        self._monitor = SourceMonitor(config, driver.source, session.clock, background, is_fixed=is_fixed)
+        self._reporter = SinkReporter(session, driver.listener, sync)
+        backoff = Backoff.of_restarts(config, session.clock, session.environment.jitter)
+        self._failures = PartitionFailures(config, session.status, backoff, session.clock)
         lag = PartitionLag(
             config,
-            lambda topics: session.call("subscribed", lambda: self._connector.subscribed(topics)),
+            lambda topics: session.call("subscribed", lambda: connector.subscribed(topics)),
             status=session.status,
             backoff=backoff,
-            tracker=reporter.tracker,
-            clock=clock,
-            gaps=TrailingGaps(self._source, background),
-            is_fixed=until_caught_up,
+            tracker=self._reporter.tracker,
+            clock=session.clock,
+            is_fixed=is_fixed,
         )
-        planning = SinkPlanning(
+        planner = Planner(
+            connector.batch_policy(config),
+            config.generation_max_records,
+            skip_lost=config.on_data_loss == "skip",
+        )
+        self._planner = GenerationPlanner(planner, config.generation_max_ms / 1000)
+        self._planning = SinkPlanning(
             session,
             config,
-            monitor,
+            self._monitor,
             lag=lag,
-            planner=GenerationPlanner(self._planner, config.generation_max_ms / 1000),
-            failures=failures,
-            reporter=reporter,
-            group=self._group,
+            gaps=TrailingGaps(driver.source, background),
+            planner=self._planner,
+            failures=self._failures,
+            reporter=self._reporter,
+            group=driver.group,
         )
-        return SinkSession(
+
+    def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
+        """See :data:`~sinksdk.runtime.session.Drive`."""
+        session = self._session
+        self._reporter.catch_up()
+        while (plan := self._planning.next_plan(claim, record)) is not None:
+            with logging_about(generation=plan.generation):
+                self._run(plan)
+            session.yield_to_successor()
+            self._raise_if_it_is_over()
+            if session.is_ended():
+                break
+            claim = session.generations.claim()
+            self._failures.backoff.tried_to_discard(
+                (planned.topic_partition for task in plan.tasks for planned in task.ranges),
+                {partition for partition, tokens in claim.stale.items() if tokens},
+            )
+        return session.requests.closing()
+
+    def meanwhile(self) -> None:
+        """Keep the view of the source up to date; never blocks."""
+        self._monitor.refresh_in_background()
+        self._reporter.source_ends(self._monitor.ends)
+
+    def _raise_if_it_is_over(self) -> None:
+        left_over = self._failures.left_over() if self._monitor.is_fixed else None
+        problem = self._failures.given_up() or left_over
+        if problem is not None:
+            raise problem
+
+    def _run(self, plan: GenerationPlan) -> None:
+        session = self._session
+        self._reporter.planned(plan)
+        topics = topics_read(planned for task in plan.tasks for planned in task.ranges)
+        supervisor = Supervisor(
             session,
-            self._launcher,
-            monitor=monitor,
-            planning=planning,
-            failures=failures,
-            reporter=reporter,
+            lambda rows: self._look(rows, topics),
+            lambda reason: self._reporter.closing(plan.generation, reason),
         )
+        ended = supervisor.run(self._launcher, plan, lambda: bool(self._monitor.gone_of(topics)))
+        if ended is None:
+            return
+        self._report_progress(ended.rows, is_away=ended.away is not None)
+        if ended.closing_seconds is not None:
+            trail = closing_trail(ended.closing_seconds, ended.measures)
+            log.info("generation %d: closing took %s", plan.generation, trail)
+        outcomes = partition_outcomes(ended, plan)
+        self._planner.ended(session.clock.now() - ended.began)
+        self._reporter.measured(plan.generation, ended.measures, outcomes)
+        has_failed = any(outcome.failure for outcome in outcomes)
+        gone = self._monitor.gone_of(topics) if has_failed else set()
+        overtaken = self._monitor.overtaken(next_offsets(plan, outcomes))
+        if gone or overtaken:
+            outcomes = excused(outcomes, gone, overtaken)
+        if session.signal.is_final and (unclosed := [str(o.partition) for o in outcomes if o.failure]):
+            log.warning(
+                "connector %s: stopping, what was read of %s since its last commit was not committed; it "
+                "is read again at the next start",
+                session.name,
+                ", ".join(unclosed),
+            )
+        session.signal.answered()
+        self._failures.record(plan, outcomes, overtaken)
+        self._reporter.ended(plan.generation, outcomes)
+        session.wait(self._failures.away(ended.away))
+
+    def _look(self, rows: Rows, topics: set[str]) -> ClosingReason | None:
+        """The reason to close the running generation, if any."""
+        self._report_progress(rows)
+        reason = self._must_close(topics)
+        if reason is None and (
+            any(row.hangs is not None for row in rows.values())
+            or any(map(self._failures.would_give_up, partition_progress(rows)))
+        ):
+            reason = ClosingReason.FAILURE
+        return reason
+
+    def _report_progress(self, rows: Rows, *, is_away: bool = False) -> None:
+        progress = partition_progress(rows)
+        if progress and not is_away:
+            self._failures.away(None)
+        self._reporter.progress(progress)
+
+    def _must_close(self, topics: set[str]) -> ClosingReason | None:
+        """The reason to close the running generation, other than failures of its own tasks."""
+        session = self._session
+        self.meanwhile()
+        session.status.leave_out(self._monitor.snapshot.unavailable)
+        if not self._monitor.is_fixed:  # otherwise it reads only up to the ends at its start
+            self._reporter.tracker.ends(self._monitor.ends)
+        session.requests.look()
+        reason = session.requests.closing() or session.carry_out_orders(
+            self._failures.reset, self._planner.flush
+        )
+        if reason is None and self._monitor.topics.must_close(topics):
+            reason = ClosingReason.FAILURE
+        return reason

@@ -20,9 +20,9 @@ class Threads:
     """A driver's executors for calls that may block.
 
     Args:
-        calls: create the executor of the connector's own code.
-        background: runs queries of the source while a generation runs.
-        syncs: create the writer of a consumer group's offsets.
+        calls: of the connector's own code.
+        background: of queries of the source while a generation runs.
+        syncs: of the copy of offsets to a consumer group.
     """
 
     calls: Callable[[], ThreadExecutor] = ThreadExecutor

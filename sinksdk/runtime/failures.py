@@ -1,24 +1,23 @@
-"""Failed partitions of a sink: their back-off, and the failure of the connector."""
+"""Failed partitions of a sink and tasks of a source: their back-off, and the failure of the connector."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.status import StatusKeeper
-from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import Failure
+from sinksdk.engine.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.records import TopicPartition
-from sinksdk.runtime.backoff import Backoff, Waits, random_jitter
+from sinksdk.runtime.backoff import LONGEST, Backoff, Waits
 from sinksdk.runtime.planner import remember
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.records import GenerationPlan, PlannedRange
-from sinksdk.store.reports import PartitionProgress, PartitionStatus
+from sinksdk.store.reports import PartitionProgress, PartitionStatus, SourceProgress, TaskStatus
 from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
@@ -28,47 +27,105 @@ _MOVES_COUNT_FOR: Final = 600.0  # seconds, where restart.window.ms is 0
 _LONGEST_WAIT: Final = 3600.0  # seconds, where errors.retry.timeout is -1
 
 
-class PartitionFailures:
-    """One connector's partitions that failed, or did not commit everything. Starts without failures.
+class Failures:
+    """What failures of partitions and of tasks have in common. Starts without failures.
 
     Args:
         config: ``restart.max.attempts`` is the number of failures after which the connector has failed.
         status: remembers failures until the next start of the driver.
-        jitter: factor of the delays while a required system is unavailable.
+        backoff: delay after each failure.
     """
 
-    # More than ten attributes: each kind of failure has its own count.
     def __init__(
         self,
-        config: ConnectorConfig,
+        config: ConnectorConfig | SourceConnectorConfig,
         status: StatusKeeper,
         backoff: Backoff,
         clock: WallClock,
-        jitter: Callable[[], float] = random_jitter,
     ) -> None:
         self.backoff = backoff
-        """Times at which partitions may be opened, and discarding retried."""
-        self._config = config
         self._status = status
         self._clock = clock
+        self._name = config.name
+        self._most = config.restart_max_attempts
+        self._window = config.restart_window_ms / 1000
+        self._waits = Waits(f"connector {config.name}", clock, backoff)
+        self._fatal: ConnectException | None = None
+        self._forget()
+
+    def away(self, error: RetriableException | None) -> float:
+        """A required system is unavailable, or (None) available; seconds until the next attempt."""
+        if error is None:
+            self._waits.over()
+            self._status.wait_for(None)
+            return 0.0
+        delay, waiting = self._waits.failed(error)
+        self._status.wait_for(waiting)
+        return delay
+
+    def given_up(self) -> ConnectException | None:
+        """The error for what failed too often."""
+        return self._fatal
+
+    def _forget(self) -> None:
+        """Reset all attempts."""
+        forgotten: dict[str, Any] = {"failures": 0, "failed_at": (), "moved_at": (), "retry": None}
+        self._status.update(known.model_copy(update=forgotten) for known in self._status.partitions())
+        self._status.forget_tasks()
+
+    def _lately(self, failed_at: Iterable[float], *, fails: bool = False) -> tuple[float, ...]:
+        """Times of failures within the window, and of the one now."""
+        now = self._clock.time()
+        lately = [at for at in failed_at if now - self._window < at <= now] + [now] * fails
+        return tuple(lately[-self._most - 1 :])  # one more than the limit is enough to count
+
+    def _give_up(self, what: str, failure: Failure) -> None:
+        """The connector fails, with its first fatal failure."""
+        often = (
+            "which no restart would heal"
+            if failure.is_final
+            else f"{self._most + 1} times in a row or within {self._window:g} s (restart.max.attempts is "
+            f"{self._most})"
+        )
+        error = ConnectException(f"connector {self._name} has FAILED: {what} {often}: {failure.message}")
+        error.add_note(failure.trace)
+        self._fatal = self._fatal or error
+
+    def _log_restart(self, what: str, seconds: float, failures: int, failure: Failure) -> None:
+        log.warning(
+            "connector %s: %s again in %.1f s (attempt %d of %d): %s",
+            self._name,
+            what,
+            seconds,
+            failures,
+            self._most,
+            failure.message,
+        )
+
+
+class PartitionFailures(Failures):
+    """One sink's partitions that failed, or did not commit everything.
+
+    Its ``backoff`` knows when partitions may be opened, and discarding retried.
+    """
+
+    def __init__(
+        self, config: ConnectorConfig, status: StatusKeeper, backoff: Backoff, clock: WallClock
+    ) -> None:
+        super().__init__(config, status, backoff, clock)
+        self._config = config
         self._has_discarded_at_last = False
-        self._hopeless: PartitionOutcome | None = None
         self._refused: dict[TopicPartition, PartitionOutcome] = {}
         self._overtaken: Counter[TopicPartition] = Counter()
         self._outage = Outage(
             log, f"connector {config.name}: what its partitions waited for", clock=clock.now
         )
-        self._waits = Waits.of_restarts(f"connector {config.name}", config, clock, jitter)
-        forget_failures(status)
 
-    def reset(self) -> None:
+    def reset(self) -> bool:
         """At the operator's request: open failed partitions again, at once and with all attempts."""
-        forget_failures(self._status)
+        self._forget()
         self.backoff.reset_all()
-
-    def away(self, error: RetriableException | None) -> float:
-        """A required system is unavailable, or (None) available; seconds until the next attempt."""
-        return self._waits.record(error, self._status.wait_for)
+        return True
 
     def may_discard_before_the_end(self) -> bool:
         """Once before a run ends: the next one may be months away, and stale data takes up storage."""
@@ -91,44 +148,44 @@ class PartitionFailures:
                 opened again where their log begins by then. That is no failure, but each time in a row they
                 wait longer, so that the others are read meanwhile.
         """
-        self._record(plan, outcomes)
-        for outcome in outcomes:
-            self._note_overtaken(outcome.partition, is_overtaken=outcome.partition in overtaken)
-
-    def _record(self, plan: GenerationPlan, outcomes: Sequence[PartitionOutcome]) -> None:
         planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
         for outcome in outcomes:
-            before = self._status.of(outcome.partition)
-            status = count_failures(before, planned[outcome.partition], outcome)
-            status = remember(status, planned[outcome.partition], outcome)
-            lately = self._lately(before)
-            if outcome.failure is not None and outcome.failure.retry is None:
-                lately.append(self._clock.time())
-            # One more than the limit is enough to count.
-            kept = lately[-self._config.restart_max_attempts - 1 :]
-            status = status.model_copy(update={"failed_at": tuple(kept)})
-            self._status.update([status])
-            self.backoff.reset(outcome.partition)
-            self._refused.pop(outcome.partition, None)
-            if outcome.failure is None:
-                if outcome.moved_to is not None:
-                    self._moved(outcome, status)
-                elif _is_refused(planned[outcome.partition], outcome):
-                    self._refused[outcome.partition] = outcome
-                    self.backoff.refused(outcome.partition)
-                continue
-            if outcome.failure.retry is not None:
-                self._await_retry(outcome.partition, outcome.failure)
-                continue
-            failures = max(status.failures, len(kept))
-            if failures > self._config.restart_max_attempts or outcome.failure.is_final:
-                self._hopeless = self._hopeless or outcome
-            if not (outcome.failure.at_once and failures == 1):
-                self.backoff.failed(outcome.partition, failures)
-                self._log_restart(outcome, failures)
+            self._record(planned[outcome.partition], outcome)
         if not any(outcome.failure and outcome.failure.retry for outcome in outcomes):
             self._outage.worked()
         self._status.save()
+        for outcome in outcomes:
+            self._note_overtaken(outcome.partition, is_overtaken=outcome.partition in overtaken)
+
+    def _record(self, planned: PlannedRange, outcome: PartitionOutcome) -> None:
+        partition, failure = outcome.partition, outcome.failure
+        before = self._status.of(partition)
+        status = remember(count_failures(before, planned, outcome), planned, outcome)
+        fails = failure is not None and failure.retry is None
+        failed_at = self._lately(before.failed_at if before else (), fails=fails)
+        status = status.model_copy(update={"failed_at": failed_at})
+        self._status.update([status])
+        self.backoff.reset(partition)
+        self._refused.pop(partition, None)
+        if failure is None:
+            if outcome.moved_to is not None:
+                self._moved(outcome, status)
+            elif planned.due and outcome.tail > 0 and outcome.read_to >= planned.end:
+                # Its task did not commit everything at a closing end, though all was delivered.
+                self._refused[partition] = outcome
+                self.backoff.waits(partition, LONGEST)
+            return
+        if failure.retry is not None:
+            self._await_retry(partition, failure)
+            return
+        failures = max(status.failures, len(failed_at))
+        is_fatal = failures > self._most or failure.is_final
+        if is_fatal:
+            self._give_up(f"{partition} failed at offset {outcome.delivered},", failure)
+        if not (failure.at_once and failures == 1):
+            seconds = self.backoff.failed(partition, failures)
+            if not is_fatal:
+                self._log_restart(f"{partition} is opened", seconds, failures, failure)
 
     def _await_retry(self, partition: TopicPartition, failure: Failure) -> None:
         """A retriable failure: retry at the time that its task reported. It uses up no attempt.
@@ -144,7 +201,7 @@ class PartitionFailures:
         self._outage.failed(
             "connector %s: %s waits without a place, and is tried again in %.1f s (failed %d times since "
             "%.0f s, errors.retry.timeout=%d): %s",
-            self._config.name,
+            self._name,
             partition,
             seconds,
             retry.attempts,
@@ -155,7 +212,7 @@ class PartitionFailures:
 
     def _moved(self, outcome: PartitionOutcome, status: PartitionStatus) -> None:
         """A task moved its partition back. That is no failure, but must not become an endless loop."""
-        now, window = self._clock.time(), self._config.restart_window_ms / 1000 or _MOVES_COUNT_FOR
+        now, window = self._clock.time(), self._window or _MOVES_COUNT_FOR
         moved = [*(at for at in status.moved_at if now - window < at <= now), now]
         self._status.update([status.model_copy(update={"moved_at": tuple(moved[-_MOST_MOVES - 1 :])})])
         if len(moved) > _MOST_MOVES:
@@ -163,7 +220,9 @@ class PartitionFailures:
                 f"its task asked {len(moved)} times within {window:g} s to go back, the last time to offset "
                 f"{outcome.moved_to}: what it asks for in open does not follow what it lets be committed"
             )
-            self._hopeless = self._hopeless or replace(outcome, failure=Failure.of(error, is_final=True))
+            self._give_up(
+                f"{outcome.partition} failed at offset {outcome.delivered},", Failure.of(error, is_final=True)
+            )
         elif len(moved) > 1:
             self.backoff.failed(outcome.partition, len(moved) - 1)
 
@@ -172,57 +231,39 @@ class PartitionFailures:
             self._overtaken.pop(partition, None)
             return
         self._overtaken[partition] += 1
-        self.backoff.failed(partition, self._overtaken[partition])
         log.warning(
             "connector %s: %s: retention has removed records before they were read; it is looked at again "
             "in %.1f s, from where its log begins then (on.data.loss=%s)",
-            self._config.name,
+            self._name,
             partition,
-            self.backoff.waiting(partition),
+            self.backoff.failed(partition, self._overtaken[partition]),
             self._config.on_data_loss,
         )
-
-    def _lately(self, status: PartitionStatus | None) -> list[float]:
-        """Times of a partition's failures within the window."""
-        now, window = self._clock.time(), self._config.restart_window_ms / 1000
-        return [at for at in status.failed_at if now - window < at <= now] if status else []
-
-    def _log_restart(self, outcome: PartitionOutcome, failures: int) -> None:
-        if outcome is not self._hopeless and failures <= self._config.restart_max_attempts:
-            log.warning(
-                "connector %s: %s is opened again in %.1f s (attempt %d of %d): %s",
-                self._config.name,
-                outcome.partition,
-                self.backoff.waiting(outcome.partition),
-                failures,
-                self._config.restart_max_attempts,
-                outcome.failure.message if outcome.failure else "",
-            )
 
     def would_give_up(self, progress: PartitionProgress) -> bool:
         """Whether a partition of the running generation has failed once too often, or for good."""
         status = self._status.of(progress.topic_partition)
-        failures = max(status.failures, len(self._lately(status))) if status else 0
+        failures = max(status.failures, len(self._lately(status.failed_at))) if status else 0
         return (
             progress.failure is not None
             and progress.retry is None
-            and (progress.is_final or failures >= self._config.restart_max_attempts)
+            and (progress.is_final or failures >= self._most)
         )
-
-    def given_up(self) -> ConnectException | None:
-        """The error for a partition that failed too often."""
-        return None if self._hopeless is None else _given_up(self._config, self._hopeless)
 
     def left_over(self) -> ConnectException | None:
         """The error for a task that did not commit everything at a closing end."""
-        return _left_over(self._config, self._refused) if self._refused else None
-
-
-def forget_failures(status: StatusKeeper) -> None:
-    """Reset the attempts of failed partitions."""
-    forgotten: dict[str, Any] = {"failures": 0, "failed_at": (), "moved_at": (), "retry": None}
-    status.update(known.model_copy(update=forgotten) for known in status.partitions())
-    status.forget_tasks()
+        if not self._refused:
+            return None
+        parts = ", ".join(
+            f"{partition} up to {outcome.committed if outcome.committed is not None else 'nothing'} of "
+            f"{outcome.read_to} ({outcome.tail} records left)"
+            for partition, outcome in sorted(self._refused.items())
+        )
+        return ConnectException(
+            f"connector {self._name}: everything was delivered and the end was closing, but pre_commit "
+            f"returned only {parts}; return what is durable, and while context.is_closing() make everything "
+            f"durable"
+        )
 
 
 def count_failures(
@@ -244,35 +285,89 @@ def count_failures(
     )
 
 
-def _is_refused(planned: PlannedRange, outcome: PartitionOutcome) -> bool:
-    """Whether a task did not commit everything at a closing end, though all was delivered."""
-    return planned.due and outcome.tail > 0 and outcome.read_to >= planned.end
+class TaskFailures(Failures):
+    """One source's failed tasks.
 
+    A task is not restarted alone: all tasks of the next generation start together, after the back-off of
+    every failed task, so that one that always fails does not restart the others too often.
+    """
 
-def _left_over(config: ConnectorConfig, refused: dict[TopicPartition, PartitionOutcome]) -> ConnectException:
-    parts = ", ".join(
-        f"{partition} up to {outcome.committed if outcome.committed is not None else 'nothing'} of "
-        f"{outcome.read_to} ({outcome.tail} records left)"
-        for partition, outcome in sorted(refused.items())
-    )
-    return ConnectException(
-        f"connector {config.name}: everything was delivered and the end was closing, but pre_commit returned "
-        f"only {parts}; return what is durable, and while context.is_closing() make everything durable"
-    )
+    def __init__(
+        self, config: SourceConnectorConfig, status: StatusKeeper, backoff: Backoff, clock: WallClock
+    ) -> None:
+        super().__init__(config, status, backoff, clock)
+        self._graceful_ms = config.graceful_timeout_ms
+        self._failed: set[int] = set()
+        self._due_at = 0.0
 
+    def report(self, rows: Mapping[int, SourceProgress]) -> None:
+        """Take the reports of the running generation's tasks, by number."""
+        for task, row in rows.items():
+            if row.failure is not None:
+                failure = Failure(ConnectException.__name__, row.failure, row.trace or "")
+                self._failed_with(task, failure, made_progress=row.records > 0)
+        if rows:
+            self.away(None)
 
-def _given_up(config: ConnectorConfig, outcome: PartitionOutcome) -> ConnectException:
-    cause = outcome.failure.message if outcome.failure else "it reported nothing"
-    often = (
-        "which no restart would heal"
-        if outcome.failure and outcome.failure.is_final
-        else f"{config.restart_max_attempts + 1} times in a row or within "
-        f"{config.restart_window_ms / 1000:g} s (restart.max.attempts is {config.restart_max_attempts})"
-    )
-    error = ConnectException(
-        f"connector {config.name} has FAILED: {outcome.partition} failed at offset {outcome.delivered}, "
-        f"{often}: {cause}"
-    )
-    if outcome.failure:
-        error.add_note(outcome.failure.trace)
-    return error
+    def record(self, outcomes: Sequence[SourceTaskOutcome]) -> None:
+        """Record the outcomes of a generation's tasks, by number."""
+        for task, outcome in enumerate(outcomes):
+            if outcome.end in (End.FAILED, End.FENCED) and outcome.failure is not None:
+                self._failed_with(task, outcome.failure, made_progress=outcome.records > 0)
+            if outcome.end is End.CANCELLED:
+                log.warning(
+                    "connector %s: task %d did not stop in time (task.shutdown.graceful.timeout.ms is %d); "
+                    "what it had not committed is read again",
+                    self._name,
+                    task,
+                    self._graceful_ms,
+                )
+
+    def generation_begins(self) -> None:
+        """All tasks start (again)."""
+        self._failed.clear()
+        self._due_at = 0.0
+
+    def _failed_with(self, task: int, failure: Failure, *, made_progress: bool) -> None:
+        """A task of the running generation has failed. Idempotent.
+
+        Args:
+            made_progress: whether it had committed before: then it is its first failure in a row.
+        """
+        if task in self._failed:
+            return
+        self._failed.add(task)
+        before = self._status.of_task(task)
+        failed_at = self._lately(before.failed_at, fails=True)
+        in_a_row = 1 if made_progress else before.failures + 1
+        self._status.update_task(
+            TaskStatus(
+                task=task,
+                failures=in_a_row,
+                failed_at=failed_at,
+                error=failure.message,
+                trace=failure.trace,
+            )
+        )
+        self._status.save()
+        failures = max(in_a_row, len(failed_at))
+        if failures > self._most:
+            self._give_up(f"task {task} failed", failure)
+            return
+        delay = self.backoff.delay(failures)
+        self._due_at = max(self._due_at, self._clock.now() + delay)
+        self._log_restart(f"task {task} is started", delay, failures, failure)
+
+    def reset(self) -> bool:
+        """Start failed tasks again at once, with all attempts; whether there are any."""
+        self._forget()
+        self._due_at = 0.0
+        return bool(self._failed)
+
+    def is_due(self) -> bool:
+        """Whether the next generation is due, or the connector has failed."""
+        return bool(self._failed) and (self._fatal is not None or not self.waiting())
+
+    def waiting(self) -> float:
+        """Seconds until the next generation may begin."""
+        return max(self._due_at - self._clock.now(), 0.0) if self._failed else 0.0

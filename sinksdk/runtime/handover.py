@@ -60,11 +60,7 @@ class Handover:
     def await_turn(self) -> bool:
         """Wait until the running generation has closed, or its driver is dead.
 
-        Returns:
-            False if this driver must end before its turn.
-
-        Raises:
-            StoreUnavailable: no response from the store.
+        Returns False if this driver must end before its turn.
         """
         give_up = self._clock.now() + self._graceful + MARGIN
         while (running := self._running()) is not None and self._clock.now() < give_up:
@@ -73,7 +69,7 @@ class Handover:
             if self._heartbeats.are_silent():
                 break
             self._log_waiting(running)
-            if not _has_successor(running):
+            if running.closing is None or running.closing.successor is None:
                 self._ask(running)
             elif self._wait(max(LOOK, self._store.closing_poll / 5)):
                 self._withdraw()
@@ -82,11 +78,6 @@ class Handover:
 
     def yield_to(self, successor: str, is_newest: Callable[[], bool], on_wait: Callable[[], None]) -> None:
         """Let the requesting driver take over. If it does not, it has died.
-
-        Args:
-            successor: its name.
-            is_newest: whether this driver's claim is still the newest.
-            on_wait: called repeatedly meanwhile.
 
         Raises:
             FencedException: it has taken over.
@@ -152,7 +143,3 @@ class Handover:
                 running.generation,
                 self._graceful,
             )
-
-
-def _has_successor(plan: GenerationPlan) -> bool:
-    return plan.closing is not None and plan.closing.successor is not None

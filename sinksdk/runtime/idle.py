@@ -1,15 +1,20 @@
-"""A connector without a running generation: keeps its status, and waits for its operator."""
+"""A connector without a running generation: it waits for its operator, or is deleted (KIP-883)."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from sinksdk.control import registry
+from sinksdk.control.clean_up import CleanUp, Connectors, Groups
+from sinksdk.control.deletion import Deletion
 from sinksdk.control.ends import Ends, EndsKeeper, EndsWatch
 from sinksdk.control.liveness import is_gone
 from sinksdk.control.status import State, StatusKeeper
-from sinksdk.errors import FencedException
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import StoreRefused, StoreUnavailable
 from sinksdk.store.records import ConnectorRecord
@@ -17,25 +22,54 @@ from sinksdk.store.reports import Waiting
 
 log = logging.getLogger(__name__)
 
-EndsOf = Callable[[ConnectorRecord], Callable[[], Ends]]
-"""Creates the query of a connector's end offsets. It may block, and raise ConnectException."""
+
+@dataclass(frozen=True, slots=True)
+class Openers:
+    """Open a connector that has no driver.
+
+    Args:
+        connectors: create the deleted connector.
+        groups: find the consumer group with the copy of its commits.
+        ends: create the query of its source's end offsets, which may block, and raise ConnectException. None:
+            no query.
+    """
+
+    connectors: Connectors
+    groups: Groups = lambda _: None
+    ends: Callable[[ConnectorRecord], Callable[[], Ends]] | None = None
 
 
 class Idle:
-    """Waits for a connector's operator.
+    """Waits for a connector's operator, and deletes it, in each of its incarnations.
 
     Args:
         environment: with the same ``requests`` as the connector's driver.
-        ends: queries the source's end offsets meanwhile; None: no query.
+        patience: seconds for which a deletion is retried; then its error is raised.
     """
 
-    def __init__(self, environment: Environment, connector: str, ends: EndsOf | None) -> None:
+    def __init__(
+        self, environment: Environment, connector: str, openers: Openers, *, patience: float
+    ) -> None:
         self._environment = environment
         self._requests = environment.requests_for(connector)
         self._connector = connector
         self.driver = ""
         """This process's name in the store, while it runs."""
-        self._ends = ends
+        self._ends = openers.ends
+        self._clean_up = CleanUp(
+            environment.store,
+            connector,
+            openers.connectors,
+            openers.groups,
+            executors=environment.threads.calls,
+            clock=environment.clock,
+            is_unwanted=lambda: environment.signal.is_final,
+        )
+        self.cleaned_up = ""
+        """The incarnation that has had its ``stop(True)``."""
+        backoff = Backoff(1.0, environment.clock, jitter=environment.jitter)
+        self._deletion_waits = Waits(f"the deletion of connector {connector}", environment.clock, backoff)
+        self._give_up_at = environment.clock.now() + patience
 
     def wait(
         self,
@@ -48,11 +82,7 @@ class Idle:
     ) -> None:
         """Show a state until the operator requests another one, the process ends, or time is up.
 
-        Args:
-            at_most: seconds.
-
-        Raises:
-            FencedException: another process has taken the connector over.
+        After ``at_most`` seconds. Raises FencedException if another process has taken the connector over.
         """
         store, clock, signal = self._environment.store, self._environment.clock, self._environment.signal
         go_on_at = clock.now() + at_most
@@ -89,3 +119,33 @@ class Idle:
             return  # no generation runs that could do harm meanwhile
         if driver != self.driver and not is_gone(driver):
             raise FencedException(f"connector {self._connector}: driver {driver} has taken over")
+
+    def delete(self, record: ConnectorRecord) -> bool:
+        """Delete it, also after a crash in the middle of that; whether it is done.
+
+        If it fails, the error is shown, and the next attempt follows after a growing delay.
+        """
+        try:
+            deletion = Deletion(self._environment.store, self._connector, record)
+            if record.incarnation != self.cleaned_up:
+                self._clean_up.run(deletion, record, self.driver)
+                self.cleaned_up = record.incarnation
+            self._clean_up.show(deletion, record)
+            deletion.remove()
+        except (FencedException, StoreUnavailable):
+            raise
+        except ConnectException as error:
+            return self._await_next_deletion(record, error)
+        log.info("connector %s is deleted", self._connector)
+        return True
+
+    def _await_next_deletion(self, record: ConnectorRecord, error: ConnectException) -> bool:
+        """Wait before the next attempt; whether another process has deleted it meanwhile."""
+        delay, waiting = self._deletion_waits.failed(error)
+        if self._environment.clock.now() + delay > self._give_up_at:
+            raise error
+        self.wait(record, "RESTARTING", str(error), waiting, at_most=delay)
+        try:
+            return registry.find(self._environment.store, self._connector).incarnation != record.incarnation
+        except registry.ConnectorNotFoundException:
+            return True

@@ -24,7 +24,6 @@ class SinkReport(TaskReport, Protocol):
     @property
     def outcomes(self) -> Sequence[PartitionOutcome]:
         """The outcomes of its partitions."""
-        ...
 
 
 class SourceReport(TaskReport, Protocol):
@@ -33,15 +32,10 @@ class SourceReport(TaskReport, Protocol):
     @property
     def outcome(self) -> SourceTaskOutcome:
         """How it ended."""
-        ...
 
 
 RunningGeneration = RunningTasks[SinkReport]
 """The job of a sink's generation."""
-
-RunningSourceGeneration = RunningTasks[SourceReport]
-"""The job of a source's generation."""
-
 
 Launcher = Launches[SinkReport]
 SourceLauncher = Launches[SourceReport]
@@ -132,10 +126,6 @@ def excused(
     A topic that vanishes while it is read, or records that retention removes before they are read, fail
     their task, and the whole job with it. That is no failure of their partitions, and none of the others':
     no attempts are spent, and the others are read again at once.
-
-    Args:
-        gone: topics that are missing.
-        overtaken: partitions whose log begins after the next offset to read.
     """
     return [
         replace(outcome, failure=None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import KW_ONLY, dataclass, field
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.progress import LOST, ProgressTracker
@@ -13,7 +14,7 @@ from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
-from sinksdk.runtime.planner import Backlog, Decision, Planner, observe
+from sinksdk.runtime.planner import Backlog, observe
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import Entry, PlannedRange
 from sinksdk.support.threads import Background, in_a_thread
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 _SHOWN = 3  # tokens named in a status
 
 
+@dataclass(slots=True)
 class PartitionLag:
     """The planner's view of a connector's partitions.
 
@@ -32,55 +34,38 @@ class PartitionLag:
         is_fixed: whether only records available at the start are read.
     """
 
-    def __init__(
-        self,
-        config: ConnectorConfig,
-        subscribed: Callable[[list[str]], None],
-        *,
-        status: StatusKeeper,
-        backoff: Backoff,
-        tracker: ProgressTracker,
-        clock: WallClock,
-        gaps: TrailingGaps,
-        is_fixed: bool,
-    ) -> None:
-        self._config = config
-        self._subscribed = subscribed
-        self._status = status
-        self._backoff = backoff
-        self._tracker = tracker
-        self._clock = clock
-        self._gaps = gaps
-        self._is_fixed = is_fixed
-        self._topics: set[str] = set()
-        self._skipped: set[TopicPartition] = set()
+    config: ConnectorConfig
+    subscribed: Callable[[list[str]], None]
+    _: KW_ONLY
+    status: StatusKeeper
+    backoff: Backoff
+    tracker: ProgressTracker
+    clock: WallClock
+    is_fixed: bool
+    _topics: set[str] = field(default_factory=set, init=False)
+    _skipped: set[TopicPartition] = field(default_factory=set, init=False)
 
     def of(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
         """The backlog of each readable partition."""
         self._subscribe({p.topic for p in available})
-        if self._is_fixed:
+        if self.is_fixed:
             available = {p: _at_least(offsets, claim.committed.get(p)) for p, offsets in available.items()}
         for partition in claim.all_unsettled() - available.keys():  # no longer subscribed, or missing
             offset = claim.committed[partition].offset if partition in claim.committed else 0
             available[partition] = OffsetRange(offset, offset)
-        self._tracker.ends({p: offsets.end for p, offsets in available.items()})
+        self.tracker.ends({p: offsets.end for p, offsets in available.items()})
         return [self._backlog(claim, partition, offsets) for partition, offsets in sorted(available.items())]
-
-    def trailing_gaps(self, ready: Sequence[Backlog]) -> Decision | None:
-        """A decision to commit ranges without records, without reading them; None: none is known."""
-        gaps = self._gaps.among(ready)
-        return Planner.all_of(gaps, ready) if gaps else None
 
     def _backlog(self, claim: Claim, partition: TopicPartition, offsets: OffsetRange) -> Backlog:
         entry = claim.committed.get(partition)
         committed, unsettled = entry.offset if entry else None, self._is_unsettled(partition, claim)
-        backlog = Backlog(partition, offsets, committed, unsettled, self._status.of(partition))
+        backlog = Backlog(partition, offsets, committed, unsettled, self.status.of(partition))
         self._log_loss(backlog)
         undiscarded = self._undiscarded(partition, claim)
-        status = observe(backlog, self._clock.time())
+        status = observe(backlog, self.clock.time())
         if status.undiscarded != undiscarded:
             status = status.model_copy(update={"undiscarded": undiscarded})
-        self._status.update([status])
+        self.status.update([status])
         return Backlog(partition, offsets, committed, unsettled, status)
 
     def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
@@ -88,11 +73,11 @@ class PartitionLag:
         entry = claim.committed.get(partition)
         if entry and entry.publish:
             return True
-        return bool(claim.stale.get(partition)) and self._backoff.may_discard(partition)
+        return bool(claim.stale.get(partition)) and self.backoff.may_discard(partition)
 
     def _undiscarded(self, partition: TopicPartition, claim: Claim) -> str | None:
         """Message for the operator about tokens that tasks could not discard."""
-        tokens, tries = list(claim.stale.get(partition, {})), self._backoff.discards(partition)
+        tokens, tries = list(claim.stale.get(partition, {})), self.backoff.discards(partition)
         if not tokens or not tries:
             return None
         more = f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else ""
@@ -104,18 +89,18 @@ class PartitionLag:
     def _subscribe(self, topics: set[str]) -> None:
         """Call ``subscribed`` if there are new topics."""
         if topics - self._topics:
-            self._subscribed(sorted(topics))
+            self.subscribed(sorted(topics))
             self._topics |= topics
 
     def _log_loss(self, backlog: Backlog) -> None:
         lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)
-        if lost > 0 and backlog.partition not in self._skipped and self._config.on_data_loss == "skip":
+        if lost > 0 and backlog.partition not in self._skipped and self.config.on_data_loss == "skip":
             self._skipped.add(backlog.partition)
-            self._tracker.note(backlog.partition, LOST, lost)
+            self.tracker.note(backlog.partition, LOST, lost)
             log.error(
                 "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
                 "as on.data.loss says",
-                self._config.name,
+                self.config.name,
                 backlog.partition,
                 lost,
                 backlog.committed,
@@ -137,7 +122,6 @@ class TrailingGaps:
     Args:
         source: queried only about partitions whose end has not moved since the last check, since growing ones
             will be read anyway; and not again while a found record is unread.
-        background: runs the query in another thread.
     """
 
     def __init__(self, source: Source, background: Background = in_a_thread) -> None:

@@ -129,12 +129,7 @@ class Planner:
     skip_lost: bool = False
 
     def decide(self, backlogs: Iterable[Backlog], now: float, *, flush: bool = False) -> Decision:
-        """Choose ranges.
-
-        Args:
-            backlogs: every subscribed partition that may be opened now.
-            now: seconds since the epoch.
-            flush: all available records are due.
+        """Choose ranges of partitions that may be opened now; with ``flush`` all available records are due.
 
         Raises:
             OffsetOutOfRangeException: a commit is outside what the source holds.
@@ -151,11 +146,6 @@ class Planner:
             else:
                 due_at = min(due_at, moment, self._rested_at(backlog))
         return Decision(tuple(ranges), due_at, chosen)
-
-    @staticmethod
-    def all_of(ranges: Iterable[PlannedRange], backlogs: Iterable[Backlog]) -> Decision:
-        """A decision for these ranges, whatever the policy."""
-        return Decision(tuple(ranges), math.inf, {b.partition: b for b in backlogs})
 
     def _check(self, backlog: Backlog) -> None:
         begin, end = backlog.available
@@ -191,9 +181,6 @@ class Planner:
         Long ranges get the share that short ones leave. Each gets at least one batch beyond its earlier
         count: a shorter range would always be read in vain. A cut end is due only if the policy does not
         bound batches.
-
-        Args:
-            most: number of records to read now, if below the maximum.
         """
         left, parts = int(min(self.max_records, most)), dict[TopicPartition, int]()
         for others, planned in enumerate(sorted(ranges, key=_length)):
@@ -361,13 +348,7 @@ def assign(
     """Divide ranges among at most ``max_tasks`` tasks, none of them empty.
 
     The largest range goes to the least loaded task first. Among equally loaded tasks it stays with
-    the one that had it before, so that a task's caches stay useful; balance takes precedence.
-
-    Args:
-        previous: task of each partition in the generation before.
-
-    Returns:
-        Per task its ranges, ordered by topic and partition.
+    the one that had it before (``previous``), so that a task's caches stay useful; balance takes precedence.
     """
     ordered = sorted(ranges, key=lambda planned: (planned.start - planned.end, planned.topic_partition))
     tasks: list[list[PlannedRange]] = [[] for _ in range(min(max_tasks, len(ordered)))]
@@ -394,23 +375,15 @@ class Turns:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._most = float(LEAST) if seconds else math.inf
-
-    @property
-    def most(self) -> float:
+        self.most = float(LEAST) if seconds else math.inf
         """Maximum number of records of each task in the next generation."""
-        return self._most
 
     def record(self, seconds: float, *, is_cut: bool) -> None:
-        """A generation has ended after ``seconds``.
-
-        Args:
-            is_cut: whether it left records to the next one; otherwise its duration is no measure.
-        """
+        """A generation has ended. If it left no records to the next one, its duration is no measure."""
         if not self._seconds or (seconds <= self._seconds and not is_cut):
             return
         factor = min(self._seconds / max(seconds, 0.001), _GROWTH)
-        self._most = max(self._most * factor, LEAST)
+        self.most = max(self.most * factor, LEAST)
 
 
 class GenerationPlanner:
@@ -439,12 +412,7 @@ class GenerationPlanner:
         configs: Sequence[Mapping[str, str]],
         previous: Mapping[TopicPartition, int],
     ) -> list[TaskPlan]:
-        """The tasks of a generation.
-
-        Args:
-            configs: entries of each task that differ from the connector's.
-            previous: task of each partition in the generation before.
-        """
+        """The tasks of a generation; ``configs`` are each one's entries that differ from the connector's."""
         shares = assign(decision.ranges, len(configs), previous)
         tasks = [
             TaskPlan(ranges=self._planner.share(share, decision, self._turns.most), config=dict(own))

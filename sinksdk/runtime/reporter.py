@@ -20,26 +20,46 @@ from sinksdk.support.measures import TaskMeasures
 Offsets = Mapping[TopicPartition, int]
 
 
-class SinkReporter:
-    """Reports one sink's progress. Informational: losing it loses no record.
+class Reporter:
+    """Reports a connector's generations. Informational: losing it loses no record."""
 
-    Args:
-        sync: copies published offsets to a consumer group.
-    """
-
-    def __init__(self, session: DriverSession, listener: Listener, sync: ConsumerGroupSync) -> None:
-        self.tracker = ProgressTracker()
-        """The view of each partition."""
+    def __init__(self, session: DriverSession, listener: Listener) -> None:
         self._listener = listener
         self._status = session.status
-        self._ends = EndsKeeper(session.store, session.name, session.clock)
-        self._sync = sync
         self._history = HistoryKeeper(session.store, session.name, session.clock)
         self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
         """Load the state of earlier drivers. Only after a claim has fenced them."""
         self._totals.catch_up()
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """A generation begins."""
+        self._listener.planned(plan)
+        self._history.generation_begins()
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """A running generation was asked to close."""
+        self._listener.closing(generation, reason)
+
+
+class SinkReporter(Reporter):
+    """Reports one sink's progress.
+
+    Args:
+        sync: copies published offsets to a consumer group.
+    """
+
+    def __init__(self, session: DriverSession, listener: Listener, sync: ConsumerGroupSync) -> None:
+        super().__init__(session, listener)
+        self.tracker = ProgressTracker()
+        """The view of each partition."""
+        self._ends = EndsKeeper(session.store, session.name, session.clock)
+        self._sync = sync
+
+    def catch_up(self) -> None:
+        """As of any connector; and its source's ends."""
+        super().catch_up()
         self._ends.catch_up()
 
     def claimed(self, committed: Offsets, visible: Offsets) -> None:
@@ -60,9 +80,8 @@ class SinkReporter:
 
     def planned(self, plan: GenerationPlan) -> None:
         """A generation begins."""
-        self._listener.planned(plan)
+        super().planned(plan)
         self.tracker.generation_begins()
-        self._history.generation_begins()
 
     def progress(self, rows: Sequence[PartitionProgress]) -> None:
         """What the running generation's tasks report."""
@@ -72,10 +91,6 @@ class SinkReporter:
         self._ends.committed({row.topic_partition: row.committed for row in rows})
         self._sync.follow({r.topic_partition: r.visible for r in rows if r.visible is not None})
         self._listener.progress(views)
-
-    def closing(self, generation: int, reason: ClosingReason) -> None:
-        """A running generation was asked to close."""
-        self._listener.closing(generation, reason)
 
     def measured(
         self, generation: int, measures: Mapping[int, TaskMeasures], outcomes: Sequence[PartitionOutcome]
@@ -93,33 +108,14 @@ class SinkReporter:
         self._listener.ended(generation, views)
 
 
-class SourceReporter:
-    """Reports one source's progress; as :class:`SinkReporter`."""
-
-    def __init__(self, session: DriverSession, listener: Listener) -> None:
-        self._listener = listener
-        self._status = session.status
-        self._history = HistoryKeeper(session.store, session.name, session.clock)
-        self._totals = TotalsKeeper(session.store, session.name)
-
-    def catch_up(self) -> None:
-        """Load the state of earlier drivers. Only after a claim has fenced them."""
-        self._totals.catch_up()
-
-    def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
-        self._listener.planned(plan)
-        self._history.generation_begins()
+class SourceReporter(Reporter):
+    """Reports one source's progress."""
 
     def progress(self, rows: Mapping[int, SourceProgress]) -> None:
         """What the running generation's tasks report, by number."""
         self._status.save_if_due()
         self._history.progress(of_task(task, row) for task, row in rows.items())
         self._listener.tasks(dict(sorted(rows.items())))
-
-    def closing(self, generation: int, reason: ClosingReason) -> None:
-        """A running generation was asked to close."""
-        self._listener.closing(generation, reason)
 
     def measured(
         self, generation: int, measures: Mapping[int, TaskMeasures], outcomes: Sequence[SourceTaskOutcome]

@@ -6,8 +6,9 @@ import logging
 import traceback
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorIdentity
 from sinksdk.context import ClosingReason
 from sinksdk.control import liveness
@@ -15,9 +16,10 @@ from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.control.registry import deploy, register
 from sinksdk.control.status import StatusKeeper
 from sinksdk.errors import ConnectException, FencedException, RetriableException
-from sinksdk.runtime.backoff import PASSING, Waits
+from sinksdk.runtime.backoff import PASSING, Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.handover import Handover
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
@@ -38,28 +40,15 @@ Drive = Callable[[Claim, ConnectorRecord], ClosingReason | None]
 Returns why the operator stops the connector; None if he does not."""
 
 
-class Settings(Protocol):
-    """The part of a connector's configuration that a session needs."""
-
-    name: str
-    tasks_max: int
-    graceful_timeout_ms: int
-    task_hang_timeout_ms: int
-    connector_shutdown_timeout_ms: int
-    connector_start_timeout_ms: int
-    poll_interval_ms: int
+Settings = ConnectorConfig | SourceConnectorConfig
+"""Of a sink or a source."""
 
 
 class DriverSession:
     """One driver's session with one connector, sink or source, from its start to its stop.
 
-    The constructor registers the connector in the store, if it is new, and reads its status.
-
-    Args:
-        environment: what the driver runs in.
-        connector: its ``start`` and ``stop`` are called here.
-        config: its validated configuration.
-        raw: the same as it was written.
+    The constructor registers the connector in the store, if it is new, and reads its status. ``raw`` is the
+    configuration as it was written.
     """
 
     # More than ten attributes: everything that both kinds of drivers share is here.
@@ -81,13 +70,8 @@ class DriverSession:
         self._config = config
         self._raw = raw
         self._meanwhile: Callable[[], None] = lambda: None
-        self._source_waits = Waits(
-            f"connector {config.name}",
-            self.clock,
-            first=self.poll_interval,
-            longest=_LONGEST,
-            after=_SILENCE,
-        )
+        backoff = Backoff(self.poll_interval, self.clock, longest=_LONGEST)
+        self._source_waits = Waits(f"connector {config.name}", self.clock, backoff, after=_SILENCE)
         self._is_source_away = False
         self._calls = ConnectorCalls(connector, config.name, self.clock, environment.threads.calls)
         known = environment.record or register(self.store, config.name, raw)
@@ -110,9 +94,7 @@ class DriverSession:
     def run(self, drive: Drive, meanwhile: Callable[[], None] = lambda: None) -> ClosingReason | None:
         """Start the connector, drive it once it is this driver's turn, and stop it. Once.
 
-        Args:
-            drive: runs its generations.
-            meanwhile: called repeatedly while the session waits; must not block.
+        ``meanwhile`` is called repeatedly while the session waits; it must not block.
 
         Returns:
             What ``drive`` returns; None also if it never was this driver's turn. STOP instead of DELETE: it
@@ -182,11 +164,11 @@ class DriverSession:
         Raises:
             ConnectException: none, more than ``tasks.max``, or something else.
         """
-        most = self._config.tasks_max
-        return self.call("task_configs", lambda: self._task_configs(most))
+        return self.call("task_configs", self._task_configs)
 
-    def _task_configs(self, most: int) -> list[dict[str, str]]:
+    def _task_configs(self) -> list[dict[str, str]]:
         """The author's return value, checked; reads at most one element more than allowed."""
+        most = self._config.tasks_max
         what = f"connector {self._config.name}: task_configs({most})"
         returned = self._connector.task_configs(most)
         try:
@@ -207,19 +189,30 @@ class DriverSession:
         self.requests.look()
         return self.signal.is_final or self.requests.closing() is not None
 
+    def carry_out_orders(
+        self, restart_failed: Callable[[], bool], flush: Callable[[], None] = lambda: None
+    ) -> ClosingReason | None:
+        """Carry out requests to restart, rebalance or flush; why the running generation must close for them.
+
+        Args:
+            restart_failed: returns whether a restart is of use.
+        """
+        restarts = self.requests.consume("restart_failed") and restart_failed()
+        rebalances = self.requests.consume("rebalance")
+        flushes = self.requests.consume("flush")
+        if flushes:
+            flush()
+        if restarts or rebalances:
+            return ClosingReason.REBALANCE
+        return ClosingReason.DUE if flushes else None
+
     def is_unwanted(self) -> bool:
         """As :meth:`is_ended`, and writes heartbeats: for long waits."""
-        if self.generations.has_claimed:
-            self.status.save_if_due()
-        self._meanwhile()
+        self._stay_alive()
         return self.is_ended()
 
     def patiently(self, ask: Callable[[], T]) -> T | None:
-        """Query the source, repeatedly while it raises RetriableException.
-
-        Returns:
-            None if an end or a rebalance was requested meanwhile.
-        """
+        """Query the source, repeatedly while it raises RetriableException. None: asked to close."""
         begun = self.clock.now()
         while True:
             try:
@@ -246,27 +239,20 @@ class DriverSession:
         return True
 
     def expect_newest(self, *, is_recent_enough: bool = False) -> None:
-        """Raise FencedException if a newer driver has claimed a generation.
-
-        Args:
-            is_recent_enough: a result of a moment ago is sufficient.
-        """
+        """Raise FencedException if a newer driver has claimed a generation."""
         if not self.generations.is_newest(is_recent_enough=is_recent_enough):
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
     def yield_to_successor(self) -> None:
-        """After a generation: let a requesting driver take over. If it does not, it has died.
-
-        Raises:
-            FencedException: it has taken over.
-        """
+        """After a generation: let a requesting driver take over. Raises FencedException once it has."""
         successor = self.generations.yield_to_successor()
         if successor is not None:
             self._handover.yield_to(successor, self.generations.is_newest, self._stay_alive)
 
     def _stay_alive(self) -> None:
-        """Write a heartbeat when due."""
-        self.status.save_if_due()
+        """Write a heartbeat when due; until it has claimed, another driver may be running."""
+        if self.generations.has_claimed:
+            self.status.save_if_due()
         self._meanwhile()
 
     def _take_turn(self, drive: Drive) -> ClosingReason | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from sinksdk.config import ConnectorConfig
@@ -11,7 +12,7 @@ from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.errors import ConfigException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.failures import PartitionFailures
-from sinksdk.runtime.partition_lag import PartitionLag
+from sinksdk.runtime.partition_lag import PartitionLag, TrailingGaps
 from sinksdk.runtime.planner import Decision, GenerationPlanner
 from sinksdk.runtime.reporter import SinkReporter
 from sinksdk.runtime.session import DriverSession
@@ -22,33 +23,20 @@ from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange
 Reset = Literal["earliest", "latest", "none"]
 
 
+@dataclass(slots=True)
 class SinkPlanning:
-    """Plans a sink's generations, and waits until there is something to plan.
+    """Plans a sink's generations, and waits until there is something to plan."""
 
-    Args:
-        group: consumer group to begin from.
-    """
-
-    def __init__(
-        self,
-        session: DriverSession,
-        config: ConnectorConfig,
-        monitor: SourceMonitor,
-        *,
-        lag: PartitionLag,
-        planner: GenerationPlanner,
-        failures: PartitionFailures,
-        reporter: SinkReporter,
-        group: OffsetGroup | None,
-    ) -> None:
-        self._session = session
-        self._config = config
-        self._monitor = monitor
-        self._lag = lag
-        self._planner = planner
-        self._failures = failures
-        self._reporter = reporter
-        self._group = group
+    session: DriverSession
+    config: ConnectorConfig
+    monitor: SourceMonitor
+    _: KW_ONLY
+    lag: PartitionLag
+    gaps: TrailingGaps
+    planner: GenerationPlanner
+    failures: PartitionFailures
+    reporter: SinkReporter
+    group: OffsetGroup | None
 
     def next_plan(self, claim: Claim, record: ConnectorRecord) -> GenerationPlan | None:
         """Wait until a generation is due, and write its plan; None if nothing is left to do.
@@ -57,47 +45,36 @@ class SinkPlanning:
             ConfigException: the first offsets cannot be determined.
             MissingSourceTopicException: a topic is certainly missing.
         """
-        session = self._session
+        session = self.session
         claim = self._begin(claim, record)
         offsets = {partition: entry.offset for partition, entry in claim.committed.items()}
-        self._monitor.compare_with(Read(offsets, claim.topic_ids))
-        self._reporter.claimed(offsets, claim.visible())
+        self.monitor.compare_with(Read(offsets, claim.topic_ids))
+        self.reporter.claimed(offsets, claim.visible())
         decision = self._await_work(claim)
         if decision is None:
             return None
         plan = session.generations.plan(
             claim,
-            self._planner.tasks(decision, session.task_configs(), claim.previous),
+            self.planner.tasks(decision, session.task_configs(), claim.previous),
             record.version,
             record.config,
             # Those of commits too: they may be older than the remembering of ids.
             topic_ids=self._ids(topics_read(decision.ranges) | {p.topic for p in claim.committed}),
-            is_read=self._monitor.covers,
+            is_read=self.monitor.subscription.covers,
         )
         # From here on it matters whether a topic is still the one that was planned.
-        self._monitor.compare_with(Read(offsets, plan.topic_ids))
+        self.monitor.compare_with(Read(offsets, plan.topic_ids))
         return plan
-
-    def flush(self) -> None:
-        """Make all records available now due, until they are read."""
-        self._planner.flush()
-
-    def ended(self, seconds: float) -> None:
-        """Record the duration of an ended generation."""
-        self._planner.ended(seconds)
 
     def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
         """Decide and commit the start of undecided partitions, unless it is their first record.
 
         These are all partitions at a connector's first start, and those whose commits an operator has
         removed.
-
-        Raises:
-            ConfigException: the first offsets cannot be determined.
         """
-        undecided, reset = claim.undecided, self._config.auto_offset_reset
+        undecided, reset = claim.undecided, self.config.auto_offset_reset
         # After a reset the group does not count: it holds the copy of this connector's commits.
-        group = undecided is not None and undecided.first and self._config.offset_source == "group"
+        group = undecided is not None and undecided.first and self.config.offset_source == "group"
         if undecided is None or (reset == "earliest" and not group):
             return claim
         found = self._first_look()
@@ -109,100 +86,80 @@ class SinkPlanning:
             return claim
         positions = first_positions(available, reset, offsets)
         ids = self._ids({partition.topic for partition in positions})
-        generations = self._session.generations
+        generations = self.session.generations
         return generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
 
     def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
         """The ranges before the first read, once no topic is in doubt. None: the driver must end."""
-        while not self._session.is_ended():
+        while not self.session.is_ended():
             available = self._look()
-            if self._monitor.end_offsets.is_known and not self._monitor.unavailable:
+            if self.monitor.is_known and not self.monitor.snapshot.unavailable:
                 return available
-            self._wait(self._session.clock.time(), math.inf)
-            self._session.signal.answered()  # nothing runs: there is nothing to rebalance
+            self._wait(self.session.clock.time(), math.inf)
+            self.session.signal.answered()  # nothing runs: there is nothing to rebalance
         return None
 
     def _offsets_of_group(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int] | None:
         """First offsets; None: the driver must end."""
-        group = self._group
+        group = self.group
         if group is None:
             return {}
-        while not self._session.is_ended():
-            offsets = self._session.patiently(lambda: final_offsets(group, partitions))
+        while not self.session.is_ended():
+            offsets = self.session.patiently(lambda: final_offsets(group, partitions))
             if offsets is not None:
                 return offsets
-            self._session.signal.answered()  # nothing runs: there is nothing to rebalance
+            self.session.signal.answered()  # nothing runs: there is nothing to rebalance
         return None
 
     def _await_work(self, claim: Claim) -> Decision | None:
-        """Wait until a generation is due; None if nothing is left to do.
-
-        Raises:
-            MissingSourceTopicException: a topic is certainly missing.
-        """
-        session, clock = self._session, self._session.clock
+        """Wait until a generation is due; None if nothing is left to do."""
+        session, clock = self.session, self.session.clock
         while True:
             if session.signal.reason is not None:
                 session.signal.answered()  # nothing runs: there is nothing to rebalance
             if session.is_ended():
                 return None
-            self._follow_orders()
+            # For a rebalance nothing is to do: the next generation is assigned anew in any case.
+            session.carry_out_orders(self.failures.reset, self.planner.flush)
             available = self._look()
             if session.signal.reason is not None:
                 continue  # that may have ended the look: nothing is known then of what is there
-            backlogs = self._lag.of(claim, available)
-            self._reporter.source_ends(self._monitor.ends)
+            backlogs = self.lag.of(claim, available)
+            self.reporter.source_ends(self.monitor.ends)
             now = clock.time()
-            ready = [b for b in backlogs if not self._failures.backoff.is_waiting(b.partition)]
-            decision = self._planner.decide(ready, now, flush=self._monitor.end_offsets.is_fixed)
+            ready = [b for b in backlogs if not self.failures.backoff.is_waiting(b.partition)]
+            decision = self.planner.decide(ready, now, flush=self.monitor.is_fixed)
             if decision.ranges:
                 return decision
-            is_known = not self._monitor.topics.is_in_doubt and not self._monitor.unavailable
-            if self._monitor.end_offsets.is_fixed and is_known and len(ready) == len(backlogs):
-                if any(claim.stale.values()) and self._failures.may_discard_before_the_end():
+            is_known = not self.monitor.topics.is_in_doubt and not self.monitor.snapshot.unavailable
+            if self.monitor.is_fixed and is_known and len(ready) == len(backlogs):
+                if any(claim.stale.values()) and self.failures.may_discard_before_the_end():
                     continue
                 return None
-            if (gaps := self._lag.trailing_gaps(ready)) is not None:
-                return gaps
-            self._reporter.idle()
+            if gaps := self.gaps.among(ready):
+                return Decision(tuple(gaps), math.inf, {b.partition: b for b in ready})
+            self.reporter.idle()
             self._wait(now, decision.due_at)
 
     def _look(self) -> dict[TopicPartition, OffsetRange]:
-        """The readable ranges. Queries again if the source is being written to.
-
-        Returns:
-            Nothing while the first query leaves a topic in doubt, or if the driver must end meanwhile.
-
-        Raises:
-            MissingSourceTopicException: a topic is certainly missing.
-            ConnectException: the source cannot be read.
-        """
-        available = self._session.patiently(self._monitor.refresh)
+        """The readable ranges; nothing while a topic is in doubt, or if the driver must end meanwhile."""
+        available = self.session.patiently(self.monitor.refresh)
         if available is None:
             return {}
-        self._session.status.miss(self._monitor.topics.certain)
-        self._session.status.leave_out(self._monitor.unavailable)
-        if (alarm := self._monitor.topics.alarm()) is not None:
+        self.session.status.miss(self.monitor.topics.certain)
+        self.session.status.leave_out(self.monitor.snapshot.unavailable)
+        if (alarm := self.monitor.topics.alarm()) is not None:
             raise alarm
-        return self._monitor.readable(available)
-
-    def _follow_orders(self) -> None:
-        """Carry out requests while no generation runs."""
-        requests = self._session.requests
-        requests.consume("rebalance")  # the next generation is assigned anew in any case
-        if requests.consume("flush"):
-            self._planner.flush()
-        if requests.consume("restart_failed"):
-            self._failures.reset()
+        return self.monitor.readable(available)
 
     def _wait(self, now: float, due_at: float) -> None:
         """Wait until the next query of the source is due, or the operator requests something."""
-        session = self._session
-        recheck = self._monitor.topics.recheck_at - session.clock.now()
-        delays = self._failures.backoff.delays()
-        left = min(self._config.poll_interval_ms / 1000, due_at - now, recheck, *delays)
+        session = self.session
+        recheck = self.monitor.topics.recheck_at - session.clock.now()
+        delays = self.failures.backoff.delays()
+        left = min(self.config.poll_interval_ms / 1000, due_at - now, recheck, *delays)
         while True:
             step = max(min(left, session.requests.interval), 0.0)
             is_asked = session.signal.wait(step)
@@ -217,7 +174,7 @@ class SinkPlanning:
 
     def _ids(self, topics: set[str]) -> dict[str, str]:
         """Ids of topics as of the last query."""
-        return {topic: known for topic, known in self._monitor.ids.items() if topic in topics}
+        return {topic: known for topic, known in self.monitor.snapshot.ids.items() if topic in topics}
 
 
 def topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
@@ -226,12 +183,7 @@ def topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
 
 
 def final_offsets(group: OffsetGroup, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """A group's commits of these partitions, if no consumer can commit to it any more.
-
-    Raises:
-        ConfigException: a consumer still can.
-        RetriableException: no response.
-    """
+    """A group's commits of these partitions. Raises ConfigException if a consumer can still commit to it."""
     offsets = group.offsets(partitions)
     if group.is_in_use(offsets):
         raise ConfigException(
@@ -251,7 +203,6 @@ def first_positions(
     Args:
         available: what the source holds of partitions without a commit.
         reset: ``auto.offset.reset``, for partitions without an offset in ``group``.
-        group: offsets of the consumer group.
 
     Raises:
         ConfigException: a group's offset is beyond what the source holds, or ``reset`` is

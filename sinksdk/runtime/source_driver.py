@@ -1,66 +1,63 @@
-"""The driver of one source: runs its generations until it is stopped."""
+"""The driver of one source: runs its generations until it is stopped.
+
+Before a generation's tasks start, KIP-618's round of fencing: earlier tasks can write nothing more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import Listener
-from sinksdk.engine.writer import Target
-from sinksdk.errors import ConfigException
+from sinksdk.engine.writer import Target, fence, fencing_round
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.outcomes import SourceLauncher
+from sinksdk.runtime.failures import TaskFailures
+from sinksdk.runtime.outcomes import SourceLauncher, source_outcomes, source_progress
 from sinksdk.runtime.reporter import SourceReporter
 from sinksdk.runtime.session import DriverSession
-from sinksdk.runtime.source_session import SourceSession
-from sinksdk.runtime.task_failures import TaskFailures
-from sinksdk.runtime.zombie_fencing import ZombieFencing
+from sinksdk.runtime.supervisor import Rows, Supervisor
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
+from sinksdk.store.generations import Claim
+from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
+from sinksdk.support.logs import logging_about
 
 # More than twelve imports: only this module assembles a source's parts.
 
+log = logging.getLogger(__name__)
 
+
+@dataclass(slots=True)
 class SourceDriver:
     """Runs one source connector from its start to its end.
 
     Args:
-        environment: store, clock, threads and jitter.
-        connector: its ``start`` and ``stop`` are called here.
-        config: its validated configuration.
-        raw: the same as it was written.
+        raw: its configuration as it was written.
         target: of its records and offsets.
-        launcher: starts generations.
-        listener: watches.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        *,
-        connector: SourceConnector,
-        config: SourceConnectorConfig,
-        raw: Mapping[str, Any],
-        target: Target,
-        launcher: SourceLauncher,
-        listener: Listener | None = None,
-    ) -> None:
-        self._environment = environment
-        self._connector = connector
-        self._config = config
-        self._raw = raw
-        self._target = target
-        self._launcher = launcher
-        self._listener = listener or Listener()
+    environment: Environment
+    _: KW_ONLY
+    connector: SourceConnector
+    config: SourceConnectorConfig
+    raw: Mapping[str, Any]
+    target: Target
+    launcher: SourceLauncher
+    listener: Listener = field(default_factory=Listener)
 
     def close(self) -> None:
         """End; the running generation commits and stops first. From any thread or signal handler."""
-        self._environment.signal.ask(ClosingReason.SHUTDOWN)
+        self.environment.signal.ask(ClosingReason.SHUTDOWN)
 
     def rebalance(self) -> None:
         """End the running generation early; the next one follows with new configurations of its tasks."""
-        self._environment.signal.ask(ClosingReason.REBALANCE, final=False)
+        self.environment.signal.ask(ClosingReason.REBALANCE, final=False)
 
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
         """Run until :meth:`close`.
@@ -77,16 +74,144 @@ class SourceDriver:
         """
         if until_caught_up:
             raise ConfigException(
-                f"connector {self._config.name} is a source, and there may always be more to poll: run it "
+                f"connector {self.config.name} is a source, and there may always be more to poll: run it "
                 f"without --until-caught-up, and stop it when it has read what you want"
             )
-        config = self._config
-        session = DriverSession(self._environment, self._connector, config, self._raw)
-        source = SourceSession(
-            session,
-            self._launcher,
-            fencing=ZombieFencing(session, config, self._target),
-            failures=TaskFailures(config, session.status, session.clock, self._environment.jitter),
-            reporter=SourceReporter(session, self._listener),
+        session = DriverSession(self.environment, self.connector, self.config, self.raw)
+        return session.run(SourceSession(session, self).drive)
+
+
+class SourceSession:
+    """Runs a source's generations between the driver's claim and the connector's end."""
+
+    def __init__(self, session: DriverSession, driver: SourceDriver) -> None:
+        config = driver.config
+        self._session = session
+        self._config = config
+        self._target = driver.target
+        self._launcher = driver.launcher
+        self._backoff = Backoff.of_restarts(config, session.clock, session.environment.jitter)
+        self._failures = TaskFailures(config, session.status, self._backoff, session.clock)
+        self._reporter = SourceReporter(session, driver.listener)
+
+    def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
+        """See :data:`~sinksdk.runtime.session.Drive`."""
+        session = self._session
+        self._reporter.catch_up()
+        while True:
+            configs = session.task_configs()
+            if not self._fence(claim, record, configs):
+                return session.requests.closing()
+            plan = session.generations.plan(
+                claim,
+                [TaskPlan(ranges=(), config=config) for config in configs],
+                record.version,
+                record.config,
+                transactional_tasks=len(configs),
+            )
+            with logging_about(generation=plan.generation):
+                self._run(plan)
+            session.yield_to_successor()
+            if (problem := self._failures.given_up()) is not None:
+                raise problem
+            if not self._wait(self._failures.waiting):
+                return session.requests.closing()
+            claim = session.generations.claim()
+
+    def _fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
+        """Fence earlier tasks; until that is done nothing is planned. False: the driver must end."""
+        round_ = fencing_round(
+            is_pending=_is_pending(claim, record, configs),
+            recorded=claim.transactional_tasks,
+            tasks=len(configs),
         )
-        return session.run(source.drive)
+        for attempt in itertools.count(1):
+            problem = self._try_to_fence(round_.fence)
+            if problem is None:
+                break
+            if attempt > self._config.restart_max_attempts and not isinstance(problem, RetriableException):
+                raise problem
+            delay = self._backoff.delay(attempt)
+            log.warning(
+                "connector %s: the tasks before could not be fenced, none is started; tried again in %.1f s: "
+                "%s",
+                self._config.name,
+                delay,
+                problem,
+            )
+            if not self._wait_for(delay):
+                return False
+        return not self._session.is_unwanted()
+
+    def _try_to_fence(self, tasks: range) -> ConnectException | None:
+        """The error; None also if the driver must end meanwhile."""
+        for task in tasks:
+            self._session.expect_newest()  # the tasks of a newer driver have the same transactional ids
+            if self._session.is_unwanted():
+                return None
+            try:
+                fence(self._target, self._config, task)
+            except ConfigException:
+                raise
+            except ConnectException as error:
+                return error
+        return None
+
+    def _run(self, plan: GenerationPlan) -> None:
+        session = self._session
+        self._failures.generation_begins()
+        self._reporter.planned(plan)
+        supervisor = Supervisor(
+            session, self._look, lambda reason: self._reporter.closing(plan.generation, reason)
+        )
+        ended = supervisor.run(self._launcher, plan)
+        if ended is None:
+            return
+        outcomes = source_outcomes(ended, plan)
+        self._reporter.measured(plan.generation, ended.measures, outcomes)
+        session.signal.answered()
+        self._failures.record(outcomes)
+        self._reporter.ended(plan.generation, outcomes)
+        self._wait_for(self._failures.away(ended.away))
+
+    def _look(self, rows: Rows) -> ClosingReason | None:
+        """The reason to close the running generation, if any."""
+        progress = source_progress(rows)
+        self._failures.report(progress)
+        self._reporter.progress(progress)
+        self._session.requests.look()
+        reason = self._session.requests.closing() or self._carry_out_orders()
+        if reason is None and self._failures.is_due():
+            reason = ClosingReason.FAILURE
+        return reason
+
+    def _carry_out_orders(self) -> ClosingReason | None:
+        # With a flush, a transaction that waits for its interval is committed.
+        return self._session.carry_out_orders(restart_failed=self._failures.reset)
+
+    def _wait(self, left: Callable[[], float]) -> bool:
+        """Wait as long as seconds are left; False if the driver must end meanwhile."""
+        session = self._session
+        while not session.is_unwanted():
+            self._carry_out_orders()  # all tasks start next in any case
+            if (seconds := left()) <= 0:
+                return True
+            session.expect_newest(is_recent_enough=True)
+            if session.signal.wait(min(seconds, session.requests.interval)):
+                session.signal.answered()  # nothing runs: there is nothing to rebalance
+        return False
+
+    def _wait_for(self, seconds: float) -> bool:
+        end = self._session.clock.now() + seconds
+        return self._wait(lambda: end - self._session.clock.now())
+
+
+def _is_pending(claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
+    """Whether tasks are about to start that differ from those of the last record.
+
+    Unchanged tasks fence their own predecessors.
+    """
+    before = claim.before
+    if before is None or claim.transactional_tasks != len(before.tasks):
+        return True
+    return before.config != record.config or [task.config for task in before.tasks] != list(configs)

@@ -41,11 +41,6 @@ class Read:
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def topics(self) -> set[str]:
-        """Topics that were read."""
-        return {*self.ids, *(partition.topic for partition in self.committed)}
-
 
 class TopicWatch:
     """Topics that are missing as of the last query, and those that certainly are. Pure, without I/O.
@@ -63,7 +58,8 @@ class TopicWatch:
         self._waits = waits
         self._problems: Mapping[str, str] = {}
         self._since: dict[str, float] = {}
-        self._certain: frozenset[str] = frozenset()
+        self.certain: frozenset[str] = frozenset()
+        """Topics that every query has missed for the grace time."""
         self._has_warned_of_nothing = False
 
     @property
@@ -72,45 +68,39 @@ class TopicWatch:
         return frozenset(self._problems)
 
     @property
-    def certain(self) -> frozenset[str]:
-        """Topics that every query has missed for the grace time."""
-        return self._certain
-
-    @property
     def is_in_doubt(self) -> bool:
         """Whether a topic is missing and may still turn out to be there."""
-        return self.gone != self._certain
+        return self.gone != self.certain
 
     @property
     def recheck_at(self) -> float:
         """Latest time of the next query, to be certain about topics in doubt; never: infinity."""
-        return min(
-            (self._since[topic] + self._grace for topic in self.gone - self._certain), default=math.inf
-        )
+        return min((self._since[topic] + self._grace for topic in self.gone - self.certain), default=math.inf)
 
     def see(self, snapshot: Snapshot, read: Read) -> None:
         """Take a query's result. ``read`` must have been read before the query began."""
-        before, was_certain = self.gone, self._certain
+        before, was_certain = self.gone, self.certain
         self._problems = self._find(snapshot, read)
         self._since = {topic: self._since.get(topic, snapshot.at) for topic in self._problems}
-        self._certain = frozenset(t for t, since in self._since.items() if snapshot.at - since >= self._grace)
+        self.certain = frozenset(t for t, since in self._since.items() if snapshot.at - since >= self._grace)
         self._log_changes(before, was_certain, is_nothing=not snapshot.partitions and not self._problems)
 
     def alarm(self) -> MissingSourceTopicException | None:
         """The error that ends the connector, once it is certain; None if it waits."""
-        if self._waits or not self._certain:
+        if self._waits or not self.certain:
             return None
-        return MissingSourceTopicException(self._certain, f"connector {self.connector}: {self._reasons()}")
+        return MissingSourceTopicException(self.certain, f"connector {self.connector}: {self._reasons()}")
 
     def must_close(self, topics: set[str]) -> bool:
         """Whether a generation that reads these topics must close."""
-        return bool(self._certain) if not self._waits else not self._certain.isdisjoint(topics)
+        return bool(self.certain) if not self._waits else not self.certain.isdisjoint(topics)
 
     def _find(self, snapshot: Snapshot, read: Read) -> dict[str, str]:
         """The reason for each missing topic."""
         problems = dict(snapshot.absent)
         there = {partition.topic for partition in (*snapshot.partitions, *snapshot.unavailable)}
-        for topic in sorted(read.topics - problems.keys()):
+        topics = {*read.ids, *(partition.topic for partition in read.committed)}
+        for topic in sorted(topics - problems.keys()):
             if not self._subscription.covers(topic):
                 continue
             if self._subscription.regex and topic not in there:
@@ -124,7 +114,7 @@ class TopicWatch:
 
     def _reasons(self) -> str:
         """The reasons for all certainly missing topics; several topics may have the same."""
-        return "; ".join(dict.fromkeys(self._problems[topic] for topic in sorted(self._certain)))
+        return "; ".join(dict.fromkeys(self._problems[topic] for topic in sorted(self.certain)))
 
     def _log_changes(self, before: frozenset[str], was_certain: frozenset[str], *, is_nothing: bool) -> None:
         for topic in sorted(self.gone - before):
@@ -136,7 +126,7 @@ class TopicWatch:
             )
         for topic in sorted(before - self.gone):
             log.warning("connector %s: topic %r is back", self.connector, topic)
-        for topic in sorted(self._certain - was_certain if self._waits else ()):
+        for topic in sorted(self.certain - was_certain if self._waits else ()):
             log.error(
                 "connector %s goes on without topic %r until it is back, as missing.topic.policy says: %s",
                 self.connector,
@@ -176,55 +166,11 @@ def _replaced(topic: str, snapshot: Snapshot, read: Read) -> str | None:
     return None
 
 
-class EndOffsets:
-    """The offsets up to which a driver reads.
-
-    Args:
-        is_fixed: whether these are the end offsets of the first query: the driver ends when it has caught up.
-    """
-
-    def __init__(self, *, is_fixed: bool) -> None:
-        self.is_fixed = is_fixed
-        self._first: dict[TopicPartition, OffsetRange] | None = None
-        self._awaited: frozenset[TopicPartition] = frozenset()
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a query has left no topic in doubt."""
-        return self._first is not None
-
-    def limit(
-        self,
-        available: dict[TopicPartition, OffsetRange],
-        unavailable: frozenset[TopicPartition],
-        *,
-        is_in_doubt: bool,
-    ) -> dict[TopicPartition, OffsetRange]:
-        """The readable ranges; nothing while the first query leaves a topic in doubt."""
-        if self._first is None:
-            # A connector that is started again and again, and fails each time, must not leave a file of
-            # the other topics' first records behind each time.
-            if is_in_doubt:
-                return {}
-            self._first, self._awaited = available, unavailable
-        if not self.is_fixed:
-            return available
-        # A partition that was unavailable at first is read up to its end offset once it is available.
-        answering = self._awaited & (available.keys() - self._first.keys())
-        self._first |= {p: available[p] for p in answering}
-        return {
-            p: OffsetRange(now.start, max(now.start, self._first[p].end))
-            for p, now in available.items()
-            if p in self._first
-        }
-
-
 class SourceMonitor:
     """A driver's view of its source, for its own thread; one thread at a time queries the source.
 
     Args:
-        background: runs a refresh in another thread.
-        is_fixed: as of :class:`EndOffsets`.
+        is_fixed: whether the driver reads up to the end offsets of the first query, and ends then.
     """
 
     # More than ten attributes: the view and the state of a background refresh change together.
@@ -237,44 +183,32 @@ class SourceMonitor:
         *,
         is_fixed: bool = False,
     ) -> None:
-        self._subscription = Subscription(config.topics, config.topics_regex)
+        self.subscription = Subscription(config.topics, config.topics_regex)
         self.topics = TopicWatch(
             config.name,
-            self._subscription,
+            self.subscription,
             grace=config.missing_topic_grace_ms / 1000,
             waits=config.missing_topic_policy == "wait",
         )
         """Knows what is missing as of the last snapshot."""
-        self.end_offsets = EndOffsets(is_fixed=is_fixed)
-        """The offsets up to which the driver reads."""
+        self.is_fixed = is_fixed
+        self._first: dict[TopicPartition, OffsetRange] | None = None
+        self._awaited: frozenset[TopicPartition] = frozenset()
         self._source = source
         self._clock = clock
         self._interval = max(LOOK_INTERVAL, config.poll_interval_ms / 1000)
         self._background = background
         self._read = Read()
-        self._snapshot = Snapshot(0.0, {})
+        self.snapshot = Snapshot(0.0, {})
+        """The last one."""
         self._next = 0.0
         self._asking = threading.Lock()
         self._refresh: Future[Snapshot] | None = None
 
     @property
-    def ids(self) -> Mapping[str, str]:
-        """Ids of the topics in the last snapshot."""
-        return self._snapshot.ids
-
-    @property
-    def unavailable(self) -> frozenset[TopicPartition]:
-        """Partitions that had no leader in the last snapshot."""
-        return self._snapshot.unavailable
-
-    @property
     def ends(self) -> dict[TopicPartition, int]:
         """End offsets of the partitions in the last snapshot."""
-        return {partition: offsets.end for partition, offsets in self._snapshot.partitions.items()}
-
-    def covers(self, topic: str) -> bool:
-        """Whether a topic of that name is subscribed to, be it there or not."""
-        return self._subscription.covers(topic)
+        return {partition: offsets.end for partition, offsets in self.snapshot.partitions.items()}
 
     def compare_with(self, read: Read) -> None:
         """Compare snapshots with this from now on. A refresh that began before is dropped."""
@@ -282,23 +216,35 @@ class SourceMonitor:
         self._refresh = None
 
     def refresh(self) -> dict[TopicPartition, OffsetRange]:
-        """Query the source now.
-
-        Returns:
-            The partitions of all topics that are not missing, with their ranges.
-
-        Raises:
-            RetriableException, ConnectException: as the source; a missing topic raises nothing.
-        """
+        """Query the source now: the ranges of all topics that are not missing. Raises as the source."""
         with self._asking:
-            snapshot = take_snapshot(self._source, self._subscription, self._clock.now())
+            snapshot = take_snapshot(self._source, self.subscription, self._clock.now())
         self._see(snapshot)
         return {p: offsets for p, offsets in snapshot.partitions.items() if p.topic not in self.topics.gone}
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a query has left no topic in doubt."""
+        return self._first is not None
+
     def readable(self, available: dict[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
-        """The readable part of the last refresh."""
-        is_in_doubt = self.topics.is_in_doubt
-        return self.end_offsets.limit(available, self.unavailable, is_in_doubt=is_in_doubt)
+        """The readable ranges of the last refresh; nothing while the first one leaves a topic in doubt."""
+        if self._first is None:
+            # A connector that is started again and again, and fails each time, must not leave a file of
+            # the other topics' first records behind each time.
+            if self.topics.is_in_doubt:
+                return {}
+            self._first, self._awaited = available, self.snapshot.unavailable
+        if not self.is_fixed:
+            return available
+        # A partition that was unavailable at first is read up to its end offset once it is available.
+        answering = self._awaited & (available.keys() - self._first.keys())
+        self._first |= {p: available[p] for p in answering}
+        return {
+            p: OffsetRange(now.start, max(now.start, self._first[p].end))
+            for p, now in available.items()
+            if p in self._first
+        }
 
     def gone_of(self, topics: set[str]) -> set[str]:
         """Query which of these topics are missing, certainly or not; empty if the source does not respond."""
@@ -314,7 +260,7 @@ class SourceMonitor:
         return {
             partition
             for partition, position in positions.items()
-            if (there := self._snapshot.partitions.get(partition)) is not None and there.start > position
+            if (there := self.snapshot.partitions.get(partition)) is not None and there.start > position
         }
 
     def refresh_in_background(self) -> None:
@@ -335,7 +281,7 @@ class SourceMonitor:
                 log.info("looking at the source failed, it is looked at again: %s", error)
 
     def _see(self, snapshot: Snapshot) -> None:
-        before, self._snapshot = self._snapshot, snapshot
+        before, self.snapshot = self.snapshot, snapshot
         self._log_unavailable(before.unavailable, snapshot.unavailable)
         self._next = self._clock.now() + self._interval
         self.topics.see(snapshot, self._read)
@@ -359,7 +305,7 @@ class SourceMonitor:
                 if self._refresh is not refresh:
                     return  # dropped before it began
                 try:
-                    refresh.set_result(take_snapshot(self._source, self._subscription, at))
+                    refresh.set_result(take_snapshot(self._source, self.subscription, at))
                 except Exception as error:  # noqa: BLE001 - raised where the result is taken
                     refresh.set_exception(error)
 

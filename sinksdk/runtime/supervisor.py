@@ -34,17 +34,14 @@ class TaskReport(Protocol):
     @property
     def task(self) -> int:
         """Its number."""
-        ...
 
     @property
     def attempt(self) -> int:
         """Which attempt it was; 0 if it had not begun."""
-        ...
 
     @property
     def measures(self) -> TaskMeasures:
         """Its measurements."""
-        ...
 
 
 Report = TypeVar("Report", bound=TaskReport)
@@ -56,15 +53,12 @@ class RunningTasks(Protocol[Report_co]):
 
     def wait(self, timeout: float) -> bool:
         """Wait at most ``timeout`` seconds; whether it has ended."""
-        ...
 
     def cancel(self) -> None:
         """End it at once; nothing is cleaned up."""
-        ...
 
     def results(self) -> Sequence[Report_co]:
         """Its tasks' reports. Raises ConnectException if the job itself failed."""
-        ...
 
 
 class Launches(Protocol[Report_co]):
@@ -72,7 +66,6 @@ class Launches(Protocol[Report_co]):
 
     def launch(self, plan: GenerationPlan) -> RunningTasks[Report_co]:
         """Start one; it runs on its own."""
-        ...
 
 
 class Ended(NamedTuple, Generic[Report]):
@@ -80,12 +73,9 @@ class Ended(NamedTuple, Generic[Report]):
 
     Args:
         reports: of its tasks; empty if the job failed.
-        rows: their progress.
-        measures: of its tasks, by number.
         failure: why the job failed, if it did and was not cancelled.
         away: the unavailable system that failed the job: then no task has failed.
         hung: the stack of each task whose author's code does not return.
-        is_cancelled: whether the job was cancelled.
         began: when its job had been launched, on the clock.
         closing_seconds: from the request to close until the end; None if there was none.
     """

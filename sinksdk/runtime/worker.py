@@ -48,10 +48,7 @@ class ConnectorRunner:
         self._thread.start()
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the end.
-
-        Args:
-            timeout: seconds to wait at most; None: no limit.
+        """Wait for the end, at most ``timeout`` seconds.
 
         Returns:
             Whether it has ended, without an exception.

@@ -16,8 +16,7 @@ from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.errors import FencedException
 from sinksdk.runtime.backoff import PASSING, Waits
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.idle import Idle
-from sinksdk.runtime.removal import Openers, Removal
+from sinksdk.runtime.idle import Idle, Openers
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.support.logs import logging_about
@@ -30,11 +29,9 @@ class Driver(Protocol):
 
     def run(self, *, until_caught_up: bool = False) -> object:
         """Run to the end."""
-        ...
 
     def close(self) -> None:
         """Ask for the end, from any thread."""
-        ...
 
 
 Drivers = Callable[[Environment], Driver]
@@ -48,9 +45,7 @@ class WorkerConnector:
 
     Args:
         environment: without ``waits`` the process ends if a required system is unavailable, unless ``stays``.
-        connector: the connector's name.
         drivers: create its driver. None: it is only deleted here, and not touched if it was created again.
-        openers: open it while it has no driver.
         brings_config: whether this process has the connector's configuration; otherwise the store does.
         stays: whether it waits for the operator after a failure of the connector; otherwise it ends.
         patience: seconds for which a deletion is retried; then its error is raised.
@@ -75,10 +70,7 @@ class WorkerConnector:
         self._is_patient = stays or environment.waits is not None
         self._waits = environment.waits or Waits(f"connector {connector}", environment.clock)
         self._signal = environment.signal
-        self._idle = Idle(self._environment, connector, openers.ends)
-        self._removal = Removal(
-            self._environment, connector, openers, self._idle, environment.clock.now() + patience
-        )
+        self._idle = Idle(self._environment, connector, openers, patience=patience)
 
     def close(self) -> None:
         """End; the running generation flushes, commits and closes first. From any thread or handler."""
@@ -127,7 +119,7 @@ class WorkerConnector:
     def _has_ended(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> bool:
         """Bring it into its target state, until that changes; returns whether it has ended for good."""
         if record is not None and record.deleted:
-            return self._removal.attempt(record)
+            return self._idle.delete(record)
         if self._drivers is None:
             return True  # another process has deleted it, and a new connector of its name is not ours
         if record is not None and record.target_state != "RUNNING":
@@ -136,8 +128,8 @@ class WorkerConnector:
         reason = self._live(self._drivers, record, until_caught_up=until_caught_up)
         if reason is ClosingReason.DELETE:
             record = registry.find(self._environment.store, self._connector)
-            self._removal.cleaned_up = record.incarnation  # the driver has stopped it
-            return self._removal.attempt(record)
+            self._idle.cleaned_up = record.incarnation  # the driver has stopped it
+            return self._idle.delete(record)
         return reason is None
 
     def _live(

@@ -87,6 +87,6 @@ def driver_of(
         config=config,
         raw=raw,
         launcher=launcher,
-        listener=watcher,
+        listener=watcher or Listener(),
     )
     return driver, launcher

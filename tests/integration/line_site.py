@@ -132,7 +132,7 @@ class LineSite:
                 SparkLauncher(self._spark, source, connector.columns(config), spec),
                 self.launched,
             ),
-            listener=watcher,
+            listener=watcher or Listener(),
         )
         runner = ConnectorRunner(self.driver, until_caught_up=until_caught_up)
         runner.start()

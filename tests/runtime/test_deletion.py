@@ -26,7 +26,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment, Threads
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import committed_offsets, table
 from sinksdk.store.generations import Generations, UnpublishedException

@@ -88,7 +88,7 @@ def test_a_file_costs_few_jobs_and_hardly_any_record_is_read_twice(every: int) -
     made, _, _ = driver(Growing({P0: 0}), Files, connector=Whole(), store=store, **settings)
     launcher = Gapped(store, Files)
     launcher.every, launcher.close = every, made.close
-    made._launcher = launcher
+    made.launcher = launcher
     made.run()
 
     files = len(Files.written)

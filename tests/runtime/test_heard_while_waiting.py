@@ -12,10 +12,10 @@ from sinksdk.control import registry
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import read_status
-from sinksdk.runtime.backoff import Waits
+from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import committed_offsets
 from sinksdk.store.keys import config_key
@@ -145,7 +145,7 @@ class Scene:
         )
 
     def environment(self, record: ConnectorRecord | None = None) -> Environment:
-        waits = Waits("connector c", self.clock, jitter=lambda: 1.0)
+        waits = Waits("connector c", self.clock, Backoff(1.0, self.clock, jitter=lambda: 1.0))
         return Environment(
             self.store, self.clock, INLINE, lambda: 1.0, self.signal, waits=waits, record=record
         )

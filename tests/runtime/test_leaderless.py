@@ -58,7 +58,7 @@ def test_a_partition_without_a_leader_holds_no_other_up_and_is_read_once_it_has_
     made, _, _ = driver(source, store=running.store)
     launcher = Elects(running.store, Task)
     launcher.source = source
-    made._launcher = launcher
+    made.launcher = launcher
     with caplog.at_level(logging.WARNING):
         made.run(until_caught_up=True)
 
@@ -72,7 +72,7 @@ def test_a_partition_without_a_leader_stands_in_the_status_until_it_has_one() ->
     """Which, and since when, also over a restart of the driver; the log may be gone by then."""
     source = Led({P0: 10, P1: 5})
     made, running, _ = driver(source)
-    made._launcher = launcher = Elects(running.store, Task)
+    made.launcher = launcher = Elects(running.store, Task)
     launcher.source = source
     began = time.time()
     made.run(until_caught_up=True)

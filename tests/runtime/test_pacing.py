@@ -41,7 +41,7 @@ def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> No
     clock = ManualClock()
     backoff, waits = Backoff(1.0, clock), []
     for _ in range(14):
-        backoff.discarded([P0, P1], [P0])
+        backoff.tried_to_discard([P0, P1], [P0])
         begun = clock.now()
         while not backoff.may_discard(P0):
             clock.advance(1.0)
@@ -50,5 +50,5 @@ def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> No
     assert waits == [2.0**tries for tries in range(1, 12)] + [3600.0] * 3
     assert (backoff.discards(P0), backoff.discards(P1)) == (14, 0)
 
-    backoff.discarded([P0], [])
+    backoff.tried_to_discard([P0], [])
     assert (backoff.discards(P0), backoff.may_discard(P0)) == (0, True)

@@ -56,7 +56,7 @@ def overtaken(loss: str) -> tuple[Any, Overtaken]:
     )
     launcher = Overtaken(running.store, Task)
     launcher.source = source
-    made._launcher = launcher
+    made.launcher = launcher
     return made, launcher
 
 
@@ -79,7 +79,7 @@ def test_retention_that_overtakes_a_commit_is_named_at_once_where_losses_are_err
     made.run(until_caught_up=True)
 
     made, _, _ = driver(launcher.source, store=launcher.store, **{"on.data.loss": "fail"})
-    made._launcher = launcher
+    made.launcher = launcher
     launcher.times, launcher.source.ends[P0] = 6, 10_000
     before = len(launcher.plans)
     with pytest.raises(OffsetOutOfRangeException, match=r"t-0 is committed up to offset 100.*begins at 500"):

@@ -203,7 +203,7 @@ def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"restart.max.attempts": 0, "restart.backoff.ms": 100})
     launcher = Unreachable(store, running.target)
-    running.driver._launcher = launcher
+    running.driver.launcher = launcher
     with running:
         eventually(lambda: status(store).waiting is not None)
         waiting = status(store).waiting

@@ -11,7 +11,7 @@ from sinksdk import ClosingReason
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.records import ConnectorRecord

@@ -26,10 +26,10 @@ from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.runtime.backoff import Waits
+from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.removal import Openers
+from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import StoreUnavailable, committed_offsets, table
@@ -84,7 +84,8 @@ class Scene:
     def worker(
         self, *, brings_config: bool = False, stays: bool = True, is_patient: bool = False
     ) -> WorkerConnector:
-        waits = Waits("connector c", SystemWallClock(), first=0.01) if is_patient else None
+        clock = SystemWallClock()
+        waits = Waits("connector c", clock, Backoff(0.01, clock)) if is_patient else None
 
         def driver(environment: Environment) -> ConnectorDriver:
             raw = environment.record.config if environment.record else RAW
