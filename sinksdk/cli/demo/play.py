@@ -15,8 +15,7 @@ from sinksdk.cli.demo.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from sinksdk.cli.demo.flights import TOPIC, write_topic
 from sinksdk.cli.demo.story import Interrupted, Interruption, show_interrupted
 from sinksdk.cli.output import number, stdout, warn, write
-from sinksdk.cli.run import progress_on, summary
-from sinksdk.cli.signals import ShutdownSignals, drive
+from sinksdk.cli.run import ShutdownSignals, drive, progress_on, summary
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Place, Prepared, prepare
 from sinksdk.launch.running import RunningConnector
