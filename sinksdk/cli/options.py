@@ -13,7 +13,7 @@ from sinksdk.errors import ConfigException
 from sinksdk.launch.prepare import Place
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import KafkaTopics, TopicDirectory, Topics, address_problems
-from sinksdk.support.logs import LogSettings
+from sinksdk.support.logs import LogSettings, configure_logging
 
 DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
 """One store for all connectors that are run from the same folder."""
@@ -44,9 +44,11 @@ LogFormat = Annotated[
 ]
 
 
-def log_settings(log_format: LogFormats, *, verbose: bool, level: Literal["INFO", "WARNING"]) -> LogSettings:
-    """What a command logs: this level, or with ``verbose`` everything, with stack traces."""
-    return LogSettings("DEBUG" if verbose else level, log_format is LogFormats.JSON, verbose)
+def start_logging(log_format: LogFormats, *, verbose: bool, level: Literal["INFO", "WARNING"]) -> LogSettings:
+    """From now on log this level, or with ``verbose`` everything, with stack traces."""
+    logs = LogSettings("DEBUG" if verbose else level, log_format is LogFormats.JSON, verbose)
+    configure_logging(logs)
+    return logs
 
 
 StoreUrl = Annotated[

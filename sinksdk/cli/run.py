@@ -29,7 +29,7 @@ from sinksdk.cli.options import (
     SourceOptions,
     StoreUrl,
     Verbose,
-    log_settings,
+    start_logging,
 )
 from sinksdk.cli.output import command, counted, duration, number, size, stdout, warn, write
 from sinksdk.cli.progress import CAUGHT_UP, FAILED, REPLACED, STOPPED, Snapshot
@@ -38,7 +38,7 @@ from sinksdk.launch.patience import WarnedOnce, patiently
 from sinksdk.launch.prepare import prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import Closeable, ClosingSignals, close_on_signal
-from sinksdk.support.logs import WARNINGS, LogSettings, configure_logging
+from sinksdk.support.logs import WARNINGS, LogSettings
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +70,9 @@ def run(
     """
     source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
     place = source.place(store, master=master, conf=conf or ())
-    logs = log_settings(
+    logs = start_logging(
         log_format, verbose=verbose, level="INFO" if log_format is LogFormats.JSON else "WARNING"
     )
-    configure_logging(logs)
     console = stdout()
     with ShutdownSignals() as signals:
         prepared = patiently(

@@ -26,7 +26,7 @@ from sinksdk.cli.options import (
     SourceOptions,
     StoreUrl,
     Verbose,
-    log_settings,
+    start_logging,
 )
 from sinksdk.cli.output import command, stdout, write
 from sinksdk.cli.run import ShutdownSignals
@@ -37,7 +37,6 @@ from sinksdk.launch.prepare import prepare_server
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.runtime.worker import Worker
 from sinksdk.settings.references import ConfigProviders
-from sinksdk.support.logs import configure_logging
 
 log = logging.getLogger(__name__)
 
@@ -105,11 +104,10 @@ def server(
     """
     source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
     place = source.place(store, master=master, conf=conf or (), is_shared=True, places=places)
-    logs = log_settings(log_format, verbose=verbose, level="INFO")
     # What comes over REST refers to nothing that is not allowed here.
     providers = ConfigProviders(config_env or (), config_files or (), _HOW_TO_ALLOW)
     open_deployment = prepare_server(place, providers)
-    configure_logging(logs)
+    logs = start_logging(log_format, verbose=verbose, level="INFO")
     from sinksdk.server.rest import RestServer  # noqa: PLC0415 - an extra, which is there by now
 
     console, left = stdout(), list[str]()
