@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sinksdk.control.herder import Herder
+from sinksdk.store import MemoryStore
 from tests.depth import in_words
 
 if TYPE_CHECKING:
@@ -88,3 +90,14 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
         return existing
     broker: Broker = request.getfixturevalue("shared_broker")
     return broker.bootstrap
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """An empty store."""
+    return MemoryStore()
+
+
+@pytest.fixture
+def herder(store: MemoryStore) -> Herder:
+    return Herder(store)

@@ -94,7 +94,6 @@ def delete(
         typer.Option(
             metavar="HOST:PORT",
             help="The Kafka cluster a sink reads: the group its commits are mirrored to is there.",
-            show_default=False,
         ),
     ] = "",
     kafka_config: KafkaConfig = "",
@@ -111,29 +110,24 @@ def delete(
     with herding(store) as (herder, opened):
         record = herder.delete(name, force=force)
         deadline = time.monotonic() + graceful_timeout(record) + _PATIENCE
-        while _is_there(herder, name, record.incarnation):
-            info = herder.info(name)
-            if not info.driver:
-                with suppress(FencedException):  # by a driver that was only slow: it finishes the deletion
-                    WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
-            elif time.monotonic() > deadline:
-                why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
-                message = (
-                    f"connector '{name}' is DELETING, but its driver has not finished{why}: look at its log; "
-                    f"once it is dead, 'sinksdk delete {name}' finishes"
-                )
-                raise ConnectException(message)
-            else:
-                time.sleep(_LOOK)
+        with suppress(ConnectorNotFoundException):
+            while herder.connector(name).incarnation == record.incarnation:  # else it was created again
+                info = herder.info(name)
+                if not info.driver:
+                    with suppress(
+                        FencedException
+                    ):  # by a driver that was only slow: it finishes the deletion
+                        WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
+                elif time.monotonic() > deadline:
+                    why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
+                    message = (
+                        f"connector '{name}' is DELETING, but its driver has not finished{why}: look at its "
+                        f"log; once it is dead, 'sinksdk delete {name}' finishes"
+                    )
+                    raise ConnectException(message)
+                else:
+                    time.sleep(_LOOK)
     write_result(f"{name}: deleted", {"name": name, "deleted": True}, as_json=as_json)
-
-
-def _is_there(herder: Herder, name: str, incarnation: str) -> bool:
-    """Whether a connector is still the same one; else it is deleted, and may have been created again."""
-    try:
-        return herder.connector(name).incarnation == incarnation
-    except ConnectorNotFoundException:
-        return False
 
 
 @command
@@ -154,7 +148,7 @@ def show_config(
 def set_config(
     *,
     name: Name,
-    file: Annotated[Path, typer.Argument(metavar="CONFIG.json", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="CONFIG.json")],
     store: KeptIn = DEFAULT_STORE,
     as_json: AsJson = False,
     verbose: Verbose = False,

@@ -76,7 +76,7 @@ def show_offsets(
 def alter_offsets(
     *,
     name: Name,
-    changes: Annotated[list[str], typer.Argument(metavar="PARTITION=OFFSET...", show_default=False)],
+    changes: Annotated[list[str], typer.Argument(metavar="PARTITION=OFFSET...")],
     topic_directory: TargetDirectory = "",
     bootstrap_servers: TargetServers = "",
     kafka_config: KafkaConfig = "",

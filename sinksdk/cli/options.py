@@ -31,7 +31,6 @@ Config = Annotated[
     typer.Argument(
         metavar="CONFIG.json",
         help='The connector\'s configuration: {"name": …, "config": {…}}, flat JSON, or .properties.',
-        show_default=False,
     ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show log lines and stack traces.")]
@@ -68,21 +67,16 @@ SourceDirectory = Annotated[
         "--topic-directory",
         metavar="DIR",
         help="Topic directory that sinks read and sources write: topic=<t>/partition=<p>/*.parquet.",
-        show_default=False,
     ),
 ]
 BootstrapServers = Annotated[
     str,
-    typer.Option(
-        metavar="HOST:PORT", help="Kafka cluster that they read and write, instead.", show_default=False
-    ),
+    typer.Option(metavar="HOST:PORT", help="Kafka cluster that they read and write, instead."),
 ]
 KafkaConfig = Annotated[
     str,
     typer.Option(
-        metavar="FILE",
-        help="Properties of the Kafka clients, as Kafka's own tools take them (SASL, TLS).",
-        show_default=False,
+        metavar="FILE", help="Properties of the Kafka clients, as Kafka's own tools take them (SASL, TLS)."
     ),
 ]
 Master = Annotated[
@@ -90,19 +84,16 @@ Master = Annotated[
     typer.Option(
         metavar="URL",
         help="Spark's master; by default the one of spark-submit or spark-defaults.conf, else local[*].",
-        show_default=False,
     ),
 ]
 Conf = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="KEY=VALUE",
-        help="A setting of Spark itself, as spark-submit takes it; may be repeated.",
-        show_default=False,
+        metavar="KEY=VALUE", help="A setting of Spark itself, as spark-submit takes it; may be repeated."
     ),
 ]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 KeptIn = Annotated[
     str, typer.Option("--store", metavar="URL", help="Where the connector is kept, as 'sinksdk run' has it.")
@@ -113,7 +104,6 @@ TargetDirectory = Annotated[
         "--topic-directory",
         metavar="DIR",
         help="Of a source: the topic directory that it writes, and that has its offsets.",
-        show_default=False,
     ),
 ]
 TargetServers = Annotated[
@@ -122,7 +112,6 @@ TargetServers = Annotated[
         "--bootstrap-servers",
         metavar="HOST:PORT",
         help="Of a source: the Kafka cluster that it writes, instead.",
-        show_default=False,
     ),
 ]
 

@@ -59,7 +59,7 @@ def show_plugins(
     *,
     name: Annotated[
         str | None,
-        typer.Argument(help="Only this one; anything connector.class takes.", show_default=False),
+        typer.Argument(help="Only this one; anything connector.class takes."),
     ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,

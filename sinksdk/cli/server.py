@@ -59,7 +59,6 @@ def server(
             metavar="N",
             help="How many tasks of all connectors run at the same time on a local master; four per core by "
             "default.",
-            show_default=False,
         ),
     ] = None,
     conf: Conf = None,
@@ -70,7 +69,6 @@ def server(
         typer.Option(
             metavar="FILE",
             help="Who may ask: a token or USER:PASSWORD a line. Needed where other machines reach the port.",
-            show_default=False,
         ),
     ] = None,
     allowed_host: Annotated[

@@ -33,15 +33,6 @@ TASKS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_spark(*_: object, **__: object) -> None:
-        message = "Spark was started"
-        raise AssertionError(message)
-
-    monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
-
-
 def config(here: Here, **more: Any) -> Path:
     """A source's configuration file."""
     document = {"name": "numbers", "config": {"connector.class": SOURCE, **more}}

@@ -11,11 +11,6 @@ from sinksdk.store import MemoryStore
 OLD, NEW = {"topics": "old"}, {"topics": "new"}
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def test_the_newest_claim_configures(store: MemoryStore) -> None:
     """Each with its claim, and with RUNNING as target state; the same configuration is no new version."""
     first = registry.deploy(store, "c", OLD, 1)

@@ -41,19 +41,9 @@ CREATE = {"name": "archive", "config": CONFIG}
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def address(store: MemoryStore) -> Iterator[str]:
     with serving(store) as found:
         yield found
-
-
-@pytest.fixture
-def herder(store: MemoryStore) -> Herder:
-    return Herder(store)
 
 
 def refused(code: int) -> Any:

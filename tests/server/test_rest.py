@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
@@ -54,12 +53,6 @@ class Flaky(MemoryStore):
 @pytest.fixture
 def store() -> Flaky:
     return Flaky(patience=0.05)
-
-
-@pytest.fixture
-def client(store: Flaky) -> Iterator[TestClient]:
-    with TestClient(create_app(store), raise_server_exceptions=False) as made:
-        yield made
 
 
 def create(client: TestClient, name: str = "archive", **config: Any) -> Any:
