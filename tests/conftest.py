@@ -10,6 +10,7 @@ import pytest
 
 from sinksdk.control.herder import Herder
 from sinksdk.store import MemoryStore
+from sinksdk.testing.faults import ManualClock
 from tests.depth import in_words
 
 if TYPE_CHECKING:
@@ -101,3 +102,8 @@ def store() -> MemoryStore:
 @pytest.fixture
 def herder(store: MemoryStore) -> Herder:
     return Herder(store)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()

@@ -80,10 +80,9 @@ def test_a_source_is_validated(here: Here) -> None:
     assert "each record of a source names its topic" in result.stdout
 
 
-def test_lines_tell_what_tasks_have_committed() -> None:
+def test_lines_tell_what_tasks_have_committed(clock: ManualClock) -> None:
     """At a generation's beginning and end, and every few seconds in between; failures by task."""
     lines: list[str] = []
-    clock = ManualClock()
     progress = PlainProgress(lines.append, interval=5.0, clock=clock.now)
     progress.planned(PLAN)
     clock.advance(6)
