@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -14,7 +13,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sinksdk.cli.options import AsJson, Verbose
-from sinksdk.cli.output import command, stdout, warn, write
+from sinksdk.cli.output import command, print_json, stdout, warn, write
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
@@ -68,7 +67,7 @@ def show_plugins(
     found = [Listed(Plugin(name, _target(name)), load_class(name))] if name else _installed()
     console = stdout()
     if as_json:
-        console.print_json(json.dumps([listed.as_json() for listed in found]))
+        print_json([listed.as_json() for listed in found])
         return
     if not found:
         write(console, "no connectors are installed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +10,7 @@ import typer
 from rich.console import Console
 
 from sinksdk.cli.options import AsJson, Config, Verbose
-from sinksdk.cli.output import ExitCode, command, counted, stdout, write, write_list, write_pairs
+from sinksdk.cli.output import ExitCode, command, counted, print_json, stdout, write, write_list, write_pairs
 from sinksdk.compatibility import Meaning
 from sinksdk.control.checks import Checked, check_file
 
@@ -37,7 +36,7 @@ def validate(*, config: Config, as_json: AsJson = False, verbose: Verbose = Fals
     checked = check_file(config)
     console = stdout()
     if as_json:
-        console.print_json(json.dumps(_document(config, checked)))
+        print_json(_document(config, checked))
     else:
         _show(console, config, checked)
     if not checked.is_startable:
