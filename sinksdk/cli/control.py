@@ -114,9 +114,8 @@ def delete(
             while herder.connector(name).incarnation == record.incarnation:  # else it was created again
                 info = herder.info(name)
                 if not info.driver:
-                    with suppress(
-                        FencedException
-                    ):  # by a driver that was only slow: it finishes the deletion
+                    # Fenced by a driver that was only slow: it finishes the deletion.
+                    with suppress(FencedException):
                         WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
                 elif time.monotonic() > deadline:
                     why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -37,7 +37,7 @@ from sinksdk.cli.output import (
     write_table,
 )
 from sinksdk.control.herder import Herder
-from sinksdk.control.source_offsets import Changes, SourceOffsets
+from sinksdk.control.source_offsets import SourceOffsets
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.topics import TopicDirectory
@@ -45,8 +45,6 @@ from sinksdk.records import TopicPartition
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.positions import as_json as compact
 from sinksdk.store import Store
-
-_DECODER: Final = JSONDecoder()
 
 
 @command
@@ -93,7 +91,7 @@ def alter_offsets(
     with herding(store) as (herder, opened):
         if herder.info(name).type == "source":
             sources = _source_offsets(opened, name, topics)
-            sources.alter(name, source_changes(changes))
+            sources.alter(name, list(map(source_change, changes)))
             _show_positions(sources.read(name), as_json=as_json)
         else:
             offsets = dict(map(_change, changes))
@@ -133,11 +131,6 @@ def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition
     return Herder(store)
 
 
-def source_changes(texts: Sequence[str]) -> Changes:
-    """Changes of source offsets as they are written. Raises ConfigException."""
-    return [_source_change(text) for text in texts]
-
-
 def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> SourceOffsets | None:
     """What handles a source's offsets; None for a sink's.
 
@@ -175,10 +168,10 @@ def _change(text: str) -> tuple[TopicPartition, int | None]:
     return TopicPartition(topic, int(partition)), int(offset) if offset else None
 
 
-def _source_change(text: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """Two JSON objects with a ``=`` between them; names and values may have some, too."""
+def source_change(text: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Two JSON objects with a ``=`` between them, which texts may have, too. Raises ConfigException."""
     try:
-        where, end = _DECODER.raw_decode(text)
+        where, end = JSONDecoder().raw_decode(text)
         equals, rest = text[end : end + 1], text[end + 1 :].strip()
         offset = json.loads(rest) if rest else None
         if equals == "=" and isinstance(where, dict) and (offset is None or isinstance(offset, dict)):

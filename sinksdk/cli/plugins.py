@@ -56,10 +56,7 @@ class Listed(NamedTuple):
 @command
 def show_plugins(
     *,
-    name: Annotated[
-        str | None,
-        typer.Argument(help="Only this one; anything connector.class takes."),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="Only this one; anything connector.class takes.")] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
