@@ -27,16 +27,8 @@ from requests import HTTPError
 
 from sinksdk.control.herder import Herder
 from sinksdk.store import MemoryStore
-from tests.server.serving import run_a_little, serving
+from tests.server.serving import CONFIG, run_a_little, serving
 
-CONFIG = {
-    "connector.class": "s3-archiver",
-    "topics": "orders",
-    "s3.bucket.name": "bucket",
-    "flush.size": "1000",
-    "aws.access.key.id": "key",
-    "aws.secret.access.key": "do not tell",
-}
 CREATE = {"name": "archive", "config": CONFIG}
 
 

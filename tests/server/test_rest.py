@@ -22,16 +22,7 @@ from sinksdk.server.app import create_app
 from sinksdk.store import MemoryStore
 from sinksdk.store.base import Lost, Stored
 from tests.runtime.running_sinks import Source
-from tests.server.serving import has_stopped, run_a_little
-
-CONFIG = {
-    "connector.class": "s3-archiver",
-    "topics": "orders",
-    "s3.bucket.name": "bucket",
-    "flush.size": "1000",
-    "aws.access.key.id": "key",
-    "aws.secret.access.key": "do not tell",
-}
+from tests.server.serving import CONFIG, has_stopped, run_a_little
 
 
 class Flaky(MemoryStore):
