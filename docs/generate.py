@@ -38,7 +38,7 @@ from sinksdk.config import ConfigKey
 from sinksdk.connectors.s3_archiver.compat import AIVEN, CONFLUENT_CLOUD
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
-from sinksdk.metrics.connect import CONNECT_METRICS, LEFT_OUT
+from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Metric
 from sinksdk.metrics.own import OWN_METRICS
 from sinksdk.records import RECORD_COLUMNS
@@ -201,8 +201,49 @@ def store_keys() -> str:
 
 # -- metrics -------------------------------------------------------------------------------------------
 
+_STARTS = "Starts are counted by no record of the store; a connector that cannot start has `status` failed."
+_GROUP = "There is no worker group. `sinksdk_connector_generation` counts reassignments."
+_RATIO = "Use the average of `status` over time; a paused task has ended."
+_RATE = "Use `rate()` of the total."
+_LATE = "A commit waits for its response: it never completes late."
 
-def metrics(found: Iterable[Metric]) -> str:
+LEFT_OUT: Final[Mapping[tuple[str, str], str]] = {
+    **{
+        ("connect-worker-metrics", f"{what}-startup-{count}"): _STARTS
+        for what in ("connector", "task")
+        for count in (
+            *("attempts-total", "success-total", "success-percentage"),
+            *("failure-total", "failure-percentage"),
+        )
+    },
+    (
+        "connect-worker-metrics",
+        "connector-destroyed-task-count",
+    ): "A task that is gone leaves nothing to count.",
+    **{
+        ("connect-worker-rebalance-metrics", attribute): _GROUP
+        for attribute in (
+            *("completed-rebalances-total", "connect-protocol", "epoch", "leader-name"),
+            *("rebalance-avg-time-ms", "rebalance-max-time-ms", "rebalancing"),
+            "time-since-last-rebalance-ms",
+        )
+    },
+    (
+        "connector-metrics",
+        "connector-version",
+    ): "The server does not load the class. `GET /connector-plugins` has it.",
+    ("connector-task-metrics", "running-ratio"): _RATIO,
+    ("connector-task-metrics", "pause-ratio"): _RATIO,
+    ("sink-task-metrics", "sink-record-send-rate"): _RATE,
+    ("sink-task-metrics", "offset-commit-completion-rate"): _RATE,
+    ("sink-task-metrics", "offset-commit-skip-rate"): _LATE,
+    ("sink-task-metrics", "offset-commit-skip-total"): _LATE,
+    ("source-task-metrics", "source-record-poll-rate"): _RATE,
+}
+"""Connect's metrics that sinksdk does not have, and why."""
+
+
+def metrics(found: Iterable[Metric[Any]]) -> str:
     """What can be scraped."""
     rows = (
         (

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sinksdk.control.herder import Herder
+from sinksdk.testing.faults import ManualClock
 from tests.depth import in_words
+from tests.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
@@ -88,3 +91,19 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
         return existing
     broker: Broker = request.getfixturevalue("shared_broker")
     return broker.bootstrap
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """An empty store."""
+    return MemoryStore()
+
+
+@pytest.fixture
+def herder(store: MemoryStore) -> Herder:
+    return Herder(store)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()

@@ -188,9 +188,8 @@ def attempt_in_vain(store: MemoryStore, generation: int, clock: HostClock, epoch
     return failure.retry
 
 
-def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share() -> None:
+def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share(store: MemoryStore) -> None:
     """Its executor may be another host: since when it is tried survives, so that the timeout still ends."""
-    store = MemoryStore()
     config = {"name": "c", "topics": "flights", "connector.class": f"{__name__}:BusySink"}
     plan(store, 1, [P0], config=config)
 

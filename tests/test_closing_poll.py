@@ -61,9 +61,8 @@ def test_the_configuration_overrides_it(tmp_path: Path) -> None:
     assert seconds(tmp_path, closing_poll_ms="250") == 0.25
 
 
-def test_tasks_do_not_look_all_at_once() -> None:
+def test_tasks_do_not_look_all_at_once(store: MemoryStore) -> None:
     """Between two looks a task waits a fifth more or less each time: tasks that began together drift apart."""
-    store = MemoryStore()
     plan(store, 1, [P0])
     waits: list[float] = []
 

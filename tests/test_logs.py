@@ -21,9 +21,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_an_outage_is_told_when_it_begins_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_told_when_it_begins_and_when_it_is_over(
+    caplog: pytest.LogCaptureFixture, clock: ManualClock
+) -> None:
     """What fails each second fills no log; once it has worked, the next failure is news again."""
-    clock = ManualClock()
     outage = Outage(logging.getLogger("sinksdk.test"), "the disk", clock=clock.now)
     for attempt in (1, 2, 3):
         outage.failed("no answer, attempt %d", attempt)
@@ -39,9 +40,10 @@ def test_an_outage_is_told_when_it_begins_and_when_it_is_over(caplog: pytest.Log
     ]
 
 
-def test_an_outage_of_hours_is_told_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_of_hours_is_told_of_now_and_then(
+    caplog: pytest.LogCaptureFixture, clock: ManualClock
+) -> None:
     """Every ten minutes: who looks at the end of a log sees that it lasts."""
-    clock = ManualClock()
     outage = Outage(logging.getLogger("sinksdk.test"), "the disk", clock=clock.now)
     for _ in range(3600):
         outage.failed("no answer")
@@ -60,9 +62,10 @@ def test_an_outage_that_is_told_later_has_its_errors_trace(caplog: pytest.LogCap
     assert [record.exc_info and record.exc_info[1] for record in caplog.records] == [error, None]
 
 
-def test_what_fails_once_in_a_while_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_once_in_a_while_is_no_outage(
+    caplog: pytest.LogCaptureFixture, clock: ManualClock
+) -> None:
     """One that is to be told after a second: neither that it failed nor that it works again."""
-    clock = ManualClock()
     outage = Outage(logging.getLogger("sinksdk.test"), "the store", after=1.0, clock=clock.now)
     for _ in range(5):
         outage.failed("no answer")

@@ -194,7 +194,9 @@ def test_stop_and_stopped_come_once_whoever_asks(server: socket.socket, tmp_path
     assert (task.names.count("stop"), task.names.count("stopped"), task.names[-1]) == (1, 1, "stopped")
 
 
-def test_stop_does_not_wait_for_a_commit_and_stopped_does(server: socket.socket, tmp_path: Path) -> None:
+def test_stop_does_not_wait_for_a_commit_and_stopped_does(
+    server: socket.socket, tmp_path: Path, clock: ManualClock
+) -> None:
     """S2: the committer's thread is inside commit when stop is called: stop gets through, stopped waits."""
     release = threading.Event()
 
@@ -206,7 +208,6 @@ def test_stop_does_not_wait_for_a_commit_and_stopped_does(server: socket.socket,
 
     task = Committing(server, tmp_path)
     task.batches.append(lines(0))
-    clock = ManualClock()
     it = Running(task, tmp_path, OFTEN, clock)
     wait(lambda: task.names.count("poll") == 2)
     clock.advance(1.0)  # the transaction is due, while the task polls
@@ -294,7 +295,9 @@ def test_a_task_that_is_given_up_while_its_writer_fences_hears_of_nothing(
     assert (task.log, it.writer.is_closed) == ([], True)
 
 
-def test_a_poll_that_fails_while_another_thread_commits(server: socket.socket, tmp_path: Path) -> None:
+def test_a_poll_that_fails_while_another_thread_commits(
+    server: socket.socket, tmp_path: Path, clock: ManualClock
+) -> None:
     """S5: the commit ends first; then stop and stopped, in that order, and the cause is told."""
     inside = threading.Event()
 
@@ -314,7 +317,6 @@ def test_a_poll_that_fails_while_another_thread_commits(server: socket.socket, t
 
     task = Failing(server, tmp_path)
     task.batches.append(lines(0))
-    clock = ManualClock()
     it = Running(task, tmp_path, OFTEN, clock)
     outcome = it.outcome()
     assert outcome.end is End.FAILED

@@ -19,22 +19,7 @@ from sinksdk.records import HEADERS_TYPE, OffsetRange, TopicPartition
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
 from sinksdk.topics.directory.footers import Footers
 from sinksdk.topics.directory.layout import FileStat, Unfinished
-from tests.topic_files import put, rows
-
-T0 = TopicPartition("t", 0)
-T1 = TopicPartition("t", 1)
-ALL = Subscription(regex=".*")
-
-
-def ends(root: Path) -> dict[TopicPartition, OffsetRange]:
-    return TopicDirectorySource(root).partitions(ALL)
-
-
-def problem(root: Path) -> str:
-    with pytest.raises(ConnectException) as caught:
-        ends(root)
-    assert not isinstance(caught.value, RetriableException)
-    return str(caught.value)
+from tests.topic_files import ALL, T0, T1, ends, problem, put, rows
 
 
 def age(path: Path, seconds: float) -> None:

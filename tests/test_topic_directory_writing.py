@@ -11,25 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.topics import Subscription, TopicDirectorySource, write_records, write_transaction
-from tests.topic_files import rows
-
-T0 = TopicPartition("t", 0)
-T1 = TopicPartition("t", 1)
-ALL = Subscription(regex=".*")
-
-
-def ends(root: Path) -> dict[TopicPartition, OffsetRange]:
-    return TopicDirectorySource(root).partitions(ALL)
-
-
-def problem(root: Path) -> str:
-    with pytest.raises(ConnectException) as caught:
-        ends(root)
-    assert not isinstance(caught.value, RetriableException)
-    return str(caught.value)
+from sinksdk.errors import RetriableException
+from sinksdk.records import SinkRecord, SinkRecords
+from sinksdk.topics import TopicDirectorySource, write_records, write_transaction
+from tests.topic_files import ALL, T0, T1, ends, problem, rows
 
 
 def test_written_records_come_back_as_they_were(tmp_path: Path) -> None:

@@ -7,6 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.topics import Subscription, TopicDirectorySource
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+ALL = Subscription(regex=".*")
 
 
 def rows(offsets: Any, **columns: Any) -> pa.Table:
@@ -26,3 +35,16 @@ def put(root: Path, name: str, table: pa.Table, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, **options)
     return path
+
+
+def ends(root: Path) -> dict[TopicPartition, OffsetRange]:
+    """All partitions that are there."""
+    return TopicDirectorySource(root).partitions(ALL)
+
+
+def problem(root: Path) -> str:
+    """What is wrong with a directory, for good."""
+    with pytest.raises(ConnectException) as caught:
+        ends(root)
+    assert not isinstance(caught.value, RetriableException)
+    return str(caught.value)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from sinksdk.cli.output import print_json, write_result
-from sinksdk.cli.source import SourceOptions
+import typer
+
+from sinksdk.cli.options import DEFAULT_STORE, AsJson, KafkaConfig, KeptIn, Name, SourceOptions, Verbose
+from sinksdk.cli.output import command, print_json, write_result
 from sinksdk.control.checks import check_config, redacted, still_hidden, with_secrets
 from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
@@ -36,21 +38,38 @@ def herding(store: str) -> Iterator[tuple[Herder, Store]]:
         opened.close()
 
 
-def ask(store: str, name: str, action: str, *, only_failed: bool = False, as_json: bool = False) -> None:
-    """Store a request for a connector, and print which process will carry it out.
+def asking(action: str, what: str) -> Callable[..., None]:
+    """A command that only writes a request: ``action``, a method of the herder."""
 
-    Args:
-        action: a method of :class:`~sinksdk.control.herder.Herder`.
-        only_failed: for ``restart``.
+    def ask(
+        *, name: Name, store: KeptIn = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+    ) -> None:
+        _ask(store, name, action, as_json=as_json)
 
-    Raises:
-        ConnectorNotFoundException: there is none of that name.
-    """
+    ask.__doc__ = f"{what} The connector's driver sees it within a second or two."
+    return command(ask)
+
+
+@command
+def restart(
+    *,
+    name: Name,
+    only_failed: Annotated[
+        bool,
+        typer.Option("--only-failed", help="Only what has failed, at once, with all attempts."),
+    ] = False,
+    store: KeptIn = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Stop a connector with its tasks, and start it again; what is open is flushed and committed first."""
+    _ask(store, name, "restart", as_json=as_json, only_failed=only_failed)
+
+
+def _ask(store: str, name: str, action: str, *, as_json: bool, **options: bool) -> None:
+    """Store a request, and print which process will carry it out."""
     with herding(store) as (herder, _):
-        if action == "restart":
-            herder.restart(name, only_failed=only_failed)
-        else:
-            getattr(herder, action)(name)
+        getattr(herder, action)(name, **options)
         driver = herder.info(name).driver
     who = f"driver {driver} sees to it" if driver else "no driver is alive: it holds from the next start on"
     write_result(
@@ -60,71 +79,86 @@ def ask(store: str, name: str, action: str, *, only_failed: bool = False, as_jso
     )
 
 
-def delete(store: str, name: str, source: SourceOptions, *, force: bool, as_json: bool) -> None:
-    """Delete a connector: by the driver that runs it, or here where none is alive.
+@command
+def delete(
+    *,
+    name: Name,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Give up what is committed and cannot be published: it is named in the log."
+        ),
+    ] = False,
+    bootstrap_servers: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="The Kafka cluster a sink reads: the group its commits are mirrored to is there.",
+        ),
+    ] = "",
+    kafka_config: KafkaConfig = "",
+    store: KeptIn = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Delete a connector: flush, stop its tasks, publish, let it clean up outside (KIP-883).
 
-    Args:
-        source: the Kafka cluster, if any, that has the consumer group its commits are synced to.
-        force: delete it even if committed tokens cannot be published.
-
-    Raises:
-        ConfigException: the source's address is none; nothing was deleted.
-        ConnectorNotFoundException: there is none of that name.
-        UnpublishedException: no driver is alive, and committed tokens could not be published here.
-        ConnectException: a driver is alive, and has not done it.
+    Its driver does it; where none is alive, this command does. Its records are removed last.
     """
-    openers = Openers(
-        connector_to_delete, partial(group_to_delete, source.topics() if source.bootstrap_servers else None)
-    )
+    cluster = SourceOptions("", bootstrap_servers, kafka_config).topics() if bootstrap_servers else None
+    openers = Openers(connector_to_delete, partial(group_to_delete, cluster))
     with herding(store) as (herder, opened):
         record = herder.delete(name, force=force)
         deadline = time.monotonic() + graceful_timeout(record) + _PATIENCE
-        while _is_there(herder, name, record.incarnation):
-            info = herder.info(name)
-            if not info.driver:
-                with suppress(FencedException):  # by a driver that was only slow: it finishes the deletion
-                    WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
-            elif time.monotonic() > deadline:
-                why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
-                message = (
-                    f"connector '{name}' is DELETING, but its driver has not finished{why}: look at its log; "
-                    f"once it is dead, 'sinksdk delete {name}' finishes"
-                )
-                raise ConnectException(message)
-            else:
-                time.sleep(_LOOK)
+        with suppress(ConnectorNotFoundException):
+            while herder.connector(name).incarnation == record.incarnation:  # else it was created again
+                info = herder.info(name)
+                if not info.driver:
+                    # Fenced by a driver that was only slow: it finishes the deletion.
+                    with suppress(FencedException):
+                        WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
+                elif time.monotonic() > deadline:
+                    why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
+                    message = (
+                        f"connector '{name}' is DELETING, but its driver has not finished{why}: look at its "
+                        f"log; once it is dead, 'sinksdk delete {name}' finishes"
+                    )
+                    raise ConnectException(message)
+                else:
+                    time.sleep(_LOOK)
     write_result(f"{name}: deleted", {"name": name, "deleted": True}, as_json=as_json)
 
 
-def _is_there(herder: Herder, name: str, incarnation: str) -> bool:
-    """Whether a connector is still the same one; else it is deleted, and may have been created again."""
-    try:
-        return herder.connector(name).incarnation == incarnation
-    except ConnectorNotFoundException:
-        return False
-
-
-def show_config(store: str, name: str) -> None:
-    """A connector's configuration as JSON, secrets redacted. Raises ConnectorNotFoundException."""
+@command
+def show_config(
+    *,
+    name: Name,
+    store: KeptIn = DEFAULT_STORE,
+    as_json: AsJson = False,  # programs can always ask for it
+    verbose: Verbose = False,
+) -> None:
+    """Print a connector's configuration as JSON, with or without --json; secrets hidden."""
     with herding(store) as (herder, _):
         record = herder.connector(name)
     print_json({"name": name, "config": redacted(record.config)})
 
 
-def set_config(store: str, name: str, file: Path, *, as_json: bool) -> None:
-    """Replace a connector's configuration; one that could not start is refused.
-
-    What :func:`show_config` has hidden and the file has as it was shown stays as it is.
-
-    Raises:
-        ConfigException: every problem at once.
-        ConnectorNotFoundException: there is none of that name.
-    """
+@command
+def set_config(
+    *,
+    name: Name,
+    file: Annotated[Path, typer.Argument(metavar="CONFIG.json")],
+    store: KeptIn = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Replace a connector's configuration; what runs closes, commits, and begins again with it."""
     read = read_config_file(file)
     with herding(store) as (herder, _):
         before = herder.connector(name)
 
         def changed(present: Mapping[str, str] | None) -> dict[str, str]:
+            # What `config get` has hidden, and the file has as it was shown, stays as it is.
             config = with_secrets({**read.config, "name": name}, present or {})
             if problems := [*read.problems, *still_hidden(config), *check_config(config).problems]:
                 raise ConfigException(problems)

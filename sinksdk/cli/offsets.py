@@ -7,13 +7,26 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from json import JSONDecodeError, JSONDecoder
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 
 from sinksdk.cli.control import herding
+from sinksdk.cli.options import (
+    DEFAULT_STORE,
+    AsJson,
+    KafkaConfig,
+    KeptIn,
+    Name,
+    SourceOptions,
+    TargetDirectory,
+    TargetServers,
+    Verbose,
+)
 from sinksdk.cli.output import (
     add_row,
+    command,
     number,
     print_json,
     stdout,
@@ -23,9 +36,8 @@ from sinksdk.cli.output import (
     write_result,
     write_table,
 )
-from sinksdk.cli.source import SourceOptions
 from sinksdk.control.herder import Herder
-from sinksdk.control.source_offsets import Changes, SourceOffsets
+from sinksdk.control.source_offsets import SourceOffsets
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.topics import TopicDirectory
@@ -34,19 +46,23 @@ from sinksdk.source.positions import SourcePosition
 from sinksdk.source.positions import as_json as compact
 from sinksdk.store import Store
 
-_DECODER: Final = JSONDecoder()
 
+@command
+def show_offsets(
+    *,
+    name: Name,
+    topic_directory: TargetDirectory = "",
+    bootstrap_servers: TargetServers = "",
+    kafka_config: KafkaConfig = "",
+    store: KeptIn = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show the next offset to read of each partition; of a source, the offset of each source partition.
 
-def show_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool) -> None:
-    """Committed offsets: the next offset to read of each partition, or the offset of each source partition.
-
-    Args:
-        topics: where topics are, if it is a source.
-
-    Raises:
-        ConnectorNotFoundException: there is none of that name.
-        ConfigException: it is a source, and its target is not given or does not exist.
+    A source's offsets are where its records go: say where that is, as 'sinksdk run' is told.
     """
+    topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
     with herding(store) as (herder, opened):
         if (sources := _sources(herder, opened, name, topics)) is not None:
             _show_positions(sources.read(name), as_json=as_json)
@@ -54,32 +70,47 @@ def show_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool)
             _show_commits(herder.offsets(name), as_json=as_json)
 
 
+@command
 def alter_offsets(
-    store: str, name: str, changes: Sequence[str], topics: SourceOptions, *, as_json: bool
+    *,
+    name: Name,
+    changes: Annotated[list[str], typer.Argument(metavar="PARTITION=OFFSET...")],
+    topic_directory: TargetDirectory = "",
+    bootstrap_servers: TargetServers = "",
+    kafka_config: KafkaConfig = "",
+    store: KeptIn = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Commit other offsets by hand.
+    """Commit other offsets, of a connector that is stopped: 'orders-0=1200'; 'orders-0=' forgets a commit.
 
-    Args:
-        changes: each ``TOPIC-PARTITION=OFFSET``, or of a source two JSON objects, ``{…}={…}``; ``=`` and
-            nothing forgets what is committed.
-        topics: where topics are: of a sink, so that offsets can be checked; of a source, always.
-
-    Raises:
-        ConfigException: a change that says nothing; otherwise as :func:`show_offsets`.
-        ConnectorRunsException: the connector is not stopped.
+    Where topics are need not be said of a sink; if it is, offsets are checked against what is there. Of a
+    source it must be, and both are JSON objects: '{"file":"a"}={"byte":8}'; '{"file":"a"}=' has it read anew.
     """
+    topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
     with herding(store) as (herder, opened):
         if herder.info(name).type == "source":
             sources = _source_offsets(opened, name, topics)
-            sources.alter(name, source_changes(changes))
+            sources.alter(name, list(map(source_change, changes)))
             _show_positions(sources.read(name), as_json=as_json)
         else:
             offsets = dict(map(_change, changes))
             _show_commits(_herder(opened, topics, offsets).alter_offsets(name, offsets), as_json=as_json)
 
 
-def reset_offsets(store: str, name: str, topics: SourceOptions, *, as_json: bool) -> None:
-    """As if nothing had ever been committed. Raises as :func:`alter_offsets`."""
+@command
+def reset_offsets(
+    *,
+    name: Name,
+    topic_directory: TargetDirectory = "",
+    bootstrap_servers: TargetServers = "",
+    kafka_config: KafkaConfig = "",
+    store: KeptIn = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Forget everything that is committed, of a connector that is stopped."""
+    topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
     with herding(store) as (herder, opened):
         if (sources := _sources(herder, opened, name, topics)) is not None:
             sources.reset(name)
@@ -98,11 +129,6 @@ def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition
         unchecked = "whether the source has these offsets is not checked: for that, say where it is: "
         warn([f"{unchecked}--topic-directory DIR, or --bootstrap-servers HOST:PORT"])
     return Herder(store)
-
-
-def source_changes(texts: Sequence[str]) -> Changes:
-    """Changes of source offsets as they are written. Raises ConfigException."""
-    return [_source_change(text) for text in texts]
 
 
 def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> SourceOffsets | None:
@@ -142,10 +168,10 @@ def _change(text: str) -> tuple[TopicPartition, int | None]:
     return TopicPartition(topic, int(partition)), int(offset) if offset else None
 
 
-def _source_change(text: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """Two JSON objects with a ``=`` between them; names and values may have some, too."""
+def source_change(text: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """Two JSON objects with a ``=`` between them, which texts may have, too. Raises ConfigException."""
     try:
-        where, end = _DECODER.raw_decode(text)
+        where, end = JSONDecoder().raw_decode(text)
         equals, rest = text[end : end + 1], text[end + 1 :].strip()
         offset = json.loads(rest) if rest else None
         if equals == "=" and isinstance(where, dict) and (offset is None or isinstance(offset, dict)):

@@ -1,13 +1,19 @@
-"""Options and arguments that many commands have."""
+"""Options and arguments that many commands have, and what they name together."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
-from sinksdk.support.logs import LogSettings
+from sinksdk.errors import ConfigException
+from sinksdk.launch.prepare import Place
+from sinksdk.launch.spark_options import SparkOptions
+from sinksdk.launch.topics import KafkaTopics, TopicDirectory, Topics, address_problems
+from sinksdk.support.logs import LogSettings, configure_logging
 
 DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
 """One store for all connectors that are run from the same folder."""
@@ -20,6 +26,13 @@ class LogFormats(StrEnum):
     JSON = "json"
 
 
+Config = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG.json",
+        help='The connector\'s configuration: {"name": …, "config": {…}}, flat JSON, or .properties.',
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show log lines and stack traces.")]
 
 LogFormat = Annotated[
@@ -30,9 +43,11 @@ LogFormat = Annotated[
 ]
 
 
-def log_settings(log_format: LogFormats, *, verbose: bool, level: Literal["INFO", "WARNING"]) -> LogSettings:
-    """What a command logs: this level, or with ``verbose`` everything, with stack traces."""
-    return LogSettings("DEBUG" if verbose else level, log_format is LogFormats.JSON, verbose)
+def start_logging(log_format: LogFormats, *, verbose: bool, level: Literal["INFO", "WARNING"]) -> LogSettings:
+    """From now on log this level, or with ``verbose`` everything, with stack traces."""
+    logs = LogSettings("DEBUG" if verbose else level, log_format is LogFormats.JSON, verbose)
+    configure_logging(logs)
+    return logs
 
 
 StoreUrl = Annotated[
@@ -52,21 +67,16 @@ SourceDirectory = Annotated[
         "--topic-directory",
         metavar="DIR",
         help="Topic directory that sinks read and sources write: topic=<t>/partition=<p>/*.parquet.",
-        show_default=False,
     ),
 ]
 BootstrapServers = Annotated[
     str,
-    typer.Option(
-        metavar="HOST:PORT", help="Kafka cluster that they read and write, instead.", show_default=False
-    ),
+    typer.Option(metavar="HOST:PORT", help="Kafka cluster that they read and write, instead."),
 ]
 KafkaConfig = Annotated[
     str,
     typer.Option(
-        metavar="FILE",
-        help="Properties of the Kafka clients, as Kafka's own tools take them (SASL, TLS).",
-        show_default=False,
+        metavar="FILE", help="Properties of the Kafka clients, as Kafka's own tools take them (SASL, TLS)."
     ),
 ]
 Master = Annotated[
@@ -74,19 +84,16 @@ Master = Annotated[
     typer.Option(
         metavar="URL",
         help="Spark's master; by default the one of spark-submit or spark-defaults.conf, else local[*].",
-        show_default=False,
     ),
 ]
 Conf = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="KEY=VALUE",
-        help="A setting of Spark itself, as spark-submit takes it; may be repeated.",
-        show_default=False,
+        metavar="KEY=VALUE", help="A setting of Spark itself, as spark-submit takes it; may be repeated."
     ),
 ]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 KeptIn = Annotated[
     str, typer.Option("--store", metavar="URL", help="Where the connector is kept, as 'sinksdk run' has it.")
@@ -97,7 +104,6 @@ TargetDirectory = Annotated[
         "--topic-directory",
         metavar="DIR",
         help="Of a source: the topic directory that it writes, and that has its offsets.",
-        show_default=False,
     ),
 ]
 TargetServers = Annotated[
@@ -106,6 +112,32 @@ TargetServers = Annotated[
         "--bootstrap-servers",
         metavar="HOST:PORT",
         help="Of a source: the Kafka cluster that it writes, instead.",
-        show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """A topic directory, or else a Kafka cluster, with a file of its clients' properties if they need any."""
+
+    directory: str = ""
+    bootstrap_servers: str = ""
+    kafka_config: str = ""
+
+    def topics(self) -> Topics:
+        """What they name. Raises ConfigException unless it is exactly one source."""
+        if bool(self.directory) == bool(self.bootstrap_servers):
+            message = "name one source: --source-directory DIR, or --bootstrap-servers HOST:PORT"
+            raise ConfigException(message)
+        if not self.directory:
+            if problems := list(address_problems(self.bootstrap_servers, "--bootstrap-servers")):
+                raise ConfigException(problems)
+            return KafkaTopics(self.bootstrap_servers, self.kafka_config or None)
+        if self.kafka_config:
+            message = "--kafka-config goes with --bootstrap-servers"
+            raise ConfigException(message)
+        return TopicDirectory(self.directory)
+
+    def place(self, store: str, **spark: Any) -> Place:
+        """Where connectors run; ``spark`` as for :class:`SparkOptions`."""
+        return Place(self.topics, store, SparkOptions(**spark))

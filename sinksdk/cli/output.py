@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 import typer
 from rich.console import Console
@@ -21,6 +21,8 @@ from rich.text import Text
 
 from sinksdk.errors import ConfigException, ConnectException, FencedException, MissingSourceTopicException
 from sinksdk.support.confidential import SECRETS
+
+P = ParamSpec("P")
 
 _NAME_COLUMNS: Final = 36
 """Maximum width of a column of names: longer ones wrap, so that 80 columns suffice."""
@@ -140,16 +142,20 @@ def warn(texts: Sequence[str]) -> None:
         write(console, f"warning: {text}", "yellow")
 
 
-@contextmanager
-def exit_on_error(*, verbose: bool) -> Iterator[None]:
-    """End the process with the error's exit code and one block that says what happened."""
-    try:
-        yield
-    except typer.Exit:
-        raise
-    except Exception as error:
-        show_error(error, verbose=verbose)
-        raise typer.Exit(exit_code_of(error)) from error
+def command(function: Callable[P, None]) -> Callable[P, None]:
+    """A function that is a command: an error ends the process with its exit code and one block on stderr."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> None:
+        try:
+            function(*args, **options)
+        except typer.Exit:
+            raise
+        except Exception as error:
+            show_error(error, verbose=bool(options["verbose"]))
+            raise typer.Exit(exit_code_of(error)) from error
+
+    return run
 
 
 def show_error(error: Exception, *, verbose: bool) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from sinksdk.cli.output import stdout, warn, write
+from sinksdk.cli.options import AsJson, Verbose
+from sinksdk.cli.output import command, print_json, stdout, warn, write
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
@@ -52,16 +53,18 @@ class Listed(NamedTuple):
         }
 
 
-def show_plugins(name: str | None, *, as_json: bool) -> None:
-    """Print all connectors, or the one that ``connector.class`` may name so.
-
-    Raises:
-        ConfigException: there is no connector by that name.
-    """
+@command
+def show_plugins(
+    *,
+    name: Annotated[str | None, typer.Argument(help="Only this one; anything connector.class takes.")] = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """List connectors with their configuration reference."""
     found = [Listed(Plugin(name, _target(name)), load_class(name))] if name else _installed()
     console = stdout()
     if as_json:
-        console.print_json(json.dumps([listed.as_json() for listed in found]))
+        print_json([listed.as_json() for listed in found])
         return
     if not found:
         write(console, "no connectors are installed")

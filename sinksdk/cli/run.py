@@ -3,38 +3,77 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import sys
 from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Annotated, Final
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from sinksdk.cli.display import LiveProgress, PlainProgress
-from sinksdk.cli.output import counted, duration, number, size, stdout, warn, write
-from sinksdk.cli.progress import FAILED, Snapshot
-from sinksdk.cli.signals import ShutdownSignals, drive
+from sinksdk.cli.options import (
+    DEFAULT_STORE,
+    BootstrapServers,
+    Conf,
+    Config,
+    KafkaConfig,
+    LogFormat,
+    LogFormats,
+    Master,
+    SourceDirectory,
+    SourceOptions,
+    StoreUrl,
+    Verbose,
+    start_logging,
+)
+from sinksdk.cli.output import command, counted, duration, number, size, stdout, warn, write
+from sinksdk.cli.progress import CAUGHT_UP, FAILED, REPLACED, STOPPED, Snapshot
 from sinksdk.control.progress import LOST
+from sinksdk.errors import FencedException
 from sinksdk.launch.patience import WarnedOnce, patiently
-from sinksdk.launch.prepare import Place, prepare
+from sinksdk.launch.prepare import prepare
 from sinksdk.launch.running import RunningConnector
-from sinksdk.support.logs import WARNINGS, LogSettings, configure_logging
+from sinksdk.launch.signals import Closeable, ClosingSignals, close_on_signal
+from sinksdk.support.logs import WARNINGS, LogSettings
 
 log = logging.getLogger(__name__)
 
+_SHOW_CURSOR: Final = b"\x1b[?25h"  # a live display had hidden it
 
-def run(config: Path, place: Place, logs: LogSettings, *, until_caught_up: bool) -> None:
-    """Run a connector to its end, showing its progress.
 
-    Args:
-        logs: how this process logs, and the connector's tasks.
+@command
+def run(
+    *,
+    config: Config,
+    source_directory: SourceDirectory = "",
+    bootstrap_servers: BootstrapServers = "",
+    kafka_config: KafkaConfig = "",
+    store: StoreUrl = DEFAULT_STORE,
+    master: Master = None,
+    conf: Conf = None,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option("--until-caught-up", help="End when everything there now is committed, tails included."),
+    ] = False,
+    log_format: LogFormat = LogFormats.TEXT,
+    verbose: Verbose = False,
+) -> None:
+    """Run a connector: until it is stopped (Ctrl-C, SIGTERM), or has caught up.
 
-    Raises:
-        ConfigException: something is wrong with the configuration; nothing was read.
-        MissingSourceTopicException: a subscribed topic is not there.
-        FencedException: a newer driver has taken over.
-        ConnectException: it failed for good; what was committed stays committed.
+    Stopping flushes and commits partial batches; a second signal stops at once. Nothing is lost either
+    way. Exit codes: 0 done or stopped, 1 failed, 2 bad configuration, 3 a newer driver has taken over, 4
+    a topic is missing.
     """
-    configure_logging(logs)
+    source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
+    place = source.place(store, master=master, conf=conf or ())
+    logs = start_logging(
+        log_format, verbose=verbose, level="INFO" if log_format is LogFormats.JSON else "WARNING"
+    )
     console = stdout()
     with ShutdownSignals() as signals:
         prepared = patiently(
@@ -98,3 +137,48 @@ def lost(shown: Snapshot) -> str:
     lost_rows = ((row.partition, row.counts.get(LOST, 0)) for row in shown.rows)
     each = ", ".join(f"{partition}: {number(count)}" for partition, count in lost_rows if count)
     return f"lost before they were read, and skipped: {counted(shown.total.lost, 'offset')} ({each})"
+
+
+# -- signals: the first one asks for the end, the second one is the end -----------------------------------
+
+
+class ShutdownSignals(ClosingSignals):
+    """Remembers the first signal; the second one ends the process at once with 128 + its number.
+
+    Ending at once loses nothing: what is not committed is read again, what was begun outside is
+    discarded by the next start.
+    """
+
+    @property
+    def is_received(self) -> bool:
+        """Whether a signal has asked for the end."""
+        return self.received is not None
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self._received is None:
+            self._received = signal.Signals(number)
+            return
+        if sys.stdout.isatty():
+            os.write(sys.stdout.fileno(), _SHOW_CURSOR)
+        os.write(2, b"\nstopped at once: what was not committed is read again by the next run\n")
+        os._exit(128 + number)
+
+
+def drive(connector: Closeable, signals: ShutdownSignals, progress: LiveProgress | PlainProgress) -> None:
+    """Wait for a connector's end, and show it; the first signal closes it. Raises what has ended it."""
+
+    def note(received: signal.Signals) -> None:
+        progress.note(
+            f"{received.name}: closing, partial batches are flushed and committed "
+            f"(a second signal stops at once)"
+        )
+
+    try:
+        close_on_signal(connector, signals, note)
+    except FencedException:
+        progress.over(REPLACED)
+        raise
+    except BaseException:
+        progress.over(FAILED)
+        raise
+    progress.over(STOPPED if signals.is_received else CAUGHT_UP)

@@ -6,24 +6,37 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from sinksdk.cli.display import PlainProgress
-from sinksdk.cli.output import stdout, write
-from sinksdk.cli.signals import ShutdownSignals
+from sinksdk.cli.options import (
+    DEFAULT_STORE,
+    BootstrapServers,
+    Conf,
+    KafkaConfig,
+    LogFormat,
+    LogFormats,
+    Master,
+    SourceDirectory,
+    SourceOptions,
+    StoreUrl,
+    Verbose,
+    start_logging,
+)
+from sinksdk.cli.output import command, stdout, write
+from sinksdk.cli.run import ShutdownSignals
 from sinksdk.errors import ConnectException
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.patience import patiently
-from sinksdk.launch.prepare import Place, prepare_server
+from sinksdk.launch.prepare import prepare_server
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.runtime.worker import Worker
 from sinksdk.settings.references import ConfigProviders
-from sinksdk.support.logs import LogSettings, configure_logging
 
 log = logging.getLogger(__name__)
 
@@ -31,43 +44,72 @@ _LOOK: Final = 0.1  # seconds between checks for a signal
 _HOW_TO_ALLOW: Final = "whoever starts the server allows it with --config-env or --config-files"
 
 
-@dataclass(frozen=True, slots=True)
-class RestOptions:
-    """Where the REST interface listens, and what it accepts.
+@command
+def server(
+    *,
+    source_directory: SourceDirectory = "",
+    bootstrap_servers: BootstrapServers = "",
+    kafka_config: KafkaConfig = "",
+    store: StoreUrl = DEFAULT_STORE,
+    master: Master = None,
+    places: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="How many tasks of all connectors run at the same time on a local master; four per core by "
+            "default.",
+        ),
+    ] = None,
+    conf: Conf = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8083,
+    credentials: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Who may ask: a token or USER:PASSWORD a line. Needed where other machines reach the port.",
+        ),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A name of this server, as a proxy in front has it; may be repeated."
+        ),
+    ] = None,
+    config_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Environment variables that configurations may name as ${env:NAME}, as in 'SINK_*'; may be "
+            "repeated.",
+        ),
+    ] = None,
+    config_files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder with files that configurations may name as ${file:/path:key}; may be repeated.",
+        ),
+    ] = None,
+    log_format: LogFormat = LogFormats.TEXT,
+    verbose: Verbose = False,
+) -> None:
+    """Run all connectors of a store in one process, with Kafka Connect's REST interface.
 
-    Args:
-        credentials: a file of tokens, and of users with passwords.
-        allowed_hosts: names by which it may be asked for, besides localhost and addresses.
-        config_env: environment variables that configurations may refer to, as shell patterns.
-        config_files: folders with files that configurations may refer to.
+    Connectors are created, changed and deleted through it, or by the other commands. A connector that another
+    driver runs is left to it. Stopping flushes and commits everything.
     """
-
-    host: str
-    port: int
-    credentials: Path | None = None
-    allowed_hosts: Sequence[str] = ()
-    config_env: Sequence[str] = ()
-    config_files: Sequence[Path] = ()
-
-
-def serve(place: Place, options: RestOptions, logs: LogSettings) -> None:
-    """Run until a signal comes; then everything is flushed, committed and closed.
-
-    Args:
-        logs: how this process logs, and all tasks.
-
-    Raises:
-        ConfigException: something is wrong with the options; nothing was started.
-        ConnectException: the port is taken; or connectors did not end in time and were left behind.
-    """
+    source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
+    place = source.place(store, master=master, conf=conf or (), is_shared=True, places=places)
     # What comes over REST refers to nothing that is not allowed here.
-    providers = ConfigProviders(options.config_env, options.config_files, _HOW_TO_ALLOW)
+    providers = ConfigProviders(config_env or (), config_files or (), _HOW_TO_ALLOW)
     open_deployment = prepare_server(place, providers)
-    configure_logging(logs)
+    logs = start_logging(log_format, verbose=verbose, level="INFO")
     from sinksdk.server.rest import RestServer  # noqa: PLC0415 - an extra, which is there by now
 
     console, left = stdout(), list[str]()
-    rest = RestServer(options.host, options.port, options.credentials, options.allowed_hosts)
+    rest = RestServer(host, port, credentials, allowed_host or ())
     with ShutdownSignals() as signals, ExitStack() as after, rest:
 
         def begin() -> tuple[SparkOnDemand, Worker, str]:
@@ -98,7 +140,7 @@ def serve(place: Place, options: RestOptions, logs: LogSettings) -> None:
         if begun is not None:
             spark, worker, url = begun
             with spark:
-                write(console, f"http://{options.host}:{options.port} · store {url}", "bold")
+                write(console, f"http://{host}:{port} · store {url}", "bold")
                 run = threading.Thread(target=lambda: left.extend(worker.run()), name="worker", daemon=True)
                 run.start()
                 while signals.received is None:

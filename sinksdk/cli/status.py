@@ -7,15 +7,30 @@ from typing import Any
 from rich.console import Console
 
 from sinksdk.cli.control import herding
-from sinksdk.cli.output import add_row, moment, number, print_json, stdout, table, warn, write, write_table
+from sinksdk.cli.options import DEFAULT_STORE, AsJson, KeptIn, Name, Verbose
+from sinksdk.cli.output import (
+    add_row,
+    command,
+    moment,
+    number,
+    print_json,
+    stdout,
+    table,
+    warn,
+    write,
+    write_table,
+)
 from sinksdk.cli.progress import committed
 from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.runtime.backoff import in_words
 from sinksdk.source.positions import as_json as compact
 
 
-def show_connectors(store: str, *, as_json: bool) -> None:
-    """All connectors, a line each."""
+@command
+def show_connectors(
+    *, store: KeptIn = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
+    """List connectors: type, state, tasks, lag (of sinks), records per second, and who drives them."""
     with herding(store) as (herder, _):
         found = herder.infos(lambda name, error: warn([f"{name} is left out: {error}"]))
     if as_json:
@@ -33,11 +48,13 @@ def show_connectors(store: str, *, as_json: bool) -> None:
     write_table(stdout(), rows)
 
 
-def show_status(store: str, name: str, *, as_json: bool) -> None:
-    """One connector, its tasks, and its partitions or, of a source, source partitions.
+@command
+def show_status(
+    *, name: Name, store: KeptIn = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
+) -> None:
+    """Show a connector: its tasks, its partitions with commit, end, lag and rate, and the last errors.
 
-    Raises:
-        ConnectorNotFoundException: there is none of that name.
+    Of a source: what its tasks have committed, and how far they have read their source partitions.
     """
     with herding(store) as (herder, _):
         info = herder.info(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +9,8 @@ from typing import Any, Final
 import typer
 from rich.console import Console
 
-from sinksdk.cli.output import ExitCode, counted, stdout, write, write_list, write_pairs
+from sinksdk.cli.options import AsJson, Config, Verbose
+from sinksdk.cli.output import ExitCode, command, counted, print_json, stdout, write, write_list, write_pairs
 from sinksdk.compatibility import Meaning
 from sinksdk.control.checks import Checked, check_file
 
@@ -25,17 +25,18 @@ _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
 """Groups of keys in the order they are shown: what asks for work first."""
 
 
-def validate(config: Path, *, as_json: bool = False) -> None:
-    """Check a configuration file and print all results.
+@command
+def validate(*, config: Config, as_json: AsJson = False, verbose: Verbose = False) -> None:
+    """Check a configuration: what becomes of each key, and every problem at once.
 
-    Raises:
-        ConfigException: there is no configuration to check: file missing, no JSON.
-        typer.Exit: with ``BAD_CONFIG`` when it would not start.
+    A key means the same as in Kafka Connect, differs, is ignored, or is unsupported (then it would not
+    start); for each it is said why, or what to do instead. Nothing is started or connected to. Exit codes:
+    0 it would start, 2 it would not.
     """
     checked = check_file(config)
     console = stdout()
     if as_json:
-        console.print_json(json.dumps(_document(config, checked)))
+        print_json(_document(config, checked))
     else:
         _show(console, config, checked)
     if not checked.is_startable:

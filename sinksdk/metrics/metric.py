@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from sinksdk.control.shown import ConnectorInfo, PartitionInfo, TaskInfo
 from sinksdk.spark.places import Places
-from sinksdk.support.measures import TaskMeasures
+from sinksdk.support.measures import TaskMeasures, Timing
 
 Kind = Literal["counter", "gauge", "summary", "untyped"]
 """Prometheus's types. ``untyped`` is a counter whose name, which is Connect's, does not end in ``_total``."""
 
-NOTHING = TaskMeasures()
-
-
-class Sample(NamedTuple):
-    """One value.
-
-    Args:
-        labels: in the order of the metric's.
-        value: of a summary, the sum.
-        calls: of a summary, how many values the sum has.
-    """
-
-    labels: tuple[str, ...]
-    value: float
-    calls: int = 0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +30,6 @@ class Scrape:
     places: Places | None = None
 
 
-Samples = Callable[[Scrape], Iterable[Sample]]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric.
-
-    Args:
-        group: Connect's group (the ``type`` of its MBean), or one of :data:`OWN_GROUPS`.
-        attribute: its name in that group.
-    """
-
-    group: str
-    attribute: str
-    kind: Kind
-    unit: str
-    description: str
-    labels: tuple[str, ...]
-    samples: Samples
-
-    @property
-    def prometheus_name(self) -> str:
-        """As the JMX exporter names Connect's metrics by default."""
-        prefix = "sinksdk" if self.group in OWN_GROUPS else "kafka_connect"
-        return f"{prefix}_{self.group}_{self.attribute}".replace("-", "_")
-
-
-OWN_GROUPS = ("connector", "task", "partition", "spark")
-"""Groups of metrics that Kafka Connect does not have."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskView:
     """All that is known of one task number.
@@ -86,7 +41,6 @@ class TaskView:
     """
 
     connector: ConnectorInfo
-    number: int
     total: TaskMeasures
     last: TaskMeasures
     task: TaskInfo | None
@@ -108,72 +62,99 @@ class TaskView:
         """Whether it works, or something of it does."""
         return self.task is not None and self.task.state in ("RUNNING", "RESTARTING")
 
+
+class Subject(NamedTuple, Generic[T]):
+    """What a metric has values of: names of labels, and all things at one moment with the labels' values."""
+
+    labels: tuple[str, ...]
+    found: Callable[[Scrape], Iterable[tuple[tuple[str, ...], T]]]
+
+
+Value = float | Timing | Mapping[str, float] | None
+"""A number, or calls with their duration, or numbers by one more label; None: there is none."""
+
+
+class Metric(NamedTuple, Generic[T]):
+    """One metric.
+
+    Args:
+        group: Connect's group (the ``type`` of its MBean); sinksdk's own do not end in ``-metrics``.
+        attribute: its name in that group.
+        by: the label of values that are numbers by one more label.
+    """
+
+    group: str
+    attribute: str
+    kind: Kind
+    unit: str
+    description: str
+    subject: Subject[T]
+    value: Callable[[T], Value]
+    by: str
+
+    @property
+    def prometheus_name(self) -> str:
+        """As the JMX exporter names Connect's metrics by default."""
+        prefix = "kafka_connect" if self.group.endswith("-metrics") else "sinksdk"
+        return f"{prefix}_{self.group}_{self.attribute}".replace("-", "_")
+
     @property
     def labels(self) -> tuple[str, ...]:
-        """Values of :data:`TASK`."""
-        return self.connector.name, str(self.number)
+        """Names of all labels."""
+        return (*self.subject.labels, self.by) if self.by else self.subject.labels
 
 
-# -- metrics by what has a value of them -------------------------------------------------------------
+class Group(NamedTuple, Generic[T]):
+    """Makes metrics of one group that have values of the same things."""
 
-CONNECTOR = ("connector",)
-TASK = ("connector", "task")
-PARTITION = ("connector", "topic", "partition")
+    name: str
+    subject: Subject[T]
+    kind: Kind | None = None
 
-
-def of_connector(value: Callable[[ConnectorInfo], float]) -> Samples:
-    """A value for each connector."""
-    return lambda scrape: (Sample((info.name,), value(info)) for info in scrape.connectors)
-
-
-def of_task(value: Callable[[TaskView], float | None]) -> Samples:
-    """A value for each task; none where it is None."""
-
-    def samples(scrape: Scrape) -> Iterator[Sample]:
-        for view in all_tasks(scrape):
-            if (found := value(view)) is not None:
-                yield Sample(view.labels, found)
-
-    return samples
-
-
-def of_sink_task(value: Callable[[TaskView], float | None]) -> Samples:
-    """A value for each task of a sink; none where it is None."""
-    return of_task(lambda view: None if view.is_source else value(view))
+    def metric(
+        self,
+        attribute: str,
+        unit: str,
+        description: str,
+        value: Callable[[T], Value],
+        *,
+        by: str = "",
+        kind: Kind | None = None,
+    ) -> Metric[T]:
+        """As :class:`Metric`; by default a counter if its name ends so, else a gauge."""
+        by_name: Kind = "counter" if attribute.endswith("total") else "gauge"
+        kind = kind or self.kind or by_name
+        return Metric(self.name, attribute, kind, unit, description, self.subject, value, by)
 
 
-def of_source_task(value: Callable[[TaskView], float | None]) -> Samples:
-    """A value for each task of a source; none where it is None."""
-    return of_task(lambda view: value(view) if view.is_source else None)
+# -- what metrics have values of ---------------------------------------------------------------------
 
 
-def of_partition(value: Callable[[PartitionInfo], float | None]) -> Samples:
-    """A value for each partition; none where it is None."""
-
-    def samples(scrape: Scrape) -> Iterator[Sample]:
-        for connector, info in all_partitions(scrape):
-            if (found := value(info)) is not None:
-                yield Sample(partition_labels(connector, info), found)
-
-    return samples
-
-
-def all_tasks(scrape: Scrape) -> Iterator[TaskView]:
+def _tasks(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], TaskView]]:
     """Every task number that a connector has, or ever had."""
     for connector in scrape.connectors:
         tasks = {task.number: task for task in connector.tasks}
         measured = {row.task: row for row in connector.measures}
         for number in sorted({*tasks, *measured}):
             row = measured.get(number)
-            total, last = (row.total, row.last) if row else (NOTHING, NOTHING)
-            yield TaskView(connector, number, total, last, tasks.get(number))
+            total, last = (row.total, row.last) if row else (TaskMeasures(), TaskMeasures())
+            view = TaskView(connector, total, last, tasks.get(number))
+            yield (connector.name, str(number)), view
 
 
-def all_partitions(scrape: Scrape) -> Iterator[tuple[ConnectorInfo, PartitionInfo]]:
-    """Partitions of all connectors."""
-    return ((connector, info) for connector in scrape.connectors for info in connector.partitions)
+def _partitions(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], PartitionInfo]]:
+    for connector in scrape.connectors:
+        for info in connector.partitions:
+            yield (connector.name, info.partition.topic, str(info.partition.partition)), info
 
 
-def partition_labels(connector: ConnectorInfo, info: PartitionInfo) -> tuple[str, ...]:
-    """Values of :data:`PARTITION`."""
-    return connector.name, info.topic, str(info.number)
+_TASK: Final = ("connector", "task")
+
+ALL: Final = Subject[Scrape]((), lambda scrape: [((), scrape)])
+CONNECTOR: Final = Subject[ConnectorInfo](
+    ("connector",), lambda scrape: (((info.name,), info) for info in scrape.connectors)
+)
+TASK: Final = Subject(_TASK, _tasks)
+SINK_TASK: Final = Subject(_TASK, lambda scrape: (row for row in _tasks(scrape) if not row[1].is_source))
+SOURCE_TASK: Final = Subject(_TASK, lambda scrape: (row for row in _tasks(scrape) if row[1].is_source))
+PARTITION: Final = Subject(("connector", "topic", "partition"), _partitions)

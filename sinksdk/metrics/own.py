@@ -2,162 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from sinksdk.control.shown import ConnectorInfo, PartitionInfo
 from sinksdk.metrics.metric import (
+    ALL,
     CONNECTOR,
     PARTITION,
+    SINK_TASK,
+    SOURCE_TASK,
     TASK,
-    Metric,
-    Sample,
-    Samples,
+    Group,
     Scrape,
-    TaskView,
-    all_partitions,
-    all_tasks,
-    of_connector,
-    of_partition,
-    of_sink_task,
-    of_source_task,
-    of_task,
-    partition_labels,
+    Subject,
 )
 from sinksdk.spark.places import Held
-from sinksdk.support.measures import TaskMeasures, Timing
 
 
-def _timing(
-    which: Callable[[TaskMeasures], Timing], *, is_had_by: Callable[[TaskView], bool] = lambda _: True
-) -> Samples:
-    """Number and sum of all generations' calls, of the tasks that have such calls."""
-
-    def samples(scrape: Scrape) -> Iterator[Sample]:
-        for view in filter(is_had_by, all_tasks(scrape)):
-            timing = which(view.total)
-            yield Sample(view.labels, timing.seconds, timing.count)
-
-    return samples
+def _readable(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], bool]]:
+    yield from (((info.name,), True) for info in scrape.connectors)
+    yield from (((name,), False) for name in scrape.unreadable)
 
 
-def _by_phase(which: Callable[[TaskMeasures], Mapping[str, float]]) -> Samples:
-    def samples(scrape: Scrape) -> Iterator[Sample]:
-        for view in all_tasks(scrape):
-            for phase, seconds in which(view.total).items():
-                yield Sample((*view.labels, phase), seconds)
-
-    return samples
-
-
-def _readable(scrape: Scrape) -> Iterator[Sample]:
-    yield from (Sample((info.name,), 1) for info in scrape.connectors)
-    yield from (Sample((name,), 0) for name in scrape.unreadable)
-
-
-def _counted(scrape: Scrape) -> Iterator[Sample]:
-    for connector, info in all_partitions(scrape):
-        for name, count in sorted(info.counts.items()):
-            yield Sample((*partition_labels(connector, info), name), count)
-
-
-def _last_commits(scrape: Scrape) -> Iterator[Sample]:
-    for info in scrape.connectors:
-        if info.committed_at is not None:
-            yield Sample((info.name,), info.committed_at)
-
-
-def _places(scrape: Scrape) -> Iterator[Sample]:
+def _held(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], Held]]:
+    """What each connector has that has a generation at Spark."""
     if scrape.places is not None:
-        yield Sample((), scrape.places.total)
+        yield from (((name,), held) for name, held in sorted(scrape.places.held.items()))
 
 
-def _connector(
-    attribute: str, unit: str, description: str, value: Callable[[ConnectorInfo], float]
-) -> Metric:
-    return Metric("connector", attribute, "gauge", unit, description, CONNECTOR, of_connector(value))
-
-
-def _partition(
-    attribute: str, unit: str, description: str, value: Callable[[PartitionInfo], float | None]
-) -> Metric:
-    return Metric("partition", attribute, "gauge", unit, description, PARTITION, of_partition(value))
-
-
-def _task(attribute: str, unit: str, description: str, samples: Samples) -> Metric:
-    return Metric("task", attribute, "counter", unit, description, TASK, samples)
-
-
-def _spark(attribute: str, unit: str, description: str, value: Callable[[Held], float]) -> Metric:
-    """Of each connector that has a generation at Spark."""
-
-    def samples(scrape: Scrape) -> Iterator[Sample]:
-        if scrape.places is not None:
-            yield from (Sample((name,), value(held)) for name, held in sorted(scrape.places.held.items()))
-
-    return Metric("spark", attribute, "gauge", unit, description, CONNECTOR, samples)
-
+_connector = Group("connector", CONNECTOR)
+_partition = Group("partition", PARTITION)
+_task = Group("task", TASK)
+_sink_task = Group("task", SINK_TASK)
+_source_task = Group("task", SOURCE_TASK)
+_spark = Group("spark", Subject(CONNECTOR.labels, _held))
 
 OWN_METRICS: Final = (
-    Metric(
-        "connector",
+    Group("connector", Subject(CONNECTOR.labels, _readable)).metric(
         "readable",
-        "gauge",
         "1",
         "1 if the connector's records could be read, 0 if they are damaged: then it has no other metric.",
-        CONNECTOR,
-        _readable,
+        lambda is_readable: is_readable,
     ),
-    _connector(
+    _connector.metric(
         "driven",
         "1",
         "1 while a driver of the connector sends heartbeats.",
         lambda info: bool(info.driver),
     ),
-    _connector("generation", "generations", "Number of the newest generation.", lambda info: info.generation),
-    _connector(
+    _connector.metric(
+        "generation", "generations", "Number of the newest generation.", lambda info: info.generation
+    ),
+    _connector.metric(
         "missing_topics",
         "topics",
         "Subscribed topics that are certainly not in the source.",
         lambda info: len(info.missing_topics),
     ),
-    _connector(
+    _connector.metric(
         "unavailable_partitions",
         "partitions",
         "Partitions without a leader: not read until they have one.",
         lambda info: info.unavailable_count,
     ),
-    Metric(
-        "connector",
+    _connector.metric(
         "last_commit_timestamp_seconds",
-        "gauge",
         "s",
         "Time of the last commit of any of its partitions, in seconds since the epoch; no value before the "
         "first, and of a source.",
-        CONNECTOR,
-        _last_commits,
+        lambda info: info.committed_at,
     ),
-    _partition(
+    _partition.metric(
         "committed_offset",
         "offset",
         "Next offset to read after the last commit; no value before the first.",
         lambda info: info.committed,
     ),
-    _partition("end_offset", "offset", "End offset of the source at the last check.", lambda info: info.end),
-    _partition("lag", "offsets", "Offsets not committed yet: end − committed.", lambda info: info.lag),
-    _partition(
+    _partition.metric(
+        "end_offset", "offset", "End offset of the source at the last check.", lambda info: info.end
+    ),
+    _partition.metric("lag", "offsets", "Offsets not committed yet: end − committed.", lambda info: info.lag),
+    _partition.metric(
         "last_commit_timestamp_seconds",
         "s",
         "Time of its last commit, in seconds since the epoch; no value before the first.",
         lambda info: info.committed_at,
     ),
-    _partition(
+    _partition.metric(
         "failures",
         "failures",
         "How often in a row the partition has failed; 0 again after a success.",
         lambda info: info.failures,
     ),
-    _partition(
+    _partition.metric(
         "next_attempt_timestamp_seconds",
         "s",
         "Time of the next attempt of a partition that waits for a retry, in seconds since the epoch: its "
@@ -165,114 +102,99 @@ OWN_METRICS: Final = (
         "nothing waits.",
         lambda info: info.waiting.next_attempt if info.waiting else None,
     ),
-    Metric(
-        "partition",
+    _partition.metric(
         "counted_total",
-        "counter",
         "by name",
         "The connector's own counters (`context.count`), by name: the archiver's are `files` and `bytes`.",
-        (*PARTITION, "name"),
-        _counted,
+        lambda info: dict(sorted(info.counts.items())),
+        by="name",
     ),
-    Metric(
-        "task",
+    _source_task.metric(
         "poll_seconds",
-        "summary",
         "s",
         "Calls of a source's `poll` that returned records, and their duration.",
-        TASK,
-        _timing(lambda measures: measures.source.polls, is_had_by=lambda view: view.is_source),
+        lambda view: view.total.source.polls,
+        kind="summary",
     ),
-    _task(
+    _source_task.metric(
         "transactions_total",
         "transactions",
         "Transactions that a source's task has committed.",
-        of_source_task(lambda view: view.total.source.transactions.count),
+        lambda view: view.total.source.transactions.count,
     ),
-    _task(
+    _source_task.metric(
         "transaction_aborts_total",
         "transactions",
         "Transactions that a source's task has asked to abort.",
-        of_source_task(lambda view: view.total.source.aborts),
+        lambda view: view.total.source.aborts,
     ),
-    Metric(
-        "task",
+    _sink_task.metric(
         "put_seconds",
-        "summary",
         "s",
         "Calls of `put` that returned, and their duration.",
-        TASK,
-        _timing(lambda measures: measures.puts, is_had_by=lambda view: not view.is_source),
+        lambda view: view.total.puts,
+        kind="summary",
     ),
-    Metric(
-        "task",
+    _task.metric(
         "offset_commit_seconds",
-        "summary",
         "s",
         "Commits that did not fail, and their duration from `pre_commit` until the store had them; of a "
         "source, its transactions.",
-        TASK,
-        _timing(lambda measures: measures.commits),
+        lambda view: view.total.commits,
+        kind="summary",
     ),
-    _task(
+    _sink_task.metric(
         "commit_writes_total",
         "writes",
         "Commits written to the store.",
-        of_sink_task(lambda view: view.total.commit_writes),
+        lambda view: view.total.commit_writes,
     ),
-    _task(
+    _task.metric(
         "commit_failures_total",
         "commits",
         "Commits that failed, because `pre_commit` raised, or the store, or a source's writer.",
-        of_task(lambda view: view.total.commit_failures),
+        lambda view: view.total.commit_failures,
     ),
-    Metric(
-        "task",
+    _task.metric(
         "phase_seconds_total",
-        "counter",
         "s",
         "The task's time by phase. For the rest it waited: for records, or to retry a batch; or, of a "
         "source, it sent what it had polled.",
-        (*TASK, "phase"),
-        _by_phase(lambda measures: measures.seconds),
+        lambda view: view.total.seconds,
+        by="phase",
     ),
-    _task(
+    _sink_task.metric(
         "closings_total",
         "closings",
         "Number of close requests: a rebalance, a pause, a stop. Of sinks only.",
-        of_sink_task(lambda view: view.total.closings),
+        lambda view: view.total.closings,
     ),
-    Metric(
-        "task",
+    _task.metric(
         "closing_seconds_total",
-        "counter",
         "s",
         "The part of the task's time that closing took, by phase.",
-        (*TASK, "phase"),
-        _by_phase(lambda measures: measures.closing_seconds),
+        lambda view: view.total.closing_seconds,
+        by="phase",
     ),
-    Metric(
-        "spark",
+    Group("spark", ALL).metric(
         "places",
-        "gauge",
         "tasks",
         "Task slots of this server's Spark, for all connectors together.",
-        (),
-        _places,
+        lambda scrape: scrape.places.total if scrape.places is not None else None,
     ),
-    _spark(
+    _spark.metric(
         "places_held",
         "tasks",
         "Task slots that the connector's tasks occupy; no value while it has no generation.",
         lambda held: held.running,
     ),
-    _spark(
+    _spark.metric(
         "place_held_seconds",
         "s",
         "Seconds for which the connector's generation has occupied a task slot, from its first task on.",
         lambda held: held.longest,
     ),
-    _spark(
+    _spark.metric(
         "tasks_waiting",
         "tasks",
         "Tasks of the connector's generation that wait for a task slot.",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -23,6 +22,7 @@ from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Kind, Metric, Scrape
 from sinksdk.metrics.own import OWN_METRICS
 from sinksdk.spark.places import Places
+from sinksdk.support.measures import Timing
 
 log = logging.getLogger(__name__)
 
@@ -58,27 +58,30 @@ def exposition(herder: Herder, accept: str, places: Places | None = None) -> tup
     Raises:
         StoreUnavailable: the store does not answer.
     """
-    registry = CollectorRegistry()
-    registry.register(StoreCollector(herder, places))
     encode, content_type = choose_encoder(accept)
-    return encode(registry), content_type
+    return encode(StoreCollector(herder, places)), content_type
 
 
-_FAMILIES: Final[dict[Kind, type[CounterMetricFamily | GaugeMetricFamily | UnknownMetricFamily]]] = {
+_FAMILIES: Final[Mapping[Kind, Callable[..., Any]]] = {
     "counter": CounterMetricFamily,
     "gauge": GaugeMetricFamily,
+    "summary": SummaryMetricFamily,
     "untyped": UnknownMetricFamily,
 }
 
 
-def _family(metric: Metric, now: Scrape) -> Family:
-    name, text = metric.prometheus_name, metric.description.replace("`", "")
-    if metric.kind == "summary":
-        summary = SummaryMetricFamily(name, text, labels=metric.labels)
-        for sample in metric.samples(now):
-            summary.add_metric(sample.labels, count_value=sample.calls, sum_value=sample.value)
-        return summary
-    family = _FAMILIES[metric.kind](name, text, labels=metric.labels)
-    for sample in metric.samples(now):
-        family.add_metric(sample.labels, sample.value)
+def _family(metric: Metric[Any], now: Scrape) -> Any:
+    description = metric.description.replace("`", "")
+    family = _FAMILIES[metric.kind](metric.prometheus_name, description, labels=metric.labels)
+    for labels, thing in metric.subject.found(now):
+        match metric.value(thing):
+            case None:
+                pass
+            case Timing() as calls:
+                family.add_metric(labels, count_value=calls.count, sum_value=calls.seconds)
+            case Mapping() as numbers:
+                for name, number in numbers.items():
+                    family.add_metric((*labels, name), number)
+            case number:
+                family.add_metric(labels, number)
     return family

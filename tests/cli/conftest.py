@@ -16,3 +16,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
     (tmp_path / "linesink.py").write_text(SINK)
     yield Here(tmp_path)
     sys.modules.pop("linesink", None)
+
+
+@pytest.fixture(autouse=True)
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested here ends before Spark is needed, or says what a start does."""
+
+    def start_spark(*_: object, **__: object) -> None:
+        message = "Spark was started"
+        raise AssertionError(message)
+
+    monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)

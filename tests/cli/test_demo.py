@@ -10,29 +10,12 @@ from rich.console import Console
 
 from sinksdk import ClosingReason, TopicPartition
 from sinksdk.cli import demo
-from sinksdk.cli.demo.flights import _murmur2
-from sinksdk.cli.demo.story import Interrupted, Interruption, show_interrupted
+from sinksdk.cli.demo.play import Interrupted, Interruption, show_interrupted
 from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.store.records import GenerationPlan
 from tests.cli.support import Here
 
 PLAN = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
-
-
-@pytest.mark.parametrize(
-    ("key", "hashed"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_keys_are_hashed_as_kafkas_producers_hash_them(key: bytes, hashed: int) -> None:
-    """The values of Kafka's own test of its murmur2."""
-    assert _murmur2(key) == hashed & 0xFFFFFFFF
 
 
 def view(position: int, committed: int) -> PartitionView:

@@ -45,11 +45,6 @@ def view(
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def progress(clock: ManualClock) -> RunProgress:
     return RunProgress(clock.now)
 

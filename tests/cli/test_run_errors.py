@@ -28,15 +28,6 @@ from sinksdk.store.reports import ConnectorStatus
 from tests.cli.support import Here
 
 
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_spark(*_: object, **__: object) -> None:
-        message = "Spark was started"
-        raise AssertionError(message)
-
-    monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
-
-
 @pytest.fixture
 def closed_port() -> Iterator[int]:
     """A port nobody listens at, and nobody else gets meanwhile."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sinksdk.cli.offsets import source_changes
+from sinksdk.cli.offsets import source_change
 from sinksdk.control.herder import Herder
 from sinksdk.errors import ConfigException
 from sinksdk.store import Store, open_store
@@ -142,14 +142,14 @@ def test_a_sinks_offsets_are_in_the_store(here: Here, store: Store) -> None:
 def test_a_change_that_says_nothing_is_shown_how_to_write(text: str) -> None:
     """Two JSON objects; which one is wrong is quoted."""
     with pytest.raises(ConfigException, match="write two JSON objects, PARTITION=OFFSET") as refused:
-        source_changes([text])
+        source_change(text)
     assert repr(text) in str(refused.value)
 
 
 def test_a_change_must_be_able_to_be_kept() -> None:
     """A nested value is refused as a task's own would be."""
     with pytest.raises(ConfigException, match=r"has a list as 'byte'"):
-        source_changes(['{"file":"a"}={"byte":[1]}'])
+        source_change('{"file":"a"}={"byte":[1]}')
 
 
 @pytest.mark.parametrize(

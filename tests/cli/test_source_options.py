@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.cli.source import SourceOptions
+from sinksdk.cli.options import SourceOptions
 
 
 @pytest.mark.parametrize(

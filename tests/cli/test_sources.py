@@ -33,15 +33,6 @@ TASKS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start_spark(*_: object, **__: object) -> None:
-        message = "Spark was started"
-        raise AssertionError(message)
-
-    monkeypatch.setattr("sinksdk.spark.context.start_spark", start_spark)
-
-
 def config(here: Here, **more: Any) -> Path:
     """A source's configuration file."""
     document = {"name": "numbers", "config": {"connector.class": SOURCE, **more}}
@@ -89,10 +80,9 @@ def test_a_source_is_validated(here: Here) -> None:
     assert "each record of a source names its topic" in result.stdout
 
 
-def test_lines_tell_what_tasks_have_committed() -> None:
+def test_lines_tell_what_tasks_have_committed(clock: ManualClock) -> None:
     """At a generation's beginning and end, and every few seconds in between; failures by task."""
     lines: list[str] = []
-    clock = ManualClock()
     progress = PlainProgress(lines.append, interval=5.0, clock=clock.now)
     progress.planned(PLAN)
     clock.advance(6)

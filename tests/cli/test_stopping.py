@@ -11,7 +11,7 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectException
 from sinksdk.cli.display import PlainProgress
-from sinksdk.cli.signals import ShutdownSignals, drive
+from sinksdk.cli.run import ShutdownSignals, drive
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.launchers import LauncherOnDemand
 from sinksdk.launch.prepare import Place, prepare

@@ -132,7 +132,9 @@ def test_what_the_connector_refuses_is_not_written(error: Exception) -> None:
     assert place.committed() == {P0: 10}
 
 
-def test_by_default_the_connector_is_made_as_its_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_the_connector_is_made_as_its_configuration_says(
+    monkeypatch: pytest.MonkeyPatch, store: MemoryStore
+) -> None:
     """Whoever has a store has all that is needed to ask it."""
     asked: list[int] = []
 
@@ -141,16 +143,14 @@ def test_by_default_the_connector_is_made_as_its_configuration_says(monkeypatch:
         return False
 
     monkeypatch.setattr(Watermark, "alter_offsets", alter_offsets)
-    store = MemoryStore()
     Herder(store).create("c", RAW, "STOPPED")
 
     assert Herder(store).alter_offsets("c", {P0: 4}) == {P0: 4}, "False: it keeps no offsets of its own"
     assert asked == [7]
 
 
-def test_a_connector_that_cannot_be_made_is_not_passed_over() -> None:
+def test_a_connector_that_cannot_be_made_is_not_passed_over(store: MemoryStore) -> None:
     """It may keep offsets of its own: they are not altered without it."""
-    store = MemoryStore()
     Herder(store).create("c", {**RAW, "connector.class": "nowhere:Sink"}, "STOPPED")
 
     with pytest.raises(ConfigException, match=r"connector 'c' cannot be asked.*nothing was altered.*nowhere"):

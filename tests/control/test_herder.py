@@ -27,16 +27,6 @@ from tests.runtime.running_sinks import RAW
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def herder(store: MemoryStore) -> Herder:
-    return Herder(store)
-
-
 def running_task(store: MemoryStore, name: str) -> TaskLedger:
     """A task of a generation that reads both partitions."""
     generations = Generations(store, name)

@@ -83,11 +83,10 @@ def test_a_missing_topic_waits_for_nothing() -> None:
     assert (task.state, task.partitions) == ("RUNNING", (TopicPartition("orders", 1),))
 
 
-def test_nobody_drives_a_connector_whose_drivers_process_is_gone() -> None:
+def test_nobody_drives_a_connector_whose_drivers_process_is_gone(clock: ManualClock) -> None:
     """Kill -9 of the server: it is not RUNNING for half a minute more, and the next one takes it on at once."""
     store, ours = MemoryStore(), register()
     Herder(store).create("c", {})
-    clock = ManualClock()
     status = StatusKeeper(store, "c", ours, clock)
     status.become("RUNNING")
 

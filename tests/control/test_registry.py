@@ -12,11 +12,6 @@ from tests.memory_store import MemoryStore
 OLD, NEW = {"topics": "old"}, {"topics": "new"}
 
 
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
 def test_the_newest_claim_configures(store: MemoryStore) -> None:
     """Each with its claim, and with RUNNING as target state; the same configuration is no new version."""
     first = registry.deploy(store, "c", OLD, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,22 +100,6 @@ def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: S
     code, output = archive.run("--until-caught-up")
     assert code == 0, output
     assert f"{TOTAL - sum(committed.values()):,} records committed" in output
-    assert_complete(archive)
-
-
-@pytest.mark.nightly
-def test_another_python_on_the_path_changes_nothing(archive: Site, tmp_path: Path) -> None:
-    """Executors run the project's interpreter, whatever `python3` and `python` are."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in ("python3", "python"):
-        fake = folder / name
-        fake.write_text("#!/bin/sh\necho 'the wrong python' >&2\nexit 97\n")
-        fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
-
-    code, output = archive.run("--until-caught-up", env={"PATH": f"{folder}:{os.environ['PATH']}"})
-
-    assert code == 0, output
     assert_complete(archive)
 
 

@@ -280,12 +280,6 @@ def test_a_start_checks_and_claims(config: S3ArchiverConfig, s3: BotoS3, bucket:
         other.start(config)
 
 
-def test_a_missing_bucket_is_named(server: Any) -> None:
-    """One message, with what to do."""
-    with pytest.raises(ConfigException, match=r"bucket 'nowhere' does not exist at http://127\.0\.0\.1"):
-        start(configured(server[0], "nowhere"))
-
-
 def test_denied_access_is_named(config: S3ArchiverConfig, layer: FaultyS3) -> None:
     """HEAD has no body: the status is all there is to go by."""
     layer.spoil("HeadBucket", status=403, code="AccessDenied")

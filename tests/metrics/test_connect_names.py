@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sinksdk.metrics.connect import CONNECT_METRICS, LEFT_OUT
+from docs.generate import LEFT_OUT
+from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.own import OWN_METRICS
 
 DOCUMENTED = {

@@ -29,9 +29,8 @@ def connector(s3: FakeS3, identity: ConnectorIdentity = MINE) -> S3ArchiverConne
     return made
 
 
-def test_a_topic_is_claimed_once_and_found_claimed_after() -> None:
+def test_a_topic_is_claimed_once_and_found_claimed_after(s3: FakeS3) -> None:
     """The first start writes the marker, later ones read it."""
-    s3 = FakeS3()
     owners(s3).claim(["orders"])
     owners(s3).claim(["orders"])
 
@@ -52,9 +51,8 @@ def test_a_topic_is_claimed_once_and_found_claimed_after() -> None:
         (replace(MINE, incarnation="second"), "an earlier connector of the same name, which was deleted"),
     ],
 )
-def test_another_owner_is_refused_with_what_to_do(other: ConnectorIdentity, whose: str) -> None:
+def test_another_owner_is_refused_with_what_to_do(other: ConnectorIdentity, whose: str, s3: FakeS3) -> None:
     """Archiving a topic twice into one place is stopped before any data is written."""
-    s3 = FakeS3()
     owners(s3).claim(["orders"])
 
     with pytest.raises(ConfigException) as caught:
@@ -65,9 +63,8 @@ def test_another_owner_is_refused_with_what_to_do(other: ConnectorIdentity, whos
     assert s3.visible() == [MARKER.key]
 
 
-def test_all_topics_that_belong_to_others_are_named_at_once() -> None:
+def test_all_topics_that_belong_to_others_are_named_at_once(s3: FakeS3) -> None:
     """One attempt shows everything, and the free topic is ours already."""
-    s3 = FakeS3()
     owners(s3, replace(MINE, connector="backup")).claim(["orders", "payments"])
 
     with pytest.raises(ConfigException) as caught:
@@ -76,9 +73,8 @@ def test_all_topics_that_belong_to_others_are_named_at_once() -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_a_lost_answer_finds_its_own_marker() -> None:
+def test_a_lost_answer_finds_its_own_marker(s3: FakeS3) -> None:
     """The first attempt took effect: the second one meets our marker, not another's."""
-    s3 = FakeS3()
     s3.fail_next("PutObject", no_answer(), after_effect=True)
 
     with pytest.raises(S3Trouble):
@@ -101,9 +97,8 @@ def test_two_connectors_at_once_have_one_winner() -> None:
         owners(s3).claim(["orders"])
 
 
-def test_a_store_that_ignores_conditions_is_read_back() -> None:
+def test_a_store_that_ignores_conditions_is_read_back(s3: FakeS3) -> None:
     """Some stores overwrite in spite of If-None-Match: who reads another's marker stops."""
-    s3 = FakeS3()
     put = s3.put_if_absent
 
     def overwritten(location: Location, body: bytes) -> bool:
@@ -127,9 +122,8 @@ def test_a_store_without_conditions_works() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"format": 2}'])
-def test_a_marker_that_cannot_be_read_is_not_taken_for_ours(content: bytes) -> None:
+def test_a_marker_that_cannot_be_read_is_not_taken_for_ours(content: bytes, s3: FakeS3) -> None:
     """Damaged, or of a newer version: stop."""
-    s3 = FakeS3()
     s3.objects[MARKER] = FakeObject(content, {}, "")
 
     with pytest.raises(ConfigException, match="newer version"):
@@ -139,17 +133,15 @@ def test_a_marker_that_cannot_be_read_is_not_taken_for_ours(content: bytes) -> N
 # -- the connector's start -----------------------------------------------------------------------
 
 
-def test_start_claims_the_topics_that_are_named() -> None:
+def test_start_claims_the_topics_that_are_named(s3: FakeS3) -> None:
     """Each has its marker before any task starts."""
-    s3 = FakeS3()
     connector(s3).start(config(topics="orders,payments"))
 
     assert s3.visible() == ["topics/_sinksdk/orders.json", "topics/_sinksdk/payments.json"]
 
 
-def test_topics_of_a_regular_expression_are_claimed_when_they_are_seen() -> None:
+def test_topics_of_a_regular_expression_are_claimed_when_they_are_seen(s3: FakeS3) -> None:
     """The runtime says which they are."""
-    s3 = FakeS3()
     made = connector(s3)
     made.start(config({"topics": "", "topics.regex": "ord.*"}))
     assert s3.visible() == []
@@ -164,18 +156,16 @@ def test_a_missing_bucket_is_one_clear_message() -> None:
         connector(FakeS3("elsewhere")).start(config())
 
 
-def test_denied_access_is_one_clear_message() -> None:
+def test_denied_access_is_one_clear_message(s3: FakeS3) -> None:
     """With the permissions that are needed."""
-    s3 = FakeS3()
     s3.fail_next("HeadBucket", denied())
 
     with pytest.raises(ConfigException, match=r"access to bucket 'bucket'.*s3:PutObject"):
         connector(s3).start(config())
 
 
-def test_an_endpoint_that_does_not_answer_is_one_clear_message() -> None:
+def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> None:
     """With the address that was tried."""
-    s3 = FakeS3()
     request = Request("HeadBucket", "bucket", "", "http://minio:9000")
     s3.fail_next("HeadBucket", failure_of(request, NO_ANSWER, "connection refused"))
 
@@ -195,10 +185,9 @@ def test_an_endpoint_that_does_not_answer_is_one_clear_message() -> None:
     ],
 )
 def test_what_passes_by_itself_is_no_wrong_configuration(
-    operation: str, code: str, status: int | None
+    operation: str, code: str, status: int | None, s3: FakeS3
 ) -> None:
     """No answer, throttling, an error of the server's: the start is tried again."""
-    s3 = FakeS3()
     s3.fail_next(
         operation, failure_of(Request(operation, "bucket", "", "http://minio:9000"), code, "", status)
     )
@@ -208,18 +197,16 @@ def test_what_passes_by_itself_is_no_wrong_configuration(
     connector(s3).start(config())
 
 
-def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start() -> None:
+def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start(s3: FakeS3) -> None:
     """The marker is the proof that objects can be made."""
-    s3 = FakeS3()
     s3.fail_next("PutObject", denied())
 
     with pytest.raises(ConfigException, match="AccessDenied"):
         connector(s3).start(config())
 
 
-def test_a_deleted_connector_gives_up_what_is_its_own() -> None:
+def test_a_deleted_connector_gives_up_what_is_its_own(s3: FakeS3) -> None:
     """Its markers go, archived files stay; another connector's place is not touched (KIP-883)."""
-    s3 = FakeS3()
     owners(s3).claim(["orders", "ships"])
     owners(s3, replace(MINE, connector="backup")).claim(["planes"])
     archived = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
@@ -250,9 +237,8 @@ def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
     assert made.offsets() == list(range(100))
 
 
-def test_a_crash_while_giving_up_is_made_up_for() -> None:
+def test_a_crash_while_giving_up_is_made_up_for(s3: FakeS3) -> None:
     """The markers that are left are found by the next attempt."""
-    s3 = FakeS3()
     owners(s3).claim(["orders", "ships"])
     s3.fail_next("DeleteObject", no_answer())
 
@@ -263,9 +249,8 @@ def test_a_crash_while_giving_up_is_made_up_for() -> None:
     assert list(s3.objects) == []
 
 
-def test_a_connector_that_could_not_start_releases_nothing() -> None:
+def test_a_connector_that_could_not_start_releases_nothing(s3: FakeS3) -> None:
     """It owns nothing, and must not take away what another one owns."""
-    s3 = FakeS3()
     owners(s3, replace(MINE, connector="backup")).claim(["orders"])
     made = connector(s3)
     with pytest.raises(ConfigException):

@@ -201,9 +201,8 @@ def test_a_fenced_task_aborts_nothing() -> None:
     assert b.offsets() == []
 
 
-def test_what_is_aborted_has_no_part_on_its_way() -> None:
+def test_what_is_aborted_has_no_part_on_its_way(late: Late) -> None:
     """A partition that failed is cleaned up in the same task: a part that arrived later would cost for ever."""
-    late = Late()
     b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
     b.put(15)
     assert late.waiting
@@ -215,9 +214,8 @@ def test_what_is_aborted_has_no_part_on_its_way() -> None:
     assert b.s3.uploads == {}
 
 
-def test_a_part_on_its_way_is_left_behind_when_its_partition_is_closed() -> None:
+def test_a_part_on_its_way_is_left_behind_when_its_partition_is_closed(late: Late) -> None:
     """A task that is fenced must go at once: the part is aborted by who comes next."""
-    late = Late()
     b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
     b.put(15)
     b.harness.task.close([TP])

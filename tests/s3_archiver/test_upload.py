@@ -39,9 +39,8 @@ def finished(s3: FakeS3, data: bytes = b"data", nonce: str = "mine") -> Token:
     return Token(upload.token.id, {**upload.token.data, "start": 0, "end": 10, "records": 10})
 
 
-def test_nothing_is_visible_before_it_is_completed() -> None:
+def test_nothing_is_visible_before_it_is_completed(s3: FakeS3) -> None:
     """A finished upload is data on S3 that no reader sees."""
-    s3 = FakeS3()
     token = finished(s3)
 
     assert s3.objects == {}
@@ -50,9 +49,8 @@ def test_nothing_is_visible_before_it_is_completed() -> None:
     assert s3.uploads == {}
 
 
-def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished() -> None:
+def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished(s3: FakeS3) -> None:
     """Writing is memory only until a part is full."""
-    s3 = FakeS3()
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"x" * 100)
 
@@ -62,9 +60,8 @@ def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished() -> None
     assert upload.has_full_part
 
 
-def test_data_is_never_sent_before_it_is_noted() -> None:
+def test_data_is_never_sent_before_it_is_noted(s3: FakeS3) -> None:
     """What a crash leaves un-noted must be empty: sending first is a programming error."""
-    s3 = FakeS3()
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"data")
     upload.create()
@@ -74,9 +71,8 @@ def test_data_is_never_sent_before_it_is_noted() -> None:
     assert s3.uploads_with_data() == []
 
 
-def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload() -> None:
+def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload(s3: FakeS3) -> None:
     """The second attempt's upload is the one that is noted and fed."""
-    s3 = FakeS3()
     s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
 
@@ -91,9 +87,8 @@ def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload() -> None:
     assert [found.size for found in s3.uploads_with_data()] == [4]
 
 
-def test_parts_are_equal_but_for_the_last() -> None:
+def test_parts_are_equal_but_for_the_last(s3: FakeS3) -> None:
     """Some stores want it so, and S3 wants 5 MiB of all but the last."""
-    s3 = FakeS3()
     upload = begun(s3, capacity=10)
     upload.write(b"x" * 25)
     upload.finish()
@@ -152,9 +147,8 @@ def test_what_was_written_may_be_overwritten_by_the_caller() -> None:
     assert s3.data(WHERE.key) == b"a" * 30 + b"b" * 30
 
 
-def test_finishing_twice_sends_once() -> None:
+def test_finishing_twice_sends_once(s3: FakeS3) -> None:
     """finish() may be called again when something after it failed."""
-    s3 = FakeS3()
     upload = begun(s3)
     upload.write(b"data")
     upload.finish()
@@ -185,9 +179,8 @@ def test_the_token_says_where_and_what() -> None:
 # -- parts on their way --------------------------------------------------------------------------
 
 
-def test_the_next_part_is_filled_while_one_is_on_its_way() -> None:
+def test_the_next_part_is_filled_while_one_is_on_its_way(s3: FakeS3, late: Late) -> None:
     """Nobody waits for a full part before the next one is full."""
-    s3, late = FakeS3(), Late()
     upload = begun(s3, capacity=10, beside=late)
     upload.write(b"a" * 15)
     upload.send()
@@ -199,9 +192,8 @@ def test_the_next_part_is_filled_while_one_is_on_its_way() -> None:
     assert (late.begun, s3.operations().count("UploadPart")) == (2, 1)
 
 
-def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive() -> None:
+def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive(s3: FakeS3, late: Late) -> None:
     """What is completed is what was written, and S3 agrees on the checksum of the whole."""
-    s3, late = FakeS3(), Late()
     upload = begun(s3, capacity=10, beside=late)
     for letter in (b"a", b"b", b"c", b"d"):
         upload.write(letter * 9)
@@ -213,9 +205,8 @@ def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive() -> No
     assert [asked.part for asked in s3.log if asked.operation == "UploadPart"] == [1, 2, 3, 4]
 
 
-def test_finishing_waits_for_the_part_on_its_way() -> None:
+def test_finishing_waits_for_the_part_on_its_way(s3: FakeS3, late: Late) -> None:
     """A token names all parts: nothing is finished before S3 has the last of them."""
-    s3, late = FakeS3(), Late()
     upload = begun(s3, capacity=10, beside=late)
     upload.write(b"a" * 15)
     upload.send()
@@ -227,9 +218,8 @@ def test_finishing_waits_for_the_part_on_its_way() -> None:
     assert [len(part) for part in next(iter(s3.uploads.values())).parts.values()] == [10, 5]
 
 
-def test_a_file_of_one_part_is_sent_without_a_thread() -> None:
+def test_a_file_of_one_part_is_sent_without_a_thread(s3: FakeS3, late: Late) -> None:
     """Small files must not pay for what they have no use for; nor is the last part sent beside."""
-    s3, late = FakeS3(), Late()
     upload = begun(s3, capacity=10, beside=late)
     upload.write(b"a" * 10)
     upload.finish()
@@ -237,9 +227,8 @@ def test_a_file_of_one_part_is_sent_without_a_thread() -> None:
     assert late.begun == 0
 
 
-def test_a_part_that_failed_on_its_way_is_told_of_once_and_sent_again_here() -> None:
+def test_a_part_that_failed_on_its_way_is_told_of_once_and_sent_again_here(s3: FakeS3, late: Late) -> None:
     """The first call raises what happened; the next one makes the request and waits for its answer."""
-    s3, late = FakeS3(), Late()
     upload = begun(s3, capacity=10, beside=late)
     s3.fail_next("UploadPart", slow_down(), times=2)
     upload.write(b"a" * 15)
@@ -277,9 +266,8 @@ def test_finishing_raises_what_the_part_on_its_way_failed_with() -> None:
         assert "parts" not in upload.token.data
 
 
-def test_whatever_ends_the_request_reaches_who_waits_for_it() -> None:
+def test_whatever_ends_the_request_reaches_who_waits_for_it(s3: FakeS3, late: Late) -> None:
     """An error that nobody thought of, too: a part that is not there must never count."""
-    s3, late = FakeS3(), Late()
     upload = begun(s3, capacity=10, beside=late)
     s3.fail_next("UploadPart", KeyboardInterrupt())
     upload.write(b"a" * 15)
@@ -290,9 +278,8 @@ def test_whatever_ends_the_request_reaches_who_waits_for_it() -> None:
         upload.finish()
 
 
-def test_a_part_on_its_way_is_touched_by_nobody() -> None:
+def test_a_part_on_its_way_is_touched_by_nobody(s3: FakeS3, late: Late) -> None:
     """Its buffer serves another file once S3 has the part, and not before."""
-    s3, late = FakeS3(), Late()
     pool = PartPool(10, late)
     first = begun(s3, pool=pool)
     first.write(b"a" * 15)
@@ -308,9 +295,8 @@ def test_a_part_on_its_way_is_touched_by_nobody() -> None:
     assert next(iter(s3.uploads.values())).parts == {1: b"a" * 10}
 
 
-def test_few_parts_of_a_task_are_on_their_way_at_a_time() -> None:
+def test_few_parts_of_a_task_are_on_their_way_at_a_time(s3: FakeS3, late: Late) -> None:
     """Each takes memory: those beyond are sent by who fills them."""
-    s3, late = FakeS3(), Late()
     pool = PartPool(10, late, in_flight=2)
     uploads = [begun(s3, nonce=str(n), pool=pool) for n in range(4)]
     for upload in uploads:
@@ -323,9 +309,8 @@ def test_few_parts_of_a_task_are_on_their_way_at_a_time() -> None:
     assert [found.size for found in s3.uploads.values()] == [15] * 4
 
 
-def test_what_has_arrived_makes_room_though_its_file_stands_still() -> None:
+def test_what_has_arrived_makes_room_though_its_file_stands_still(s3: FakeS3, late: Late) -> None:
     """A partition without records must not keep the others from sending beside."""
-    s3, late = FakeS3(), Late()
     pool = PartPool(10, late, in_flight=1)
     quiet, busy = (begun(s3, nonce=nonce, pool=pool) for nonce in ("quiet", "busy"))
     quiet.write(b"a" * 15)
@@ -343,9 +328,8 @@ def test_what_has_arrived_makes_room_though_its_file_stands_still() -> None:
     ]
 
 
-def test_a_part_that_failed_keeps_its_place_until_it_is_sent_or_given_up() -> None:
+def test_a_part_that_failed_keeps_its_place_until_it_is_sent_or_given_up(s3: FakeS3, late: Late) -> None:
     """It holds its memory: with S3 away and many files, few of them have two parts in memory."""
-    s3, late = FakeS3(), Late()
     pool = PartPool(10, late, in_flight=1)
     failed, other = (begun(s3, nonce=nonce, pool=pool) for nonce in ("failed", "other"))
     s3.fail_next("UploadPart", slow_down())
@@ -429,9 +413,8 @@ def test_a_412_about_our_own_object_is_success() -> None:
     complete(s3, token)
 
 
-def test_another_ones_object_is_never_overwritten() -> None:
+def test_another_ones_object_is_never_overwritten(s3: FakeS3) -> None:
     """A foreign object at the key stops the partition, and both writers are named."""
-    s3 = FakeS3()
     theirs = finished(s3, b"theirs", nonce="theirs")
     mine = finished(s3, b"mine", nonce="mine")
     complete(s3, theirs)
@@ -441,9 +424,8 @@ def test_another_ones_object_is_never_overwritten() -> None:
     assert s3.data(WHERE.key) == b"theirs"
 
 
-def test_an_object_nobody_signed_is_foreign_too() -> None:
+def test_an_object_nobody_signed_is_foreign_too(s3: FakeS3) -> None:
     """Somebody copied something there by hand."""
-    s3 = FakeS3()
     token = finished(s3)
     s3.objects[WHERE] = FakeObject(b"by hand", {}, "")
 
@@ -451,9 +433,8 @@ def test_an_object_nobody_signed_is_foreign_too() -> None:
         complete(s3, token)
 
 
-def test_an_expired_upload_says_which_records_are_missing_and_what_to_do() -> None:
+def test_an_expired_upload_says_which_records_are_missing_and_what_to_do(s3: FakeS3) -> None:
     """A lifecycle rule took a committed upload away: nothing can be published any more."""
-    s3 = FakeS3()
     token = finished(s3)
     s3.uploads.clear()
 
@@ -468,9 +449,8 @@ def test_an_expired_upload_says_which_records_are_missing_and_what_to_do() -> No
     assert copy.token == token
 
 
-def test_an_object_that_vanishes_between_two_answers_is_tried_again() -> None:
+def test_an_object_that_vanishes_between_two_answers_is_tried_again(s3: FakeS3) -> None:
     """412, and a moment later nothing is there: somebody deleted it, the next attempt decides."""
-    s3 = FakeS3()
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", S3Error("exists", "PreconditionFailed"))
 
@@ -480,9 +460,8 @@ def test_an_object_that_vanishes_between_two_answers_is_tried_again() -> None:
     assert s3.data(WHERE.key) == b"data"
 
 
-def test_a_conflict_is_tried_again() -> None:
+def test_a_conflict_is_tried_again(s3: FakeS3) -> None:
     """409: another request on the key was under way."""
-    s3 = FakeS3()
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", S3Trouble("conflict", "ConditionalRequestConflict"))
 
@@ -511,9 +490,8 @@ def test_a_store_without_conditions_recognises_a_lost_answer() -> None:
     complete(s3, token)
 
 
-def test_a_refused_completion_is_fatal() -> None:
+def test_a_refused_completion_is_fatal(s3: FakeS3) -> None:
     """Access denied at the last moment: said, and the object is not there."""
-    s3 = FakeS3()
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", denied())
 
@@ -525,9 +503,8 @@ def test_a_refused_completion_is_fatal() -> None:
 # -- discarding ----------------------------------------------------------------------------------
 
 
-def test_aborting_frees_the_data_and_may_be_repeated() -> None:
+def test_aborting_frees_the_data_and_may_be_repeated(s3: FakeS3) -> None:
     """Nothing is left that costs money, however often it is asked."""
-    s3 = FakeS3()
     token = finished(s3)
 
     abort(s3, token)
@@ -536,9 +513,8 @@ def test_aborting_frees_the_data_and_may_be_repeated() -> None:
     assert s3.uploads == {}
 
 
-def test_a_part_that_arrives_while_aborting_is_freed_too() -> None:
+def test_a_part_that_arrives_while_aborting_is_freed_too(s3: FakeS3) -> None:
     """A zombie's part may land after the first abort was answered: it is aborted until S3 forgets it."""
-    s3 = FakeS3()
     token = finished(s3)
     late, aborts = s3.uploads[token.id], 0
 
@@ -555,9 +531,8 @@ def test_a_part_that_arrives_while_aborting_is_freed_too() -> None:
     assert aborts == 3
 
 
-def test_aborting_what_was_never_finished_works_from_the_noted_token() -> None:
+def test_aborting_what_was_never_finished_works_from_the_noted_token(s3: FakeS3) -> None:
     """The note is written before there are parts; it is enough."""
-    s3 = FakeS3()
     upload = begun(s3)
 
     abort(s3, upload.token)
@@ -565,9 +540,8 @@ def test_aborting_what_was_never_finished_works_from_the_noted_token() -> None:
     assert s3.uploads == {}
 
 
-def test_a_throttled_abort_is_retriable() -> None:
+def test_a_throttled_abort_is_retriable(s3: FakeS3) -> None:
     """The tokens stay noted, and a later generation tries again."""
-    s3 = FakeS3()
     token = finished(s3)
     s3.fail_next("AbortMultipartUpload", slow_down())
 

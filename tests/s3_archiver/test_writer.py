@@ -347,9 +347,8 @@ def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
 # -- parts on their way --------------------------------------------------------------------------
 
 
-def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_taken() -> None:
+def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_taken(late: Late) -> None:
     """The batch that filled it was accepted: the next one is refused while the part still fails."""
-    late = Late()
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=30))
@@ -368,9 +367,8 @@ def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_ta
     assert rig.publish(rig.close()) == [list(range(31))]
 
 
-def test_a_part_that_was_refused_on_its_way_breaks_the_partition_at_the_next_batch() -> None:
+def test_a_part_that_was_refused_on_its_way_breaks_the_partition_at_the_next_batch(late: Late) -> None:
     """Refused is for good: nothing more is taken, and only files that S3 has are committed."""
-    late = Late()
     rig = Rig(late, flush_size=40, part_size=2000)
     rig.put(records(count=40))
     rig.s3.fail_next("UploadPart", denied())
@@ -385,9 +383,8 @@ def test_a_part_that_was_refused_on_its_way_breaks_the_partition_at_the_next_bat
     assert rig.publish(closed) == [list(range(40))]
 
 
-def test_a_closing_commit_makes_the_request_again_that_failed_on_its_way() -> None:
+def test_a_closing_commit_makes_the_request_again_that_failed_on_its_way(late: Late) -> None:
     """It may have one attempt only: what failed before it began is no answer to it."""
-    late = Late()
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down())
     rig.put(records(count=30))
@@ -396,9 +393,8 @@ def test_a_closing_commit_makes_the_request_again_that_failed_on_its_way() -> No
     assert rig.publish(rig.close()) == [list(range(30))]
 
 
-def test_what_is_on_its_way_is_not_committed() -> None:
+def test_what_is_on_its_way_is_not_committed(late: Late) -> None:
     """A file is finished when S3 has all of it: sealed is not enough."""
-    late = Late()
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.put(records(count=30))
     rig.writer.prepare(is_closing=True)
@@ -412,9 +408,8 @@ def test_what_is_on_its_way_is_not_committed() -> None:
     assert found.offset == 30
 
 
-def test_nothing_travels_before_its_upload_is_noted() -> None:
+def test_nothing_travels_before_its_upload_is_noted(late: Late) -> None:
     """A part that nobody could find again must not be on its way, in whatever thread."""
-    late = Late()
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("CreateMultipartUpload", slow_down())
     rig.put(records(count=30))

@@ -21,6 +21,14 @@ from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
 
 T0 = TopicPartition("orders", 0)
+CONFIG = {
+    "connector.class": "s3-archiver",
+    "topics": "orders",
+    "s3.bucket.name": "bucket",
+    "flush.size": "1000",
+    "aws.access.key.id": "key",
+    "aws.secret.access.key": "do not tell",
+}
 
 
 @contextmanager

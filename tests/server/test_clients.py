@@ -27,33 +27,15 @@ from requests import HTTPError
 
 from sinksdk.control.herder import Herder
 from tests.memory_store import MemoryStore
-from tests.server.serving import run_a_little, serving
+from tests.server.serving import CONFIG, run_a_little, serving
 
-CONFIG = {
-    "connector.class": "s3-archiver",
-    "topics": "orders",
-    "s3.bucket.name": "bucket",
-    "flush.size": "1000",
-    "aws.access.key.id": "key",
-    "aws.secret.access.key": "do not tell",
-}
 CREATE = {"name": "archive", "config": CONFIG}
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
 
 
 @pytest.fixture
 def address(store: MemoryStore) -> Iterator[str]:
     with serving(store) as found:
         yield found
-
-
-@pytest.fixture
-def herder(store: MemoryStore) -> Herder:
-    return Herder(store)
 
 
 def refused(code: int) -> Any:

@@ -57,12 +57,6 @@ def store() -> Iterator[Hanging]:
     made.answers.set()
 
 
-@pytest.fixture
-def client(store: Hanging) -> Iterator[TestClient]:
-    with TestClient(create_app(store), raise_server_exceptions=False) as made:
-        yield made
-
-
 def test_a_store_that_hangs_is_told_of_in_time(client: TestClient, store: Hanging) -> None:
     """503 within 2 s for all that depends on it, also while every thread of the server waits; it lives."""
     assert PATIENCE < 2.0

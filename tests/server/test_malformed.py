@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +11,6 @@ from fastapi.testclient import TestClient
 
 from sinksdk import OffsetAndMetadata, Token
 from sinksdk.control.herder import Herder
-from sinksdk.server.app import create_app
 from sinksdk.store import take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
@@ -26,17 +24,6 @@ CONFIG = {
     "flush.size": "1000",
 }
 JSON = {"Content-Type": "application/json"}
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def client(store: MemoryStore) -> Iterator[TestClient]:
-    with TestClient(create_app(store), raise_server_exceptions=False) as made:
-        yield made
 
 
 def create(client: TestClient, name: str, **more: Any) -> Any:

@@ -19,9 +19,8 @@ class WithoutSnapshots(Flaky):
         return self
 
 
-def test_metrics_are_text_for_prometheus() -> None:
+def test_metrics_are_text_for_prometheus(store: MemoryStore) -> None:
     """200, with the version of the format in the content type."""
-    store = MemoryStore()
     Herder(store).create("archive", {"name": "archive"})
     answer = TestClient(create_app(store)).get("/metrics")
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
 
-from sinksdk.server.app import create_app
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import connector_prefix, history_key
 from sinksdk.store.reports import Bucket
@@ -16,17 +14,6 @@ from tests.memory_store import MemoryStore
 from tests.server.filled_store import TRACE, Scene, failure, fill
 
 MINUTE = 60
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def client(store: MemoryStore) -> Iterator[TestClient]:
-    with TestClient(create_app(store)) as made:
-        yield made
 
 
 def test_a_store_without_connectors(client: TestClient) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
@@ -23,16 +22,7 @@ from sinksdk.server.app import create_app
 from sinksdk.store.base import Lost, Stored
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source
-from tests.server.serving import has_stopped, run_a_little
-
-CONFIG = {
-    "connector.class": "s3-archiver",
-    "topics": "orders",
-    "s3.bucket.name": "bucket",
-    "flush.size": "1000",
-    "aws.access.key.id": "key",
-    "aws.secret.access.key": "do not tell",
-}
+from tests.server.serving import CONFIG, has_stopped, run_a_little
 
 
 class Flaky(MemoryStore):
@@ -54,12 +44,6 @@ class Flaky(MemoryStore):
 @pytest.fixture
 def store() -> Flaky:
     return Flaky(patience=0.05)
-
-
-@pytest.fixture
-def client(store: Flaky) -> Iterator[TestClient]:
-    with TestClient(create_app(store), raise_server_exceptions=False) as made:
-        yield made
 
 
 def create(client: TestClient, name: str = "archive", **config: Any) -> Any:

@@ -100,11 +100,6 @@ def providers(tmp_path: Path) -> ConfigProviders:
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def client(store: MemoryStore, providers: ConfigProviders) -> Iterator[TestClient]:
     with TestClient(create_app(store, providers=providers), raise_server_exceptions=False) as made:
         yield made

