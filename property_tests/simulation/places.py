@@ -150,9 +150,9 @@ class Directory(Place):
         except ConnectException as error:
             self._world.violation(f"the topic cannot be read any more: {error}")
         found = []
-        for at in sorted(source._last_look):
+        for at in sorted(source._seen):
             self._ends[at] = 0
-            for file in source._last_look[at]:
+            for file in source._seen[at].files:
                 found += self._content(str(Path(file.path).relative_to(self._root)))
         return found
 

@@ -25,7 +25,14 @@ from sinksdk.records import TopicPartition
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.footers import Footers
-from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Unfinished, is_hidden, partition_of
+from sinksdk.topics.directory.layout import (
+    TRANSACTIONS,
+    FileStat,
+    Listings,
+    Unfinished,
+    is_hidden,
+    partition_of,
+)
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
 """Names of entries in the log."""
@@ -94,9 +101,10 @@ _ALL: Final = Visibility(None)
 class Transactions:
     """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
 
-    def __init__(self, root: Path, unfinished: Unfinished) -> None:
+    def __init__(self, root: Path, listings: Listings, unfinished: Unfinished) -> None:
         self._root = root
         self._folder = root / TRANSACTIONS
+        self._listings = listings
         self._unfinished = unfinished
         self._known: dict[FileStat, tuple[str, ...]] = {}
         self._last: Visibility | None = None
@@ -110,12 +118,13 @@ class Transactions:
             RetriableException: an entry is still being written.
             ConnectException: an entry has another form.
         """
-        try:
-            with os.scandir(self._folder) as listing:
-                entries = [entry for entry in listing if entry.name.endswith(".json")]
-        except FileNotFoundError:
+        if not self._folder.is_dir():
             return _ALL
-        stats = list(FileStat.of_all(entry for entry in entries if not is_hidden(entry.name)))
+        return self._listings.of(str(self._folder), self._of_entries)
+
+    def _of_entries(self, found: Iterable[os.DirEntry[str]]) -> Visibility:
+        entries = (entry for entry in found if entry.name.endswith(".json") and not is_hidden(entry.name))
+        stats = list(FileStat.of_all(entries))
         stats += self._overlooked(stats)
         known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
         if self._last is None or known != self._known:
