@@ -17,8 +17,8 @@ from sinksdk.errors import (
 )
 from sinksdk.records import HEADERS_TYPE, OffsetRange, TopicPartition
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
-from sinksdk.topics.directory.footers import Footers
 from sinksdk.topics.directory.layout import FileStat, Unfinished
+from sinksdk.topics.directory.reader import Footers
 from tests.topic_files import put, rows
 
 T0 = TopicPartition("t", 0)
@@ -351,7 +351,7 @@ def test_a_footer_is_read_once_for_as_long_as_its_file_stays_the_same(
         opened.append(path)
         return real(path)
 
-    monkeypatch.setattr("sinksdk.topics.directory.footers.pq.ParquetFile", counted)
+    monkeypatch.setattr("sinksdk.topics.directory.reader.pq.ParquetFile", counted)
     source = TopicDirectorySource(tmp_path)
     first = write_records(tmp_path, T0, rows([0]))
     for _ in range(3):

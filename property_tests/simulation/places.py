@@ -17,9 +17,8 @@ from sinksdk import ConnectException, RetriableException, TopicPartition
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.source.positions import SourcePosition
 from sinksdk.topics import Subscription, TopicDirectorySource
-from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.layout import partition_of
-from sinksdk.topics.directory.log import Entry, TransactionLog, entry_name
+from sinksdk.topics.directory.log import Disk, Entry, TransactionLog, entry_name
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 
@@ -205,9 +204,6 @@ class SimulatedDisk(Disk):
             return True
 
         return self._step(f"links {name.name}", effect)
-
-    def replace(self, path: Path, content: bytes) -> None:
-        self._step(f"replaces {path.name}", lambda: path.write_bytes(content))
 
     def read(self, path: Path) -> bytes | None:
         return self._step(f"reads {path.name}", lambda: super(SimulatedDisk, self).read(path))

@@ -1,7 +1,6 @@
-"""The folder ``_transactions``: its entries make several files visible at once.
+"""Transactions of a topic directory: a log to which several writers append.
 
-Readers take every entry there is (:class:`Transactions`). Writers append numbered entries to a log
-(:class:`TransactionLog`): the writer that creates an entry has read all earlier ones, so the creation itself
+Its entries have numbers. The writer that creates an entry has read all earlier ones, so the creation itself
 is the compare-and-set. If another writer was faster it fails, and the state from the log (end offsets, owners
 of transactional ids) is read again.
 """
@@ -12,7 +11,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,16 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.source.positions import SourcePosition, partition_key
-from sinksdk.topics.directory.disk import Disk
-from sinksdk.topics.directory.footers import Footers
-from sinksdk.topics.directory.layout import (
-    TRANSACTIONS,
-    FileStat,
-    Listings,
-    Unfinished,
-    is_hidden,
-    partition_of,
-)
+from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Unfinished, is_hidden, partition_of
+from sinksdk.topics.directory.reader import Footers
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
 """Names of entries in the log."""
@@ -43,127 +34,6 @@ _CHECKPOINT_EVERY: Final = 100  # entries
 def entry_name(number: int) -> str:
     """Name of the entry of that number."""
     return f"{number:020d}.json"
-
-
-class Visibility:
-    """The visible files, as of one read of the entries.
-
-    Args:
-        entries: by path of a file, the entry that names it; None where there are no transactions and all
-            files count.
-    """
-
-    def __init__(self, entries: Mapping[str, str] | None) -> None:
-        self._entries = entries
-        self._folders: dict[str, list[str]] = {}
-        for path in entries or ():
-            # Of a great many, a Path for each would take longer than all the rest.
-            self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
-
-    def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
-        """Those of the files found in a partition's folder that count.
-
-        Raises:
-            ConnectException: an entry names one that does not exist.
-        """
-        if self._entries is None:
-            return list(found)
-        stats = {stat.path: stat for stat in found}
-        named = self._folders.get(folder, ())
-        for path in named:
-            if path not in stats:
-                self._check_removed(path)
-        return [stats[path] for path in named if path in stats]
-
-    def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
-        """Check that the partitions' folders that entries name exist in a topic's folder.
-
-        Raises:
-            ConnectException: one does not.
-        """
-        for folder, paths in self._folders.items():
-            if folder not in there and str(Path(folder).parent) == topic_folder:
-                self._check_removed(paths[0])
-
-    def _check_removed(self, path: str) -> None:
-        """Entries are written after their files, and emptied or removed before them."""
-        entry = (self._entries or {})[path]
-        if _still_names(entry, path):
-            raise ConnectException(
-                f"{entry} names {path}, which is not there; write files before the entry that names them, "
-                f"and empty the entry before its files are removed"
-            )
-
-
-_ALL: Final = Visibility(None)
-
-
-class Transactions:
-    """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
-
-    def __init__(self, root: Path, listings: Listings, unfinished: Unfinished) -> None:
-        self._root = root
-        self._folder = root / TRANSACTIONS
-        self._listings = listings
-        self._unfinished = unfinished
-        self._known: dict[FileStat, tuple[str, ...]] = {}
-        self._last: Visibility | None = None
-
-    def look(self) -> Visibility:
-        """Which files count now: the same object while they are the same.
-
-        Files must be listed after it: entries come after their files.
-
-        Raises:
-            RetriableException: an entry is still being written.
-            ConnectException: an entry has another form.
-        """
-        if not self._folder.is_dir():
-            return _ALL
-        return self._listings.of(str(self._folder), self._of_entries)
-
-    def _of_entries(self, found: Iterable[os.DirEntry[str]]) -> Visibility:
-        entries = (entry for entry in found if entry.name.endswith(".json") and not is_hidden(entry.name))
-        stats = list(FileStat.of_all(entries))
-        stats += self._overlooked(stats)
-        known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
-        if self._last is None or known != self._known:
-            self._last = Visibility({path: stat.path for stat, paths in known.items() for path in paths})
-        self._known = known
-        return self._last
-
-    def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
-        """Entries written while the folder was listed: a listing may have a later one without an earlier one.
-
-        The records of the earlier one would be taken for a gap, and never be read.
-        """
-        names = (stat.path.rpartition(os.sep)[2] for stat in stats)
-        numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
-        if not numbers or len(numbers) > max(numbers) - min(numbers):
-            return
-        for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
-            with suppress(FileNotFoundError):  # removed with its files, which is allowed
-                yield FileStat.of(self._folder / entry_name(number))
-
-    def _read(self, stat: FileStat) -> tuple[str, ...]:
-        try:
-            content = json.loads(Path(stat.path).read_bytes())
-        except FileNotFoundError:
-            return ()  # removed while we looked
-        except ValueError as error:
-            problem = f"{stat.path} is no JSON document ({error})"
-            raise self._unfinished.judge(stat, problem) from error
-        self._unfinished.forget(stat.path)
-        return tuple(str(self._root / path) for path in named_paths(content, stat.path))
-
-
-def _still_names(entry: str, path: str) -> bool:
-    try:
-        content = json.loads(Path(entry).read_bytes())
-    except FileNotFoundError:
-        return False
-    root = Path(entry).parent.parent
-    return path in {str(root / name) for name in named_paths(content, entry)}
 
 
 def named_paths(content: Any, entry: str) -> list[str]:
@@ -311,6 +181,64 @@ class LogState:
         )
 
 
+class Disk:
+    """A file system. Raises OSError."""
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder and its parents unless they exist."""
+        if folder.is_dir():
+            return
+        self.make_folder(folder.parent)
+        with suppress(FileExistsError):  # created meanwhile
+            folder.mkdir()
+        _sync(folder.parent)
+
+    def write(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Write a file that is not visible to readers yet."""
+        write(path)
+        _sync(path)
+        _sync(path.parent)
+
+    def create(self, path: Path, content: bytes) -> bool:
+        """Create a file with its whole content; False if one of its name exists.
+
+        Of any number of writers, on any number of hosts that share the file system, one succeeds.
+        """
+        temporary = path.with_name(f"_{uuid.uuid4().hex}.tmp")
+        try:
+            self.write(temporary, lambda new: new.write_bytes(content))
+            return self.link(temporary, path)
+        finally:
+            self.remove(temporary)
+
+    def link(self, existing: Path, name: Path) -> bool:
+        """Give a file a second name; False if that is taken."""
+        try:
+            os.link(existing, name)
+        except FileExistsError:
+            return False
+        _sync(name.parent)
+        return True
+
+    def read(self, path: Path) -> bytes | None:
+        """None where there is no file."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: Path) -> list[str]:
+        """What is in a folder; nothing if it does not exist."""
+        try:
+            return [path.name for path in folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it exists."""
+        path.unlink(missing_ok=True)
+
+
 class TransactionLog:
     """A topic directory's transactions, read on from where they were read before. Raises OSError too."""
 
@@ -441,3 +369,11 @@ def _valid(model: type[M], content: bytes, path: Path) -> M:
         return model.model_validate(json.loads(content))
     except (ValueError, ValidationError) as error:
         raise ConnectException(f"{path} is no entry of a topic directory's log: {error}") from error
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

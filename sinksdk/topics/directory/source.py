@@ -1,12 +1,16 @@
-"""The source: which offsets the files of a topic directory hold."""
+"""The source: which files of a topic directory are visible, and which offsets they hold."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from pathlib import Path
+from typing import Final
 
 from sinksdk.errors import (
     ConnectException,
@@ -16,10 +20,137 @@ from sinksdk.errors import (
 )
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Subscription
-from sinksdk.topics.directory.footers import DataFile, Footers
-from sinksdk.topics.directory.layout import FileStat, Listings, Unfinished, local_root
-from sinksdk.topics.directory.log import Transactions, Visibility
-from sinksdk.topics.directory.reader import TopicDirectoryReader
+from sinksdk.topics.directory.layout import (
+    TRANSACTIONS,
+    FileStat,
+    Listings,
+    Unfinished,
+    is_hidden,
+    local_root,
+)
+from sinksdk.topics.directory.log import NUMBERED, entry_name, named_paths
+from sinksdk.topics.directory.reader import DataFile, Footers, TopicDirectoryReader
+
+
+class Visibility:
+    """The visible files, as of one read of the entries.
+
+    Args:
+        entries: by path of a file, the entry that names it; None where there are no transactions and all
+            files count.
+    """
+
+    def __init__(self, entries: Mapping[str, str] | None) -> None:
+        self._entries = entries
+        self._folders: dict[str, list[str]] = {}
+        for path in entries or ():
+            # Of a great many, a Path for each would take longer than all the rest.
+            self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
+
+    def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
+        """Those of the files found in a partition's folder that count.
+
+        Raises:
+            ConnectException: an entry names one that does not exist.
+        """
+        if self._entries is None:
+            return list(found)
+        stats = {stat.path: stat for stat in found}
+        named = self._folders.get(folder, ())
+        for path in named:
+            if path not in stats:
+                self._check_removed(path)
+        return [stats[path] for path in named if path in stats]
+
+    def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
+        """Check that the partitions' folders that entries name exist in a topic's folder.
+
+        Raises:
+            ConnectException: one does not.
+        """
+        for folder, paths in self._folders.items():
+            if folder not in there and str(Path(folder).parent) == topic_folder:
+                self._check_removed(paths[0])
+
+    def _check_removed(self, path: str) -> None:
+        """Entries are written after their files, and emptied or removed before them."""
+        entry = (self._entries or {})[path]
+        if _still_names(entry, path):
+            raise ConnectException(
+                f"{entry} names {path}, which is not there; write files before the entry that names them, "
+                f"and empty the entry before its files are removed"
+            )
+
+
+_ALL: Final = Visibility(None)
+
+
+class Transactions:
+    """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
+
+    def __init__(self, root: Path, listings: Listings, unfinished: Unfinished) -> None:
+        self._root = root
+        self._folder = root / TRANSACTIONS
+        self._listings = listings
+        self._unfinished = unfinished
+        self._known: dict[FileStat, tuple[str, ...]] = {}
+        self._last: Visibility | None = None
+
+    def look(self) -> Visibility:
+        """Which files count now: the same object while they are the same.
+
+        Files must be listed after it: entries come after their files.
+
+        Raises:
+            RetriableException: an entry is still being written.
+            ConnectException: an entry has another form.
+        """
+        if not self._folder.is_dir():
+            return _ALL
+        return self._listings.of(str(self._folder), self._of_entries)
+
+    def _of_entries(self, found: Iterable[os.DirEntry[str]]) -> Visibility:
+        entries = (entry for entry in found if entry.name.endswith(".json") and not is_hidden(entry.name))
+        stats = list(FileStat.of_all(entries))
+        stats += self._overlooked(stats)
+        known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
+        if self._last is None or known != self._known:
+            self._last = Visibility({path: stat.path for stat, paths in known.items() for path in paths})
+        self._known = known
+        return self._last
+
+    def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
+        """Entries written while the folder was listed: a listing may have a later one without an earlier one.
+
+        The records of the earlier one would be taken for a gap, and never be read.
+        """
+        names = (stat.path.rpartition(os.sep)[2] for stat in stats)
+        numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
+        if not numbers or len(numbers) > max(numbers) - min(numbers):
+            return
+        for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
+            with suppress(FileNotFoundError):  # removed with its files, which is allowed
+                yield FileStat.of(self._folder / entry_name(number))
+
+    def _read(self, stat: FileStat) -> tuple[str, ...]:
+        try:
+            content = json.loads(Path(stat.path).read_bytes())
+        except FileNotFoundError:
+            return ()  # removed while we looked
+        except ValueError as error:
+            problem = f"{stat.path} is no JSON document ({error})"
+            raise self._unfinished.judge(stat, problem) from error
+        self._unfinished.forget(stat.path)
+        return tuple(str(self._root / path) for path in named_paths(content, stat.path))
+
+
+def _still_names(entry: str, path: str) -> bool:
+    try:
+        content = json.loads(Path(entry).read_bytes())
+    except FileNotFoundError:
+        return False
+    root = Path(entry).parent.parent
+    return path in {str(root / name) for name in named_paths(content, entry)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,9 +27,9 @@ from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
-from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.layout import local_root, partition_folder
 from sinksdk.topics.directory.log import (
+    Disk,
     Entry,
     Extent,
     LogState,
