@@ -42,13 +42,6 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (moment, moment))
 
 
-def test_a_subscription_is_names_or_an_expression() -> None:
-    """Neither or both, or a broken expression, is a configuration error."""
-    for wrong in ({}, {"topics": ("a",), "regex": "a"}, {"regex": "("}):
-        with pytest.raises(ConfigException):
-            Subscription(**wrong)
-
-
 def test_a_subscription_by_expression_matches_whole_names_and_may_match_nothing() -> None:
     """`flights` does not match `flights-eu`; matching nothing is no error."""
     assert Subscription(regex="flights").select(["flights", "flights-eu"]) == {"flights"}

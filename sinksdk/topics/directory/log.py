@@ -11,7 +11,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -27,7 +27,7 @@ from sinksdk.topics.directory.reader import Footers
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
 """Names of entries in the log."""
-_CHECKPOINT: Final = re.compile(r"_checkpoint-(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"_checkpoint-\d{20}\.json")
 _CHECKPOINT_EVERY: Final = 100  # entries
 
 
@@ -113,15 +113,6 @@ class Entry(_Model):
     positions: tuple[Position, ...] = ()
     nonce: str = Field(default_factory=lambda: uuid.uuid4().hex)
 
-    @property
-    def is_emptied(self) -> bool:
-        """Whether it only keeps its number taken: its content is in a checkpoint."""
-        return not self.files and self.writer is None
-
-    def to_json(self) -> bytes:
-        """As it is stored."""
-        return self.model_dump_json().encode()
-
 
 class _Checkpoint(_Model):
     number: int
@@ -147,7 +138,8 @@ class LogState:
     positions: dict[str, dict[str, SourcePosition]] = field(default_factory=dict)
 
     def apply(self, entry: Entry | _Checkpoint) -> None:
-        self.extend(entry.extents)
+        for extent in entry.extents:
+            self.extend(TopicPartition(extent.topic, extent.partition), extent.end)
         writers = entry.writers if isinstance(entry, _Checkpoint) else filter(None, [entry.writer])
         self.writers |= {writer.id: writer for writer in writers}
         for position in entry.positions:
@@ -158,11 +150,9 @@ class LogState:
             else:
                 known[key] = SourcePosition(position.partition, position.offset)
 
-    def extend(self, extents: Iterable[Extent]) -> None:
-        """Partitions end at least there."""
-        for extent in extents:
-            at = TopicPartition(extent.topic, extent.partition)
-            self.ends[at] = max(self.ends.get(at, 0), extent.end)
+    def extend(self, at: TopicPartition, end: int) -> None:
+        """A partition ends at least there."""
+        self.ends[at] = max(self.ends.get(at, 0), end)
 
     def checkpoint(self) -> _Checkpoint:
         """All of it, from which the log can be read on."""
@@ -273,7 +263,8 @@ class TransactionLog:
         state = self._state = self._state or self._opened()
         while (content := self.disk.read(self._path(state.number + 1))) is not None:
             entry = self._parsed(content, self._path(state.number + 1))
-            if entry.is_emptied and (later := self._opened()).number > state.number:
+            is_emptied = not entry.files and entry.writer is None  # its content is in a checkpoint
+            if is_emptied and (later := self._opened()).number > state.number:
                 state = self._state = later
             else:
                 self._take(state, entry)
@@ -286,7 +277,7 @@ class TransactionLog:
             message = "the log is appended to before it was read"
             raise RuntimeError(message)
         path = self._path(state.number + 1)
-        if not self.disk.create(path, entry.to_json()):
+        if not self.disk.create(path, entry.model_dump_json().encode()):
             # Another writer was faster; or this one, and the answer was lost (NFS asks again).
             content = self.disk.read(path)
             if content is None or self._parsed(content, path).nonce != entry.nonce:
@@ -298,40 +289,34 @@ class TransactionLog:
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
         """Write it beside the one before, never over it: a writer frozen in here may have an old one."""
-        path = self._folder / f"_checkpoint-{checkpoint.number:020d}.json"
-        self.disk.create(path, checkpoint.model_dump_json().encode())
-        for number, older in self._checkpoints():
-            if number < checkpoint.number:
-                self.disk.remove(older)
+        new = f"_checkpoint-{checkpoint.number:020d}.json"
+        self.disk.create(self._folder / new, checkpoint.model_dump_json().encode())
+        for name in self._checkpoints():
+            if name < new:
+                self.disk.remove(self._folder / name)
 
-    def _checkpoints(self) -> list[tuple[int, Path]]:
-        names = self.disk.names(self._folder)
-        found = (match for name in names if (match := _CHECKPOINT.fullmatch(name)))
-        return sorted((int(match[1]), self._folder / match[0]) for match in found)
-
-    def _last_checkpoint(self) -> _Checkpoint | None:
-        while checkpoints := self._checkpoints():
-            _, path = checkpoints[-1]
-            if (content := self.disk.read(path)) is not None:  # else a later one has taken its place
-                return _valid(_Checkpoint, content, path)
-        return None
+    def _checkpoints(self) -> list[str]:
+        return sorted(filter(_CHECKPOINT.fullmatch, self.disk.names(self._folder)))
 
     def _take(self, state: LogState, entry: Entry) -> None:
         state.apply(entry)
         if not entry.extents:
-            state.extend(self._looked_up(entry))
+            self._look_up(state, entry)
         state.number += 1
 
     def _opened(self) -> LogState:
         """From the last checkpoint, and from entries without a number, which are other tools'."""
         state = LogState()
-        if (checkpoint := self._last_checkpoint()) is not None:
-            state.apply(checkpoint)
-            state.number = checkpoint.number
+        while checkpoints := self._checkpoints():
+            path = self._folder / checkpoints[-1]
+            if (content := self.disk.read(path)) is not None:  # else a later one has taken its place
+                checkpoint = _valid(_Checkpoint, content, path)
+                state.apply(checkpoint)
+                state.number = checkpoint.number
+                break
         names = [name for name in self.disk.names(self._folder) if not is_hidden(name)]
         numbers = {int(match[1]) for name in names if (match := NUMBERED.fullmatch(name))}
-        later = {number for number in numbers if number > state.number}
-        if later and state.number + 1 not in later:
+        if max(numbers, default=0) > state.number and state.number + 1 not in numbers:
             raise ConnectException(
                 f"{self._folder} has no entry {entry_name(state.number + 1)}, but later ones: put it back "
                 f"(entries that a checkpoint covers may be emptied, none may be removed)"
@@ -340,20 +325,17 @@ class TransactionLog:
             if name.endswith(".json") and not NUMBERED.fullmatch(name):
                 path = self._folder / name
                 if (content := self.disk.read(path)) is not None:
-                    state.extend(self._looked_up(self._parsed(content, path)))
+                    self._look_up(state, self._parsed(content, path))
         return state
 
-    def _looked_up(self, entry: Entry) -> list[Extent]:
-        """What is in the files of an entry that does not say so."""
-        footers, found = Footers(Unfinished(0.0)), []
+    def _look_up(self, state: LogState, entry: Entry) -> None:
+        """The ends of an entry's files, where it does not say them itself."""
+        footers = Footers(Unfinished(0.0))
         for name in entry.files:
             path = self.root / name
             at = partition_of(name)
             if path.exists() and (file := footers.read(FileStat.of(path), at)):
-                found.append(
-                    Extent(topic=at.topic, partition=at.partition, start=file.first, end=file.last + 1)
-                )
-        return found
+                state.extend(at, file.last + 1)
 
     def _path(self, number: int) -> Path:
         return self._folder / entry_name(number)
@@ -366,8 +348,8 @@ class TransactionLog:
 
 def _valid(model: type[M], content: bytes, path: Path) -> M:
     try:
-        return model.model_validate(json.loads(content))
-    except (ValueError, ValidationError) as error:
+        return model.model_validate_json(content)
+    except ValidationError as error:
         raise ConnectException(f"{path} is no entry of a topic directory's log: {error}") from error
 
 

@@ -75,7 +75,7 @@ class Visibility:
     def _check_removed(self, path: str) -> None:
         """Entries are written after their files, and emptied or removed before them."""
         entry = (self._entries or {})[path]
-        if _still_names(entry, path):
+        if path in _named_by(entry):
             raise ConnectException(
                 f"{entry} names {path}, which is not there; write files before the entry that names them, "
                 f"and empty the entry before its files are removed"
@@ -89,7 +89,6 @@ class Transactions:
     """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
 
     def __init__(self, root: Path, listings: Listings, unfinished: Unfinished) -> None:
-        self._root = root
         self._folder = root / TRANSACTIONS
         self._listings = listings
         self._unfinished = unfinished
@@ -134,23 +133,22 @@ class Transactions:
 
     def _read(self, stat: FileStat) -> tuple[str, ...]:
         try:
-            content = json.loads(Path(stat.path).read_bytes())
-        except FileNotFoundError:
-            return ()  # removed while we looked
+            paths = _named_by(stat.path)
         except ValueError as error:
             problem = f"{stat.path} is no JSON document ({error})"
             raise self._unfinished.judge(stat, problem) from error
         self._unfinished.forget(stat.path)
-        return tuple(str(self._root / path) for path in named_paths(content, stat.path))
+        return paths
 
 
-def _still_names(entry: str, path: str) -> bool:
+def _named_by(entry: str) -> tuple[str, ...]:
+    """The files that an entry names now; none if it is gone. Raises ValueError if it is no JSON document."""
     try:
         content = json.loads(Path(entry).read_bytes())
     except FileNotFoundError:
-        return False
+        return ()
     root = Path(entry).parent.parent
-    return path in {str(root / name) for name in named_paths(content, entry)}
+    return tuple(str(root / path) for path in named_paths(content, entry))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
