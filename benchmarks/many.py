@@ -35,8 +35,7 @@ from sinksdk.store import identify, open_store
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.topics.base import Reader
-from sinksdk.topics.directory.footers import DataFile
-from sinksdk.topics.directory.reader import TopicDirectoryReader
+from sinksdk.topics.directory.reader import DataFile, TopicDirectoryReader
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from sinksdk.topics.kafka.reader import KafkaReader
 from tests.kafka.broker import serving

@@ -17,6 +17,7 @@ The names are Kafka's (``org.apache.kafka.connect.errors``), so that a Connect a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,18 +49,6 @@ class RetriableException(ConnectException):
         self.retry_after = retry_after
         self.accepted = accepted
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_retriable, (type(self), self.args, self.retry_after, self.accepted)
-
-
-def _rebuild_retriable(
-    cls: type[RetriableException], args: tuple[str, ...], retry_after: float | None, accepted: int
-) -> RetriableException:
-    error = cls(*args)
-    error.retry_after = retry_after
-    error.accepted = accepted
-    return error
-
 
 class DataException(ConnectException):
     """A record that no retry can deliver."""
@@ -71,9 +60,6 @@ class ConfigException(ConnectException):
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems: Sequence[str] = (problems,) if isinstance(problems, str) else tuple(problems)
         super().__init__("\n".join(self.problems))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.problems,)
 
 
 class MissingSourceTopicException(ConnectException):
@@ -119,13 +105,9 @@ class UnpublishableException(ConnectException):
         self.discard = tuple(discard)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_unpublishable, (*self.args, self.offset, self.metadata, self.discard)
-
-
-def _rebuild_unpublishable(
-    message: str, offset: int, metadata: str, discard: tuple[Token | str, ...]
-) -> UnpublishableException:
-    return UnpublishableException(message, offset=offset, metadata=metadata, discard=discard)
+        return partial(
+            type(self), offset=self.offset, metadata=self.metadata, discard=self.discard
+        ), self.args
 
 
 class FencedException(ConnectException):

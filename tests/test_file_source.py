@@ -342,8 +342,8 @@ def values_in(topics: Path) -> list[str]:
     source.partitions(Subscription(("lines",)))
     tables = [
         pq.read_table(file.path, partitioning=None, columns=["value"])
-        for files in source._last_look.values()
-        for file in files
+        for seen in source._seen.values()
+        for file in seen.files
     ]
     return [value.decode() for table in tables for value in table.column("value").to_pylist()]
 

@@ -17,21 +17,14 @@ from sinksdk.errors import (
 )
 from sinksdk.records import HEADERS_TYPE, OffsetRange, TopicPartition
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
-from sinksdk.topics.directory.footers import Footers
 from sinksdk.topics.directory.layout import FileStat, Unfinished
+from sinksdk.topics.directory.reader import Footers
 from tests.topic_files import ALL, T0, T1, ends, problem, put, rows
 
 
 def age(path: Path, seconds: float) -> None:
     moment = time.time() - seconds
     os.utime(path, (moment, moment))
-
-
-def test_a_subscription_is_names_or_an_expression() -> None:
-    """Neither or both, or a broken expression, is a configuration error."""
-    for wrong in ({}, {"topics": ("a",), "regex": "a"}, {"regex": "("}):
-        with pytest.raises(ConfigException):
-            Subscription(**wrong)
 
 
 def test_a_subscription_by_expression_matches_whole_names_and_may_match_nothing() -> None:
@@ -336,7 +329,7 @@ def test_a_footer_is_read_once_for_as_long_as_its_file_stays_the_same(
         opened.append(path)
         return real(path)
 
-    monkeypatch.setattr("sinksdk.topics.directory.footers.pq.ParquetFile", counted)
+    monkeypatch.setattr("sinksdk.topics.directory.reader.pq.ParquetFile", counted)
     source = TopicDirectorySource(tmp_path)
     first = write_records(tmp_path, T0, rows([0]))
     for _ in range(3):

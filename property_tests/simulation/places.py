@@ -17,9 +17,8 @@ from sinksdk import ConnectException, RetriableException, TopicPartition
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.source.positions import SourcePosition
 from sinksdk.topics import Subscription, TopicDirectorySource
-from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.layout import partition_of
-from sinksdk.topics.directory.log import Entry, TransactionLog, entry_name
+from sinksdk.topics.directory.log import Disk, Entry, TransactionLog, entry_name
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 
@@ -150,9 +149,9 @@ class Directory(Place):
         except ConnectException as error:
             self._world.violation(f"the topic cannot be read any more: {error}")
         found = []
-        for at in sorted(source._last_look):
+        for at in sorted(source._seen):
             self._ends[at] = 0
-            for file in source._last_look[at]:
+            for file in source._seen[at].files:
                 found += self._content(str(Path(file.path).relative_to(self._root)))
         return found
 
@@ -205,9 +204,6 @@ class SimulatedDisk(Disk):
             return True
 
         return self._step(f"links {name.name}", effect)
-
-    def replace(self, path: Path, content: bytes) -> None:
-        self._step(f"replaces {path.name}", lambda: path.write_bytes(content))
 
     def read(self, path: Path) -> bytes | None:
         return self._step(f"reads {path.name}", lambda: super(SimulatedDisk, self).read(path))

@@ -6,8 +6,7 @@ import pickle
 
 from sinksdk import TopicPartition
 from sinksdk.spark.generation_spec import packed, unpacked
-from sinksdk.topics.directory.footers import DataFile
-from sinksdk.topics.directory.reader import TopicDirectoryReader
+from sinksdk.topics.directory.reader import DataFile, TopicDirectoryReader
 from sinksdk.topics.kafka import KafkaClient
 from sinksdk.topics.kafka.reader import KafkaReader
 

@@ -18,8 +18,8 @@ from sinksdk.records import OffsetRange
 from sinksdk.source import SourceRecord
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records, write_transaction
 from sinksdk.topics.directory import writer as topic_directory
-from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.layout import FileStat
+from sinksdk.topics.directory.log import Disk
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter
 from tests.test_topic_directory_writing import rows
 from tests.topics.writer_contract import NAME, Place, WriterContract, at, write
@@ -50,7 +50,7 @@ class Directory:
         found: list[bytes | None] = []
         for partition in source.partitions(ALL):
             if partition.topic == topic:
-                files = source._last_look[partition]
+                files = source._seen[partition].files
                 assert [file.first for file in files[1:]] == [file.last + 1 for file in files[:-1]]
                 for file in files:
                     found += pq.read_table(file.path, partitioning=None).column("value").to_pylist()
@@ -83,7 +83,7 @@ def test_records_are_what_any_reader_of_topic_directories_reads(place: Directory
         TopicPartition("a b/ä", 0): OffsetRange(0, 1),
         TopicPartition("a b/ä", 3): OffsetRange(0, 1),
     }
-    (file,) = source._last_look[TopicPartition("a b/ä", 0)]
+    (file,) = source._seen[TopicPartition("a b/ä", 0)].files
     (row,) = pq.read_table(file.path, partitioning=None).to_pylist()
     assert (row["offset"], row["key"], row["value"], row["headers"]) == (0, b"k", b"v", None)
     assert row["timestamp"].timestamp() == 1.5

@@ -7,10 +7,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
@@ -32,15 +31,13 @@ _COARSE: Final = 2.0
 """Seconds: two changes of a folder within them may have the same time (FAT)."""
 
 _NAMES: Final = 30.0  # seconds after which names are compared in a folder that has not changed
-_ANYWAY: Final = 300.0  # seconds after which its files are looked at, too
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class FileStat:
+class FileStat(NamedTuple):
     """Identifies one version of a file, without opening it.
 
     Args:
@@ -108,66 +105,6 @@ def partition_of(path: str) -> TopicPartition:
     return TopicPartition(unquote(topic.removeprefix(_TOPIC)), int(partition.removeprefix(_PARTITION)))
 
 
-class Layout:
-    """Finds topics, partitions and files. Methods raise ConnectException where a folder cannot be listed."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._ignored: set[str] = set()
-
-    def topics(self) -> dict[str, list[str]]:
-        """Topics and their folders; two spellings of one name (``a%2Db``, ``a-b``) are one topic."""
-        found: dict[str, list[str]] = {}
-        for entry in self._entries(str(self._root)):
-            if entry.name.startswith(_TOPIC) and entry.is_dir():  # a topic may be called x.tmp
-                found.setdefault(unquote(entry.name.removeprefix(_TOPIC)), []).append(entry.path)
-            elif not is_hidden(entry.name):
-                self._warn(entry.path, "is no folder named topic=<topic>")
-        return found
-
-    def partitions(self, topic: str, folder: str) -> Iterator[tuple[TopicPartition, str]]:
-        """The partitions in a topic's folder. Raises ConnectException too if one has no number."""
-        for entry in self._looked_at(folder):
-            if not entry.name.startswith(_PARTITION) or not entry.is_dir():
-                self._warn(entry.path, "is no folder named partition=<number>")
-                continue
-            number = entry.name.removeprefix(_PARTITION)
-            if not number.isdecimal() or str(int(number)) != number:
-                raise ConnectException(
-                    f"topic {topic!r}: the folder {entry.path} is named after no partition number; name it "
-                    f"partition=<number> (0, 1, 2, …) or move it away"
-                )
-            yield TopicPartition(topic, int(number)), entry.path
-
-    def files(self, folder: str) -> Iterator[FileStat]:
-        """The Parquet files in a partition's folder."""
-        return FileStat.of_all(entry for entry in self._looked_at(folder) if self._is_data(entry))
-
-    def _looked_at(self, folder: str) -> list[os.DirEntry[str]]:
-        return [entry for entry in self._entries(folder) if not is_hidden(entry.name)]
-
-    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        try:
-            with os.scandir(folder) as entries:
-                return list(entries)
-        except OSError as error:
-            raise ConnectException(
-                f"the topic directory's folder {folder} cannot be listed: {error.strerror}; create it, or "
-                f"give the path of one that this process may read"
-            ) from error
-
-    def _is_data(self, entry: os.DirEntry[str]) -> bool:
-        if entry.name.endswith(".parquet") and not entry.is_dir():
-            return True
-        self._warn(entry.path, "is no file named *.parquet")
-        return False
-
-    def _warn(self, path: str, why: str) -> None:
-        if path not in self._ignored:
-            self._ignored.add(path)
-            _log.warning("%s is not read: it %s", path, why)
-
-
 class Unfinished:
     """Distinguishes files that are still being written from broken ones.
 
@@ -211,7 +148,7 @@ class Unfinished:
         self._first_seen.pop(path, None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Listed:
     """What a folder held.
 
@@ -236,37 +173,46 @@ class _Listed:
 
 
 class Listings:
-    """Lists a folder again only where its time of change has moved: files added, removed or renamed move it.
+    """Finds topics, partitions and files. Methods raise ConnectException where a folder cannot be listed.
 
+    A folder is listed again only where its time of change has moved: files added, removed or renamed move it.
     Some file systems do not update it, such as those on an object store. So each folder's names are also
     compared periodically; after a change without a new time, no folder's time is trusted any more.
 
     Args:
-        root: the topic directory, for messages.
+        root: the topic directory.
         clock: seconds on a clock that never jumps.
     """
 
-    def __init__(self, root: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._root = root
         self._clock = clock
         self._known: dict[str, _Listed] = {}
         self._is_trusted = True
+        self._ignored: set[str] = set()
 
-    def of(self, folder: str, read: Callable[[], T]) -> T:
-        """What a folder holds.
+    def topics(self) -> dict[str, list[str]]:
+        """Topics and their folders; two spellings of one name (``a%2Db``, ``a-b``) are one topic."""
+        return self.of(str(self._root), self._topics_in)
 
-        Returns:
-            What ``read`` has returned now or before: the same object for as long as it is equal.
-        """
+    def partitions(self, topic: str, folder: str) -> dict[TopicPartition, str]:
+        """The partitions in a topic's folder. Raises ConnectException too if one has no number."""
+        return self.of(folder, lambda entries: dict(self._partitions_in(topic, entries)))
+
+    def files(self, folder: str) -> tuple[FileStat, ...]:
+        """The Parquet files in a partition's folder, by path."""
+        return self.of(folder, self._files_in)
+
+    def of(self, folder: str, read: Callable[[list[os.DirEntry[str]]], T]) -> T:
+        """What ``read`` makes of a folder's entries, now or before: the same object while it is equal."""
         stamp, now = _stamp(folder), self._clock()
-        if stamp is None:
-            return read()  # which says what is wrong
         known = self._known.get(folder)
         is_same = known is not None and known.stamp == stamp
         if known is not None and is_same and self._is_still(folder, known, now):
             before: T = known.value
             return before
-        value, names = read(), _names(folder)
+        entries = _entries(folder)
+        value, names = read(entries), frozenset(entry.name for entry in entries)
         if known is not None:
             is_silent = is_same and known.is_settled and names != known.names
             if is_silent and _stamp(folder) == stamp:
@@ -277,18 +223,19 @@ class Listings:
         self._known[folder] = _Listed(stamp, seen_at, now, now, names, value)
         return value
 
+    def forget(self, folders: Iterable[str] | None = None) -> None:
+        """List these folders again, or all."""
+        for folder in list(self._known) if folders is None else folders:
+            self._known.pop(folder, None)
+
     def _is_still(self, folder: str, known: _Listed, now: float) -> bool:
         """Whether a folder that has the same stamp needs no listing."""
-        if not (self._is_trusted and known.is_settled) or now - known.at >= _ANYWAY:
+        if not (self._is_trusted and known.is_settled):
             return False
         if now - known.compared_at < _NAMES:
             return True
-        self._known[folder] = replace(known, compared_at=now)
-        return _names(folder) == known.names
-
-    def forget(self) -> None:
-        """List all folders again."""
-        self._known.clear()
+        known.compared_at = now
+        return frozenset(entry.name for entry in _entries(folder)) == known.names
 
     def _distrust(self, folder: str) -> None:
         if self._is_trusted:
@@ -300,17 +247,64 @@ class Listings:
                 folder,
             )
 
+    def _topics_in(self, entries: Iterable[os.DirEntry[str]]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for entry in entries:
+            if entry.name.startswith(_TOPIC) and entry.is_dir():  # a topic may be called x.tmp
+                found.setdefault(unquote(entry.name.removeprefix(_TOPIC)), []).append(entry.path)
+            elif not is_hidden(entry.name):
+                self._warn(entry.path, "is no folder named topic=<topic>")
+        return found
 
-def _stamp(folder: str) -> tuple[int, ...] | None:
-    """Identifies a folder's state; None if there is no folder."""
+    def _partitions_in(
+        self, topic: str, entries: Iterable[os.DirEntry[str]]
+    ) -> Iterator[tuple[TopicPartition, str]]:
+        for entry in entries:
+            if is_hidden(entry.name):
+                continue
+            if not entry.name.startswith(_PARTITION) or not entry.is_dir():
+                self._warn(entry.path, "is no folder named partition=<number>")
+                continue
+            number = entry.name.removeprefix(_PARTITION)
+            if not number.isdecimal() or str(int(number)) != number:
+                raise ConnectException(
+                    f"topic {topic!r}: the folder {entry.path} is named after no partition number; name it "
+                    f"partition=<number> (0, 1, 2, …) or move it away"
+                )
+            yield TopicPartition(topic, int(number)), entry.path
+
+    def _files_in(self, entries: Iterable[os.DirEntry[str]]) -> tuple[FileStat, ...]:
+        data = []
+        for entry in entries:
+            if is_hidden(entry.name):
+                continue
+            if entry.name.endswith(".parquet") and not entry.is_dir():
+                data.append(entry)
+            else:
+                self._warn(entry.path, "is no file named *.parquet")
+        return tuple(sorted(FileStat.of_all(data)))
+
+    def _warn(self, path: str, why: str) -> None:
+        if path not in self._ignored:
+            self._ignored.add(path)
+            _log.warning("%s is not read: it %s", path, why)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise ConnectException(
+            f"the topic directory's folder {folder} cannot be listed: {error.strerror}; create it, or "
+            f"give the path of one that this process may read"
+        ) from error
+
+
+def _stamp(folder: str) -> tuple[int, ...]:
+    """Identifies a folder's state; empty if there is no folder."""
     try:
         stat = os.stat(folder)  # noqa: PTH116 - a Path for each of them would take longer
     except OSError:
-        return None
+        return ()
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
-
-
-def _names(folder: str) -> frozenset[str]:
-    with suppress(OSError):  # gone since it was listed
-        return frozenset(os.listdir(folder))  # noqa: PTH208 - names, of which there may be many
-    return frozenset()

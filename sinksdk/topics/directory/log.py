@@ -1,7 +1,6 @@
-"""The folder ``_transactions``: its entries make several files visible at once.
+"""Transactions of a topic directory: a log to which several writers append.
 
-Readers take every entry there is (:class:`Transactions`). Writers append numbered entries to a log
-(:class:`TransactionLog`): the writer that creates an entry has read all earlier ones, so the creation itself
+Its entries have numbers. The writer that creates an entry has read all earlier ones, so the creation itself
 is the compare-and-set. If another writer was faster it fails, and the state from the log (end offsets, owners
 of transactional ids) is read again.
 """
@@ -12,7 +11,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,138 +22,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.source.positions import SourcePosition, partition_key
-from sinksdk.topics.directory.disk import Disk
-from sinksdk.topics.directory.footers import Footers
 from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Unfinished, is_hidden, partition_of
+from sinksdk.topics.directory.reader import Footers
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
 """Names of entries in the log."""
-_CHECKPOINT: Final = re.compile(r"_checkpoint-(\d{20})\.json")
+_CHECKPOINT: Final = re.compile(r"_checkpoint-\d{20}\.json")
 _CHECKPOINT_EVERY: Final = 100  # entries
 
 
 def entry_name(number: int) -> str:
     """Name of the entry of that number."""
     return f"{number:020d}.json"
-
-
-class Visibility:
-    """The visible files, as of one read of the entries.
-
-    Args:
-        entries: by path of a file, the entry that names it; None where there are no transactions and all
-            files count.
-    """
-
-    def __init__(self, entries: Mapping[str, str] | None) -> None:
-        self._entries = entries
-        self._folders: dict[str, list[str]] = {}
-        for path in entries or ():
-            # Of a great many, a Path for each would take longer than all the rest.
-            self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
-
-    def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
-        """Those of the files found in a partition's folder that count.
-
-        Raises:
-            ConnectException: an entry names one that does not exist.
-        """
-        if self._entries is None:
-            return list(found)
-        stats = {stat.path: stat for stat in found}
-        named = self._folders.get(folder, ())
-        for path in named:
-            if path not in stats:
-                self._check_removed(path)
-        return [stats[path] for path in named if path in stats]
-
-    def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
-        """Check that the partitions' folders that entries name exist in a topic's folder.
-
-        Raises:
-            ConnectException: one does not.
-        """
-        for folder, paths in self._folders.items():
-            if folder not in there and str(Path(folder).parent) == topic_folder:
-                self._check_removed(paths[0])
-
-    def _check_removed(self, path: str) -> None:
-        """Entries are written after their files, and emptied or removed before them."""
-        entry = (self._entries or {})[path]
-        if _still_names(entry, path):
-            raise ConnectException(
-                f"{entry} names {path}, which is not there; write files before the entry that names them, "
-                f"and empty the entry before its files are removed"
-            )
-
-
-_ALL: Final = Visibility(None)
-
-
-class Transactions:
-    """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
-
-    def __init__(self, root: Path, unfinished: Unfinished) -> None:
-        self._root = root
-        self._folder = root / TRANSACTIONS
-        self._unfinished = unfinished
-        self._known: dict[FileStat, tuple[str, ...]] = {}
-        self._last: Visibility | None = None
-
-    def look(self) -> Visibility:
-        """Which files count now: the same object while they are the same.
-
-        Files must be listed after it: entries come after their files.
-
-        Raises:
-            RetriableException: an entry is still being written.
-            ConnectException: an entry has another form.
-        """
-        try:
-            with os.scandir(self._folder) as listing:
-                entries = [entry for entry in listing if entry.name.endswith(".json")]
-        except FileNotFoundError:
-            return _ALL
-        stats = list(FileStat.of_all(entry for entry in entries if not is_hidden(entry.name)))
-        stats += self._overlooked(stats)
-        known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
-        if self._last is None or known != self._known:
-            self._last = Visibility({path: stat.path for stat, paths in known.items() for path in paths})
-        self._known = known
-        return self._last
-
-    def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
-        """Entries written while the folder was listed: a listing may have a later one without an earlier one.
-
-        The records of the earlier one would be taken for a gap, and never be read.
-        """
-        names = (stat.path.rpartition(os.sep)[2] for stat in stats)
-        numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
-        if not numbers or len(numbers) > max(numbers) - min(numbers):
-            return
-        for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
-            with suppress(FileNotFoundError):  # removed with its files, which is allowed
-                yield FileStat.of(self._folder / entry_name(number))
-
-    def _read(self, stat: FileStat) -> tuple[str, ...]:
-        try:
-            content = json.loads(Path(stat.path).read_bytes())
-        except FileNotFoundError:
-            return ()  # removed while we looked
-        except ValueError as error:
-            problem = f"{stat.path} is no JSON document ({error})"
-            raise self._unfinished.judge(stat, problem) from error
-        self._unfinished.forget(stat.path)
-        return tuple(str(self._root / path) for path in named_paths(content, stat.path))
-
-
-def _still_names(entry: str, path: str) -> bool:
-    try:
-        content = json.loads(Path(entry).read_bytes())
-    except FileNotFoundError:
-        return False
-    root = Path(entry).parent.parent
-    return path in {str(root / name) for name in named_paths(content, entry)}
 
 
 def named_paths(content: Any, entry: str) -> list[str]:
@@ -234,15 +113,6 @@ class Entry(_Model):
     positions: tuple[Position, ...] = ()
     nonce: str = Field(default_factory=lambda: uuid.uuid4().hex)
 
-    @property
-    def is_emptied(self) -> bool:
-        """Whether it only keeps its number taken: its content is in a checkpoint."""
-        return not self.files and self.writer is None
-
-    def to_json(self) -> bytes:
-        """As it is stored."""
-        return self.model_dump_json().encode()
-
 
 class _Checkpoint(_Model):
     number: int
@@ -268,7 +138,8 @@ class LogState:
     positions: dict[str, dict[str, SourcePosition]] = field(default_factory=dict)
 
     def apply(self, entry: Entry | _Checkpoint) -> None:
-        self.extend(entry.extents)
+        for extent in entry.extents:
+            self.extend(TopicPartition(extent.topic, extent.partition), extent.end)
         writers = entry.writers if isinstance(entry, _Checkpoint) else filter(None, [entry.writer])
         self.writers |= {writer.id: writer for writer in writers}
         for position in entry.positions:
@@ -279,11 +150,9 @@ class LogState:
             else:
                 known[key] = SourcePosition(position.partition, position.offset)
 
-    def extend(self, extents: Iterable[Extent]) -> None:
-        """Partitions end at least there."""
-        for extent in extents:
-            at = TopicPartition(extent.topic, extent.partition)
-            self.ends[at] = max(self.ends.get(at, 0), extent.end)
+    def extend(self, at: TopicPartition, end: int) -> None:
+        """A partition ends at least there."""
+        self.ends[at] = max(self.ends.get(at, 0), end)
 
     def checkpoint(self) -> _Checkpoint:
         """All of it, from which the log can be read on."""
@@ -300,6 +169,64 @@ class LogState:
                 for read in known.values()
             ),
         )
+
+
+class Disk:
+    """A file system. Raises OSError."""
+
+    def make_folder(self, folder: Path) -> None:
+        """Create a folder and its parents unless they exist."""
+        if folder.is_dir():
+            return
+        self.make_folder(folder.parent)
+        with suppress(FileExistsError):  # created meanwhile
+            folder.mkdir()
+        _sync(folder.parent)
+
+    def write(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Write a file that is not visible to readers yet."""
+        write(path)
+        _sync(path)
+        _sync(path.parent)
+
+    def create(self, path: Path, content: bytes) -> bool:
+        """Create a file with its whole content; False if one of its name exists.
+
+        Of any number of writers, on any number of hosts that share the file system, one succeeds.
+        """
+        temporary = path.with_name(f"_{uuid.uuid4().hex}.tmp")
+        try:
+            self.write(temporary, lambda new: new.write_bytes(content))
+            return self.link(temporary, path)
+        finally:
+            self.remove(temporary)
+
+    def link(self, existing: Path, name: Path) -> bool:
+        """Give a file a second name; False if that is taken."""
+        try:
+            os.link(existing, name)
+        except FileExistsError:
+            return False
+        _sync(name.parent)
+        return True
+
+    def read(self, path: Path) -> bytes | None:
+        """None where there is no file."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: Path) -> list[str]:
+        """What is in a folder; nothing if it does not exist."""
+        try:
+            return [path.name for path in folder.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it exists."""
+        path.unlink(missing_ok=True)
 
 
 class TransactionLog:
@@ -336,7 +263,8 @@ class TransactionLog:
         state = self._state = self._state or self._opened()
         while (content := self.disk.read(self._path(state.number + 1))) is not None:
             entry = self._parsed(content, self._path(state.number + 1))
-            if entry.is_emptied and (later := self._opened()).number > state.number:
+            is_emptied = not entry.files and entry.writer is None  # its content is in a checkpoint
+            if is_emptied and (later := self._opened()).number > state.number:
                 state = self._state = later
             else:
                 self._take(state, entry)
@@ -349,7 +277,7 @@ class TransactionLog:
             message = "the log is appended to before it was read"
             raise RuntimeError(message)
         path = self._path(state.number + 1)
-        if not self.disk.create(path, entry.to_json()):
+        if not self.disk.create(path, entry.model_dump_json().encode()):
             # Another writer was faster; or this one, and the answer was lost (NFS asks again).
             content = self.disk.read(path)
             if content is None or self._parsed(content, path).nonce != entry.nonce:
@@ -361,40 +289,34 @@ class TransactionLog:
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
         """Write it beside the one before, never over it: a writer frozen in here may have an old one."""
-        path = self._folder / f"_checkpoint-{checkpoint.number:020d}.json"
-        self.disk.create(path, checkpoint.model_dump_json().encode())
-        for number, older in self._checkpoints():
-            if number < checkpoint.number:
-                self.disk.remove(older)
+        new = f"_checkpoint-{checkpoint.number:020d}.json"
+        self.disk.create(self._folder / new, checkpoint.model_dump_json().encode())
+        for name in self._checkpoints():
+            if name < new:
+                self.disk.remove(self._folder / name)
 
-    def _checkpoints(self) -> list[tuple[int, Path]]:
-        names = self.disk.names(self._folder)
-        found = (match for name in names if (match := _CHECKPOINT.fullmatch(name)))
-        return sorted((int(match[1]), self._folder / match[0]) for match in found)
-
-    def _last_checkpoint(self) -> _Checkpoint | None:
-        while checkpoints := self._checkpoints():
-            _, path = checkpoints[-1]
-            if (content := self.disk.read(path)) is not None:  # else a later one has taken its place
-                return _valid(_Checkpoint, content, path)
-        return None
+    def _checkpoints(self) -> list[str]:
+        return sorted(filter(_CHECKPOINT.fullmatch, self.disk.names(self._folder)))
 
     def _take(self, state: LogState, entry: Entry) -> None:
         state.apply(entry)
         if not entry.extents:
-            state.extend(self._looked_up(entry))
+            self._look_up(state, entry)
         state.number += 1
 
     def _opened(self) -> LogState:
         """From the last checkpoint, and from entries without a number, which are other tools'."""
         state = LogState()
-        if (checkpoint := self._last_checkpoint()) is not None:
-            state.apply(checkpoint)
-            state.number = checkpoint.number
+        while checkpoints := self._checkpoints():
+            path = self._folder / checkpoints[-1]
+            if (content := self.disk.read(path)) is not None:  # else a later one has taken its place
+                checkpoint = _valid(_Checkpoint, content, path)
+                state.apply(checkpoint)
+                state.number = checkpoint.number
+                break
         names = [name for name in self.disk.names(self._folder) if not is_hidden(name)]
         numbers = {int(match[1]) for name in names if (match := NUMBERED.fullmatch(name))}
-        later = {number for number in numbers if number > state.number}
-        if later and state.number + 1 not in later:
+        if max(numbers, default=0) > state.number and state.number + 1 not in numbers:
             raise ConnectException(
                 f"{self._folder} has no entry {entry_name(state.number + 1)}, but later ones: put it back "
                 f"(entries that a checkpoint covers may be emptied, none may be removed)"
@@ -403,20 +325,17 @@ class TransactionLog:
             if name.endswith(".json") and not NUMBERED.fullmatch(name):
                 path = self._folder / name
                 if (content := self.disk.read(path)) is not None:
-                    state.extend(self._looked_up(self._parsed(content, path)))
+                    self._look_up(state, self._parsed(content, path))
         return state
 
-    def _looked_up(self, entry: Entry) -> list[Extent]:
-        """What is in the files of an entry that does not say so."""
-        footers, found = Footers(Unfinished(0.0)), []
+    def _look_up(self, state: LogState, entry: Entry) -> None:
+        """The ends of an entry's files, where it does not say them itself."""
+        footers = Footers(Unfinished(0.0))
         for name in entry.files:
             path = self.root / name
             at = partition_of(name)
             if path.exists() and (file := footers.read(FileStat.of(path), at)):
-                found.append(
-                    Extent(topic=at.topic, partition=at.partition, start=file.first, end=file.last + 1)
-                )
-        return found
+                state.extend(at, file.last + 1)
 
     def _path(self, number: int) -> Path:
         return self._folder / entry_name(number)
@@ -429,6 +348,14 @@ class TransactionLog:
 
 def _valid(model: type[M], content: bytes, path: Path) -> M:
     try:
-        return model.model_validate(json.loads(content))
-    except (ValueError, ValidationError) as error:
+        return model.model_validate_json(content)
+    except ValidationError as error:
         raise ConnectException(f"{path} is no entry of a topic directory's log: {error}") from error
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

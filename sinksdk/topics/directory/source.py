@@ -1,14 +1,16 @@
-"""The source: which offsets the files of a topic directory hold."""
+"""The source: which files of a topic directory are visible, and which offsets they hold."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, pairwise
-from operator import attrgetter, is_
+from pathlib import Path
+from typing import Final
 
 from sinksdk.errors import (
     ConnectException,
@@ -18,10 +20,135 @@ from sinksdk.errors import (
 )
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Subscription
-from sinksdk.topics.directory.footers import DataFile, Footers
-from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Layout, Listings, Unfinished, local_root
-from sinksdk.topics.directory.log import Transactions, Visibility
-from sinksdk.topics.directory.reader import TopicDirectoryReader
+from sinksdk.topics.directory.layout import (
+    TRANSACTIONS,
+    FileStat,
+    Listings,
+    Unfinished,
+    is_hidden,
+    local_root,
+)
+from sinksdk.topics.directory.log import NUMBERED, entry_name, named_paths
+from sinksdk.topics.directory.reader import DataFile, Footers, TopicDirectoryReader
+
+
+class Visibility:
+    """The visible files, as of one read of the entries.
+
+    Args:
+        entries: by path of a file, the entry that names it; None where there are no transactions and all
+            files count.
+    """
+
+    def __init__(self, entries: Mapping[str, str] | None) -> None:
+        self._entries = entries
+        self._folders: dict[str, list[str]] = {}
+        for path in entries or ():
+            # Of a great many, a Path for each would take longer than all the rest.
+            self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
+
+    def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
+        """Those of the files found in a partition's folder that count.
+
+        Raises:
+            ConnectException: an entry names one that does not exist.
+        """
+        if self._entries is None:
+            return list(found)
+        stats = {stat.path: stat for stat in found}
+        named = self._folders.get(folder, ())
+        for path in named:
+            if path not in stats:
+                self._check_removed(path)
+        return [stats[path] for path in named if path in stats]
+
+    def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
+        """Check that the partitions' folders that entries name exist in a topic's folder.
+
+        Raises:
+            ConnectException: one does not.
+        """
+        for folder, paths in self._folders.items():
+            if folder not in there and str(Path(folder).parent) == topic_folder:
+                self._check_removed(paths[0])
+
+    def _check_removed(self, path: str) -> None:
+        """Entries are written after their files, and emptied or removed before them."""
+        entry = (self._entries or {})[path]
+        if path in _named_by(entry):
+            raise ConnectException(
+                f"{entry} names {path}, which is not there; write files before the entry that names them, "
+                f"and empty the entry before its files are removed"
+            )
+
+
+_ALL: Final = Visibility(None)
+
+
+class Transactions:
+    """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
+
+    def __init__(self, root: Path, listings: Listings, unfinished: Unfinished) -> None:
+        self._folder = root / TRANSACTIONS
+        self._listings = listings
+        self._unfinished = unfinished
+        self._known: dict[FileStat, tuple[str, ...]] = {}
+        self._last: Visibility | None = None
+
+    def look(self) -> Visibility:
+        """Which files count now: the same object while they are the same.
+
+        Files must be listed after it: entries come after their files.
+
+        Raises:
+            RetriableException: an entry is still being written.
+            ConnectException: an entry has another form.
+        """
+        if not self._folder.is_dir():
+            return _ALL
+        return self._listings.of(str(self._folder), self._of_entries)
+
+    def _of_entries(self, found: Iterable[os.DirEntry[str]]) -> Visibility:
+        entries = (entry for entry in found if entry.name.endswith(".json") and not is_hidden(entry.name))
+        stats = list(FileStat.of_all(entries))
+        stats += self._overlooked(stats)
+        known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
+        if self._last is None or known != self._known:
+            self._last = Visibility({path: stat.path for stat, paths in known.items() for path in paths})
+        self._known = known
+        return self._last
+
+    def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
+        """Entries written while the folder was listed: a listing may have a later one without an earlier one.
+
+        The records of the earlier one would be taken for a gap, and never be read.
+        """
+        names = (stat.path.rpartition(os.sep)[2] for stat in stats)
+        numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
+        if not numbers or len(numbers) > max(numbers) - min(numbers):
+            return
+        for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
+            with suppress(FileNotFoundError):  # removed with its files, which is allowed
+                yield FileStat.of(self._folder / entry_name(number))
+
+    def _read(self, stat: FileStat) -> tuple[str, ...]:
+        try:
+            paths = _named_by(stat.path)
+        except ValueError as error:
+            problem = f"{stat.path} is no JSON document ({error})"
+            raise self._unfinished.judge(stat, problem) from error
+        self._unfinished.forget(stat.path)
+        return paths
+
+
+def _named_by(entry: str) -> tuple[str, ...]:
+    """The files that an entry names now; none if it is gone. Raises ValueError if it is no JSON document."""
+    try:
+        content = json.loads(Path(entry).read_bytes())
+    except FileNotFoundError:
+        return ()
+    root = Path(entry).parent.parent
+    return tuple(str(root / path) for path in named_paths(content, entry))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,26 +158,22 @@ class _Seen:
     Args:
         found: the files in each of its folders.
         visibility: decides which of them are visible.
-        stats: those that do.
+        stats: those that are.
         files: those of them that hold records, by ascending offsets.
-        newest: the last of these; None where there is none.
     """
 
     found: tuple[tuple[FileStat, ...], ...]
     visibility: Visibility
     stats: tuple[FileStat, ...]
     files: Sequence[DataFile]
-    newest: FileStat | None
-
-    def is_of(self, found: tuple[tuple[FileStat, ...], ...], visibility: Visibility) -> bool:
-        """Whether it was made of these very listings."""
-        is_same = len(found) == len(self.found) and all(map(is_, found, self.found))
-        return is_same and visibility is self.visibility
 
     def is_newest_unchanged(self) -> bool:
         """Whether the last file is as it was: writing it again in place moves no folder's time."""
+        if not self.files:
+            return True
+        path = self.files[-1].path
         try:
-            return self.newest is None or FileStat.of(self.newest.path) == self.newest
+            return FileStat.of(path) == next(stat for stat in reversed(self.stats) if stat.path == path)
         except FileNotFoundError:
             return False
 
@@ -85,12 +208,10 @@ class TopicDirectorySource:
         self._patience = unfinished_patience
         self._clock = clock
         self._missed_since: dict[TopicPartition, float] = {}
-        self._layout = Layout(self.root)
-        self._transactions = Transactions(self.root, unfinished)
+        self._listings = Listings(self.root, clock)
+        self._transactions = Transactions(self.root, self._listings, unfinished)
         self._footers = Footers(unfinished)
-        self._listings = Listings(str(self.root), clock)
         self._seen: dict[TopicPartition, _Seen] = {}
-        self._last_look: dict[TopicPartition, Sequence[DataFile]] = {}
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         try:
@@ -98,49 +219,38 @@ class TopicDirectorySource:
         except MissingSourceTopicException:
             raise
         except ConnectException:
-            # A file that grows under its name moves no folder's time.
-            self._listings.forget()
-            self._seen.clear()
+            self._listings.forget()  # a file that grows under its name moves no folder's time
             raise
 
     def _look(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
-        visibility = self._listings.of(str(self.root / TRANSACTIONS), self._transactions.look)
-        topics = self._listings.of(str(self.root), self._layout.topics)
+        visibility, topics = self._transactions.look(), self._listings.topics()
         seen: dict[TopicPartition, _Seen] = {}
         for topic in sorted(self._select(subscription, topics)):
-            for partition, folders in self._folders(topic, topics[topic], visibility, self._listings).items():
+            for partition, folders in self._folders(topic, topics[topic], visibility).items():
                 seen[partition] = self._see(partition, folders, visibility)
-        look: dict[TopicPartition, Sequence[DataFile]] = {p: found.files for p, found in seen.items()}
-        for partition, files in look.items():
-            before = self._last_look.get(partition, ())
-            if files is before:
-                continue
-            _check_nothing_came_late(partition, before, files)
-            self._check_nothing_vanished(partition, before, files)
-        self._last_look = look
+        for partition, now in seen.items():
+            before = self._seen.get(partition)
+            if before is not None:
+                _check_nothing_came_late(partition, before.files, now.files)
+                self._check_nothing_vanished(partition, before.files, now.files)
         if seen != self._seen:
-            self._footers.keep(stat for found in seen.values() for stat in found.stats)
+            self._footers.keep(stat for now in seen.values() for stat in now.stats)
         self._seen = seen
-        return {partition: _extent(files) for partition, files in look.items()}
+        return {partition: _extent(now.files) for partition, now in seen.items()}
 
     def _see(self, partition: TopicPartition, folders: Sequence[str], visibility: Visibility) -> _Seen:
         """A partition's files; the same as in the look before where nothing has changed."""
-        found = tuple(self._listings.of(folder, partial(self._listed, folder)) for folder in folders)
+        found = tuple(map(self._listings.files, folders))
         known = self._seen.get(partition)
-        if known is not None and known.is_of(found, visibility):
+        if known is not None and found == known.found and visibility is known.visibility:
             if known.is_newest_unchanged():
                 return known
-            found = tuple(map(self._listed, folders))
-        counting = (visibility.select(folder, now) for folder, now in zip(folders, found, strict=True))
-        stats = tuple(chain.from_iterable(counting))
+            self._listings.forget(folders)
+            found = tuple(map(self._listings.files, folders))
+        stats = tuple(chain.from_iterable(map(visibility.select, folders, found)))
         if known is not None and stats == known.stats:
             return replace(known, found=found, visibility=visibility)
-        files = self._files(partition, stats)
-        newest = next((stat for stat in stats if files and stat.path == files[-1].path), None)
-        return _Seen(found, visibility, stats, files, newest)
-
-    def _listed(self, folder: str) -> tuple[FileStat, ...]:
-        return tuple(sorted(self._layout.files(folder), key=attrgetter("path")))
+        return _Seen(found, visibility, stats, self._files(partition, stats))
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
         """None: only offsets tell that a folder was created again."""
@@ -151,15 +261,16 @@ class TopicDirectorySource:
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> TopicDirectoryReader:
-        visibility = self._transactions.look()
-        topics = self._layout.topics()
+        visibility, topics = self._transactions.look(), self._listings.topics()
         wanted = {}
         for partition, offsets in ranges.items():
-            folders = self._folders(partition.topic, topics.get(partition.topic, ()), visibility)
-            files = self._files(partition, self._stats(folders.get(partition, ()), visibility))
+            of_topic = self._folders(partition.topic, topics.get(partition.topic, ()), visibility)
+            folders = of_topic.get(partition, ())
+            self._listings.forget(folders)
+            files = self._see(partition, folders, visibility).files
             _check_range(partition, offsets, files)
-            vanished = _vanished(self._last_look.get(partition, ()), files)
-            if vanished is not None:
+            before = self._seen.get(partition)
+            if before is not None and (vanished := _vanished(before.files, files)) is not None:
                 raise RetriableException(f"{partition}: {vanished.path} was there when the range was planned")
             wanted[partition] = tuple(
                 file for file in files if file.last >= offsets.start and file.first < offsets.end
@@ -196,27 +307,16 @@ class TopicDirectorySource:
             ) from None
 
     def _folders(
-        self,
-        topic: str,
-        topic_folders: Iterable[str],
-        visibility: Visibility,
-        listings: Listings | None = None,
+        self, topic: str, topic_folders: Iterable[str], visibility: Visibility
     ) -> dict[TopicPartition, list[str]]:
-        """The folders of each partition of a topic, listed now unless listings are given."""
+        """The folders of each partition of a topic."""
         folders: dict[TopicPartition, list[str]] = {}
         for topic_folder in topic_folders:
-
-            def read(topic_folder: str = topic_folder) -> dict[TopicPartition, str]:
-                return dict(self._layout.partitions(topic, topic_folder))
-
-            there = listings.of(topic_folder, read) if listings else read()
+            there = self._listings.partitions(topic, topic_folder)
             visibility.check_folders(topic_folder, there.values())
             for partition, folder in there.items():
                 folders.setdefault(partition, []).append(folder)
         return folders
-
-    def _stats(self, folders: Iterable[str], visibility: Visibility) -> list[FileStat]:
-        return [stat for folder in folders for stat in visibility.select(folder, self._layout.files(folder))]
 
     def _files(self, partition: TopicPartition, stats: Iterable[FileStat]) -> list[DataFile]:
         """A partition's files that hold records, by ascending offsets."""
@@ -239,7 +339,7 @@ def _check_nothing_came_late(
 
     Files that replace others overlap what was there before; one that fills a gap does not.
     """
-    if not before:
+    if not before or now is before:
         return
     known = {file.path for file in before}
     end = before[-1].last
@@ -255,7 +355,7 @@ def _check_nothing_came_late(
 
 def _vanished(before: Sequence[DataFile], now: Sequence[DataFile]) -> DataFile | None:
     """A file that is gone with its offsets, though an older one is still there."""
-    if not now:
+    if not now or now is before:
         return None
     there = {file.path for file in now}
     for old in before:

@@ -27,9 +27,9 @@ from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
-from sinksdk.topics.directory.disk import Disk
 from sinksdk.topics.directory.layout import local_root, partition_folder
 from sinksdk.topics.directory.log import (
+    Disk,
     Entry,
     Extent,
     LogState,
@@ -70,12 +70,19 @@ def write_records(path: str | os.PathLike[str], partition: TopicPartition, recor
     Raises:
         ValueError: no rows, no column ``offset``, or offsets that are null, negative or do not ascend.
     """
-    table = _as_table(records)
+    if isinstance(records, SinkRecords):
+        records = records.arrow
+    table = pa.Table.from_batches([records]) if isinstance(records, pa.RecordBatch) else records
     first, last = _extent(partition, table)
     folder = local_root(path) / partition_folder(partition)
     folder.mkdir(parents=True, exist_ok=True)
     final = folder / f"{first:020d}-{last:020d}.parquet"
-    _replace(final, lambda temporary: pq.write_table(table, temporary))
+    temporary = folder / f"_{uuid.uuid4().hex}.tmp"
+    try:
+        pq.write_table(table, temporary)
+        temporary.replace(final)
+    finally:
+        temporary.unlink(missing_ok=True)
     return final
 
 
@@ -98,25 +105,18 @@ def write_transaction(
     log = TransactionLog(root)
     log.create()  # before the files are there, which would count at once without it
     files = {partition: write_records(root, partition, rows) for partition, rows in records.items()}
-    entry = Entry(
-        files=tuple(file.relative_to(root).as_posix() for file in files.values()),
-        extents=tuple(_named_extent(partition, file) for partition, file in files.items()),
-    )
+    extents = []
+    for partition, file in files.items():
+        first, last = map(int, file.stem.split("-"))
+        extents.append(
+            Extent(topic=partition.topic, partition=partition.partition, start=first, end=last + 1)
+        )
+    names = tuple(file.relative_to(root).as_posix() for file in files.values())
+    entry = Entry(files=names, extents=tuple(extents))
     log.refresh()
     while not log.append(entry):
         log.refresh()
     return files
-
-
-def _named_extent(partition: TopicPartition, file: Path) -> Extent:
-    first, last = map(int, file.stem.split("-"))
-    return Extent(topic=partition.topic, partition=partition.partition, start=first, end=last + 1)
-
-
-def _as_table(records: Records) -> pa.Table:
-    if isinstance(records, SinkRecords):
-        records = records.arrow
-    return pa.Table.from_batches([records]) if isinstance(records, pa.RecordBatch) else records
 
 
 def _extent(partition: TopicPartition, table: pa.Table) -> tuple[int, int]:
@@ -128,15 +128,6 @@ def _extent(partition: TopicPartition, table: pa.Table) -> tuple[int, int]:
         message = f"{partition}: offsets must ascend from 0 or above, each once"
         raise ValueError(message)
     return int(offsets[0]), int(offsets[-1])
-
-
-def _replace(final: Path, write: Callable[[Path], object]) -> None:
-    temporary = final.with_name(f"_{uuid.uuid4().hex}.tmp")
-    try:
-        write(temporary)
-        temporary.replace(final)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -153,11 +144,12 @@ def _on_disk(where: Path) -> Iterator[None]:
 
 
 class _Attempt(NamedTuple):
-    """Files written for a transaction, at offsets that were free when they were written."""
+    """Files of a transaction, at offsets that were free when they were written."""
 
     number: int
     starts: Mapping[TopicPartition, int]
     files: Mapping[TopicPartition, Path]
+    is_written: bool
 
 
 class TopicDirectoryWriter:
@@ -188,6 +180,8 @@ class TopicDirectoryWriter:
         self._log = TransactionLog(self._root, disk)
         self._disk = self._log.disk
         self._id = transactional_id
+        self._tag = hashlib.sha256(self._id.encode()).hexdigest()[:16]
+        """Stands for the transactional id in names of files, whatever characters it has."""
         self._connector = connector
         self._now = now
         self._epoch = 0
@@ -215,14 +209,20 @@ class TopicDirectoryWriter:
     def commit(
         self, positions: Sequence[SourcePosition], forget: Sequence[SourcePartition] = ()
     ) -> Sequence[RecordMetadata]:
-        parts = self._by_partition()
+        parts: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
+        for record in self._sent:
+            parts[_place(record)].append(record)
         with _on_disk(self._root):
             while not self._is_committed(state := self._owned()):
                 # The log is not looked at again before it is appended to: what was concluded holds for it.
-                attempt = self._attempt = self._written(parts, state)
+                attempt = self._written(parts, state)
                 if self._log.append(self._entry(attempt, parts, positions, forget)):
                     break
-        written = self._metadata(self._attempt)
+        following = dict(self._attempt.starts) if self._attempt else {}
+        written = []
+        for place in map(_place, self._sent):
+            written.append(RecordMetadata(*place, following[place]))
+            following[place] += 1
         self._attempt, self._sent = None, []
         return written
 
@@ -256,33 +256,26 @@ class TopicDirectoryWriter:
         """Whether the last attempt is in the log, though its append failed."""
         return self._attempt is not None and state.writers[self._id].attempt == self._attempt.number
 
-    def _by_partition(self) -> dict[TopicPartition, list[SourceRecord]]:
-        parts: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
-        for record in self._sent:
-            parts[_place(record)].append(record)
-        return parts
-
     def _written(self, parts: Mapping[TopicPartition, list[SourceRecord]], state: LogState) -> _Attempt:
         """The transaction's files, at the ends of their partitions; written anew if these have moved."""
         starts = {partition: state.ends.get(partition, 0) for partition in parts}
-        if self._attempt is not None and self._attempt.starts == starts:
+        if self._attempt is not None and self._attempt.is_written and self._attempt.starts == starts:
             return self._attempt
         self._forget_attempt()
         self._attempts += 1
-        files = {
-            partition: self._file(partition, starts[partition], len(parts[partition])) for partition in parts
-        }
-        self._attempt = _Attempt(self._attempts, {}, files)  # to be forgotten, should it come to nothing
+        files = {}
+        for partition, first in starts.items():
+            # A name that no other writer uses: a slower one's file never replaces a faster one's.
+            last = first + len(parts[partition]) - 1
+            name = f"{first:020d}-{last:020d}-{self._tag}-{self._epoch}-{self._attempts}.parquet"
+            files[partition] = self._root / partition_folder(partition) / name
+        self._attempt = _Attempt(self._attempts, starts, files, is_written=False)
         for partition, path in files.items():
             self._disk.make_folder(path.parent)
             table = _table(partition, starts[partition], parts[partition])
             self._disk.write(path, partial(pq.write_table, table))
-        return _Attempt(self._attempts, starts, files)
-
-    def _file(self, partition: TopicPartition, first: int, count: int) -> Path:
-        """A name that no other writer uses: a slower one's file never replaces a faster one's."""
-        name = f"{first:020d}-{first + count - 1:020d}-{self._tag}-{self._epoch}-{self._attempts}.parquet"
-        return self._root / partition_folder(partition) / name
+        self._attempt = self._attempt._replace(is_written=True)
+        return self._attempt
 
     def _forget_attempt(self) -> None:
         """Remove files that no entry names, and none will."""
@@ -313,20 +306,6 @@ class TopicDirectoryWriter:
                 for partition in forget
             ),
         )
-
-    def _metadata(self, attempt: _Attempt | None) -> list[RecordMetadata]:
-        following = dict(attempt.starts if attempt else {})
-        written = []
-        for record in self._sent:
-            place = _place(record)
-            written.append(RecordMetadata(*place, following[place]))
-            following[place] += 1
-        return written
-
-    @property
-    def _tag(self) -> str:
-        """Stands for the transactional id in names of files, whatever characters it has."""
-        return hashlib.sha256(self._id.encode()).hexdigest()[:16]
 
     def _sweep(self, before: WriterEpoch) -> None:
         """Remove files that the predecessor wrote and did not commit; it is fenced, so it never will."""
