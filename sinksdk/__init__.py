@@ -7,9 +7,11 @@ What a connector author imports is here; the packages below run it::
     testing    doubles, a harness and contract tests for connector authors
     engine     drives one task: pure, no Spark, no I/O
     store      compare-and-set stores and the typed views on them
-    topics Kafka and topic directories: records in and out spark      the session and the job of one
-    generation control operators' requests, and the status they see runtime the driver: plans generations,
-    runs them, fences their predecessors launch     from a configuration to a running connector
+    topics     Kafka and topic directories: records in and out
+    spark      the session and the job of one generation
+    control    operators' requests, and the status they see
+    runtime    the driver: plans generations, runs them, fences their predecessors
+    launch     from a configuration to a running connector
 """
 
 # More than twelve imports: this is the facade of the authors' modules.

@@ -167,13 +167,9 @@ def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[
         if key in known:
             return Verdict(Meaning.OWN)
         # Never suggest a key that would be refused as well.
-        ruled = (name for book in books for name, found in book.items() if found.is_startable)
-        return _unknown(key, [*known, *ruled])
+        ruled = {name for book in books for name, found in book.items() if found.is_startable}
+        names = sorted(name for name in known | ruled if "*" not in name)
+        nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
+        return Verdict(Meaning.UNKNOWN, f"did you mean '{nearest[0]}'?" if nearest else "")
 
     return [Option(key, verdict(key, value)) for key, value in values.items()]
-
-
-def _unknown(key: str, known: Iterable[str]) -> Verdict:
-    names = sorted(name for name in known if "*" not in name)
-    nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
-    return Verdict(Meaning.UNKNOWN, f"did you mean '{nearest[0]}'?" if nearest else "")

@@ -144,17 +144,18 @@ class MemoryOffsets(CommittedOffsets):
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
         keys = [partition_key(partition) for partition in partitions]
-        return self._topics.operate(f"offsets of {self._connector} are read", lambda: self._read(keys))
+
+        def read() -> Sequence[SourceOffset | None]:
+            known = self._topics.positions[self._connector]
+            return [dict(known[key].offset) if key in known else None for key in keys]
+
+        return self._topics.operate(f"offsets of {self._connector} are read", read)
 
     def positions(self) -> Sequence[SourcePosition]:
         return self._topics.operate(
             f"all offsets of {self._connector} are read",
             lambda: list(self._topics.positions[self._connector].values()),
         )
-
-    def _read(self, keys: Sequence[str]) -> Sequence[SourceOffset | None]:
-        known = self._topics.positions[self._connector]
-        return [dict(known[key].offset) if key in known else None for key in keys]
 
 
 class MemoryTarget:

@@ -38,15 +38,9 @@ _log = logging.getLogger(__name__)
 
 
 class FileStat(NamedTuple):
-    """Identifies one version of a file, without opening it.
+    """Identifies one version of a file, without opening it."""
 
-    Args:
-        path: absolute.
-        size: in bytes.
-        mtime_ns: nanoseconds since the epoch.
-    """
-
-    path: str
+    path: str  # absolute
     size: int
     mtime_ns: int
 
@@ -150,19 +144,12 @@ class Unfinished:
 
 @dataclass(slots=True)
 class _Listed:
-    """What a folder held.
+    """What a folder held."""
 
-    Args:
-        stamp: of the folder, before it was listed.
-        seen_at: when it had this stamp first.
-        at: when it was listed.
-        compared_at: when its names were last compared.
-    """
-
-    stamp: tuple[int, ...]
-    seen_at: float
-    at: float
-    compared_at: float
+    stamp: tuple[int, ...]  # of the folder, before it was listed
+    seen_at: float  # when it had this stamp first
+    at: float  # when it was listed
+    compared_at: float  # when its names were last compared
     names: frozenset[str]
     value: Any
 
@@ -215,8 +202,14 @@ class Listings:
         value, names = read(entries), frozenset(entry.name for entry in entries)
         if known is not None:
             is_silent = is_same and known.is_settled and names != known.names
-            if is_silent and _stamp(folder) == stamp:
-                self._distrust(folder)
+            if self._is_trusted and is_silent and _stamp(folder) == stamp:
+                self._is_trusted = False
+                _log.info(
+                    "topic directory %s: files in %s came or went, and its time of change did not move; all "
+                    "folders are listed at every look from now on",
+                    self._root,
+                    folder,
+                )
             if value == known.value:
                 value = known.value
         seen_at = known.seen_at if known is not None and is_same else now
@@ -236,16 +229,6 @@ class Listings:
             return True
         known.compared_at = now
         return frozenset(entry.name for entry in _entries(folder)) == known.names
-
-    def _distrust(self, folder: str) -> None:
-        if self._is_trusted:
-            self._is_trusted = False
-            _log.info(
-                "topic directory %s: files in %s came or went, and its time of change did not move; all "
-                "folders are listed at every look from now on",
-                self._root,
-                folder,
-            )
 
     def _topics_in(self, entries: Iterable[os.DirEntry[str]]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}

@@ -92,19 +92,12 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file with records.
+    """One file with records."""
 
-    Args:
-        path: absolute.
-        first: its lowest offset.
-        last: its highest offset.
-        size: bytes of its records, uncompressed.
-    """
-
-    path: str
-    first: int
-    last: int
-    size: int
+    path: str  # absolute
+    first: int  # its lowest offset
+    last: int  # its highest offset
+    size: int  # bytes of its records, uncompressed
     columns: frozenset[str]
 
 

@@ -153,19 +153,12 @@ def _named_by(entry: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """A partition in one look.
+    """A partition in one look."""
 
-    Args:
-        found: the files in each of its folders.
-        visibility: decides which of them are visible.
-        stats: those that are.
-        files: those of them that hold records, by ascending offsets.
-    """
-
-    found: tuple[tuple[FileStat, ...], ...]
-    visibility: Visibility
-    stats: tuple[FileStat, ...]
-    files: Sequence[DataFile]
+    found: tuple[tuple[FileStat, ...], ...]  # the files in each of its folders
+    visibility: Visibility  # decides which of them are visible
+    stats: tuple[FileStat, ...]  # those that are
+    files: Sequence[DataFile]  # those of them that hold records, by ascending offsets
 
     def is_newest_unchanged(self) -> bool:
         """Whether the last file is as it was: writing it again in place moves no folder's time."""
