@@ -156,8 +156,7 @@ class Subject(Generic[D]):
 
     def config_for(self, destination: D) -> Any:
         """``config``, or what it makes of the destination."""
-        is_maker = callable(self.config) and not isinstance(self.config, ConnectorConfig)
-        return self.config(destination) if is_maker else self.config
+        return self.config(destination) if callable(self.config) else self.config
 
     def options(self, config: Any) -> EngineOptions:
         """The engine's options: the configured ones, else with two seconds for retries."""
