@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -18,14 +19,14 @@ from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
 from sinksdk.control.checks import load_class
 from sinksdk.errors import ConfigException
-from sinksdk.settings.plugins import Plugin, plugins
+from sinksdk.settings.plugins import GROUP, plugins
 from sinksdk.source.connector import SourceConnector
 
 
 class Listed(NamedTuple):
     """A connector and what its class says."""
 
-    plugin: Plugin
+    plugin: EntryPoint
     connector: type[SinkConnector | SourceConnector]
 
     @property
@@ -42,7 +43,7 @@ class Listed(NamedTuple):
         """For programs."""
         return {
             "name": self.plugin.name,
-            "target": self.plugin.target,
+            "target": self.plugin.value,
             "description": self.description,
             "keys": [key.model_dump() for key in self.keys],
             "compatibility": {
@@ -58,7 +59,7 @@ def show_plugins(name: str | None, *, as_json: bool) -> None:
     Raises:
         ConfigException: there is no connector by that name.
     """
-    found = [Listed(Plugin(name, _target(name)), load_class(name))] if name else _installed()
+    found = [Listed(EntryPoint(name, _target(name), GROUP), load_class(name))] if name else _installed()
     console = stdout()
     if as_json:
         console.print_json(json.dumps([listed.as_json() for listed in found]))
@@ -70,7 +71,7 @@ def show_plugins(name: str | None, *, as_json: bool) -> None:
 
 
 def _target(name: str) -> str:
-    return next((plugin.target for plugin in plugins() if plugin.name == name), name)
+    return next((plugin.value for plugin in plugins() if plugin.name == name), name)
 
 
 def _installed() -> list[Listed]:
@@ -85,7 +86,7 @@ def _installed() -> list[Listed]:
 
 
 def _show(console: Console, listed: Listed) -> None:
-    write(console, f"{listed.plugin.name}  ({listed.plugin.target})", "bold")
+    write(console, f"{listed.plugin.name}  ({listed.plugin.value})", "bold")
     write(console, listed.description)
     console.print()
     for key in listed.keys:

@@ -70,11 +70,7 @@ def run_source_attempt(
     clock: WallClock | None = None,
     threads: Callable[[str], Threads] = SystemThreads,
 ) -> SourceTaskResult:
-    """Run one attempt at a task: take its record over, work, report. Raises as :func:`run_owned`.
-
-    Args:
-        threads: makes the task's threads, given what they are called.
-    """
+    """Run one attempt at a task: take its record over, work, report. Raises as :func:`run_owned`."""
     nothing = SourceTaskResult(task, 0, SourceTaskOutcome(End.ABANDONED))
     return run_owned(spec, store, task, lambda attempt: _run(attempt, threads), nothing=nothing, clock=clock)
 

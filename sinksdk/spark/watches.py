@@ -6,7 +6,7 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
@@ -16,7 +16,7 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.source import RecordMetadata, SourceRecord, SourceTask, SourceTaskContext
+from sinksdk.source import SourceTask
 from sinksdk.spark.attempts import Attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import SourceProgressWriter
@@ -110,7 +110,6 @@ class HangWatch:
     """Watches the thread that creates it, from another thread, while the block runs.
 
     Args:
-        label: of the task, for messages.
         limit: maximum seconds between two calls of :meth:`alive` functions; 0: no limit.
         report: stores a hang with its stack; returns whether that succeeded. It is called until it does: the
             store may be unavailable while the code hangs.
@@ -169,6 +168,20 @@ class RunningCall:
     thread: int
 
 
+def _watched(method: str) -> Any:
+    """A method that calls the author's, and records that while it runs."""
+
+    def call(self: WatchedSourceTask, *arguments: object) -> Any:
+        running = RunningCall(method, self._clock.now(), threading.get_ident())
+        self._running.append(running)
+        try:
+            return getattr(self._task, method)(*arguments)
+        finally:
+            self._running.remove(running)
+
+    return call
+
+
 class WatchedSourceTask(SourceTask):
     """An author's task with a record of its running methods.
 
@@ -176,6 +189,14 @@ class WatchedSourceTask(SourceTask):
         hang_timeout: seconds that a method may take, other than ``poll``, which may wait without limit; 0: no
             limit.
     """
+
+    initialize = _watched("initialize")
+    start = _watched("start")
+    poll = _watched("poll")
+    commit = _watched("commit")
+    commit_record = _watched("commit_record")
+    stop = _watched("stop")
+    stopped = _watched("stopped")
 
     def __init__(self, task: SourceTask, clock: Clock, hang_timeout: float) -> None:
         self._task = task
@@ -196,42 +217,6 @@ class WatchedSourceTask(SourceTask):
         """The stack of the task, in its author's code or in ours. From any thread."""
         threads = {call.thread for call in tuple(self._running)} or {self._thread}
         return "\n".join(map(whereabouts, threads))
-
-    def initialize(self, context: SourceTaskContext) -> None:
-        """Watched."""
-        self._call(self._task.initialize, context)
-
-    def start(self, config: Any) -> None:
-        """Watched."""
-        self._call(self._task.start, config)
-
-    def poll(self) -> Sequence[SourceRecord] | None:
-        """Without a time-out."""
-        return self._call(self._task.poll)
-
-    def commit(self) -> None:
-        """Watched."""
-        self._call(self._task.commit)
-
-    def commit_record(self, record: SourceRecord, metadata: RecordMetadata | None) -> None:
-        """Watched."""
-        self._call(self._task.commit_record, record, metadata)
-
-    def stop(self) -> None:
-        """Watched."""
-        self._call(self._task.stop)
-
-    def stopped(self) -> None:
-        """Watched."""
-        self._call(self._task.stopped)
-
-    def _call(self, method: Callable[..., T], *arguments: object) -> T:
-        call = RunningCall(method.__name__, self._clock.now(), threading.get_ident())
-        self._running.append(call)
-        try:
-            return method(*arguments)
-        finally:
-            self._running.remove(call)
 
 
 class SourceTaskWatch:

@@ -165,6 +165,12 @@ class Subject(Generic[D]):
         return replace(options, tolerate_errors=True) if self.capabilities.dead_letters else options
 
 
+def evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:
+    """At most so many of the schedules, from all over."""
+    count = min(most, len(schedules))
+    return [schedules[number * len(schedules) // count] for number in range(count)]
+
+
 E = TypeVar("E", bound=ContractError)
 
 _MOST_REPLAYS = 2_000

@@ -105,11 +105,6 @@ class SinkTaskMachine(RuleBasedStateMachine):
         self.trial.finish()
 
 
-def machine_of(subject: Subject[Any]) -> type[SinkTaskMachine]:
-    """A machine for one sink, with its own counters."""
-    return type("SinkTaskMachine", (SinkTaskMachine,), {"subject": subject, "exercised": Counter()})
-
-
 def generating(chosen: settings | None) -> settings:
     """Settings without Hypothesis' own shrinking: the kit's is quicker and goes further."""
     return settings(

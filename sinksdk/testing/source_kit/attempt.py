@@ -133,12 +133,7 @@ class ObservedOffsets(MemoryOffsets):
 
 
 class Attempt:
-    """One task from its making to its end, in the real engine.
-
-    Args:
-        number: which of its connector's tasks.
-        at_poll: called before each ``poll``, with this attempt.
-    """
+    """One task from its making to its end, in the real engine; calls ``at_poll`` before each ``poll``."""
 
     # More than ten attributes: a trial's view of the task, and the data that distinguish a busy loop from
     # waiting.

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final, TypedDict, Unpack
 
 from sinksdk.source.task import SourceTask
-from sinksdk.testing.contract import KitError, SourceContractError, Step, quiet, shorten
+from sinksdk.testing.contract import KitError, SourceContractError, Step, evenly, quiet, shorten
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultPlan
 from sinksdk.testing.source_kit.attempt import FAULTS, Event
 from sinksdk.testing.source_kit.judge import can_see_files
@@ -96,13 +96,8 @@ def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
             schedules = first if at < _FIRST else later
             schedules += [[("fault", where, at, kind.value), *steps] for kind in FAULTS[where]]
             schedules += [[("meanwhile", where, at, event.value), *steps] for event in events]
-    chosen = _evenly(first, most)
-    return [*chosen, *_evenly(later, most - len(chosen))]
-
-
-def _evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:
-    count = min(most, len(schedules))
-    return [schedules[number * len(schedules) // count] for number in range(count)]
+    chosen = evenly(first, most)
+    return [*chosen, *evenly(later, most - len(chosen))]
 
 
 def at_random(subject: SourceSubject, random: Random) -> Iterator[Sequence[Step]]:
