@@ -56,7 +56,7 @@ from sinksdk.source.config import SOURCE_OPTIONS
 from sinksdk.store import keys, records
 from sinksdk.support.measures import Phase
 from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, SourceCapabilities, Trial
-from sinksdk.testing.source_kit.faults import Event
+from sinksdk.testing.source_kit.attempt import Event
 from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
 from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Sequence
+from importlib.metadata import EntryPoint
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -19,14 +20,14 @@ from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
 from sinksdk.control.checks import load_class
 from sinksdk.errors import ConfigException
-from sinksdk.settings.plugins import Plugin, plugins
+from sinksdk.settings.plugins import GROUP, plugins
 from sinksdk.source.connector import SourceConnector
 
 
 class Listed(NamedTuple):
     """A connector and what its class says."""
 
-    plugin: Plugin
+    plugin: EntryPoint
     connector: type[SinkConnector | SourceConnector]
 
     @property
@@ -43,7 +44,7 @@ class Listed(NamedTuple):
         """For programs."""
         return {
             "name": self.plugin.name,
-            "target": self.plugin.target,
+            "target": self.plugin.value,
             "description": self.description,
             "keys": [key.model_dump() for key in self.keys],
             "compatibility": {
@@ -61,7 +62,7 @@ def show_plugins(
     verbose: Verbose = False,
 ) -> None:
     """List connectors with their configuration reference."""
-    found = [Listed(Plugin(name, _target(name)), load_class(name))] if name else _installed()
+    found = [Listed(EntryPoint(name, _target(name), GROUP), load_class(name))] if name else _installed()
     console = stdout()
     if as_json:
         print_json([listed.as_json() for listed in found])
@@ -73,7 +74,7 @@ def show_plugins(
 
 
 def _target(name: str) -> str:
-    return next((plugin.target for plugin in plugins() if plugin.name == name), name)
+    return next((plugin.value for plugin in plugins() if plugin.name == name), name)
 
 
 def _installed() -> list[Listed]:
@@ -88,7 +89,7 @@ def _installed() -> list[Listed]:
 
 
 def _show(console: Console, listed: Listed) -> None:
-    write(console, f"{listed.plugin.name}  ({listed.plugin.target})", "bold")
+    write(console, f"{listed.plugin.name}  ({listed.plugin.value})", "bold")
     write(console, listed.description)
     console.print()
     for key in listed.keys:

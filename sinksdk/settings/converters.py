@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, SecretStr
@@ -142,11 +142,12 @@ class ConverterSettings(BaseModel):
     def converter_spec(self, *, is_key: bool) -> ConverterSpec:
         """The converter of keys, or of values. Raises ConfigException for an unknown name."""
         side = "key_converter" if is_key else "value_converter"
-        settings: dict[str, Any] = {
-            name: getattr(self, f"{side}_{name}") for name in ("schemas_enable", "encoding")
-        }
         return ConverterSpec(
-            converter_kind(getattr(self, side)), is_key=is_key, registry=self._registry(side), **settings
+            converter_kind(getattr(self, side)),
+            is_key=is_key,
+            encoding=getattr(self, f"{side}_encoding"),
+            schemas_enable=getattr(self, f"{side}_schemas_enable"),
+            registry=self._registry(side),
         )
 
     def _registry(self, side: str) -> RegistryAddress | None:

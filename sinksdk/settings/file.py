@@ -108,11 +108,6 @@ def _from_document(document: Mapping[str, Any], problems: list[str]) -> ConfigFi
         return _from_strimzi(document, problems)
     if "config" not in document:
         return _file(document, problems)
-    return _from_outer(document, problems)
-
-
-def _from_outer(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
-    """The form with the name outside."""
     inner = document["config"]
     if not isinstance(inner, Mapping):
         return ConfigFile({}, [*problems, "'config' must be an object of keys and values"])

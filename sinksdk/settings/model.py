@@ -86,7 +86,7 @@ class ConfigModel(BaseModel):
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, unresolved = _resolve(raw)
-        options = cls._judge(resolved)
+        options = judge(resolved, cls._rules(), cls.keys())
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_heeded]
         problems += [option.sentence for option in options if not option.is_supported]
         heeded = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_heeded})
@@ -140,11 +140,7 @@ class ConfigModel(BaseModel):
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
         """What becomes of each key of a configuration, in its order."""
-        return cls._judge(_resolve(raw)[0])
-
-    @classmethod
-    def _judge(cls, resolved: Mapping[str, Any]) -> list[Option]:
-        return judge(resolved, cls._rules(), cls.keys())
+        return judge(_resolve(raw)[0], cls._rules(), cls.keys())
 
     @classmethod
     def _rules(cls) -> tuple[Rules, ...]:

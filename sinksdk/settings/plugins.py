@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
@@ -35,17 +35,9 @@ ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
 """Connect's types of connectors; unknown is one whose class cannot be loaded here."""
 
 
-class Plugin(NamedTuple):
-    """A connector that can be named in ``connector.class``."""
-
-    name: str
-    target: str
-
-
-def plugins() -> Iterator[Plugin]:
+def plugins() -> list[EntryPoint]:
     """Every installed connector, by name."""
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        yield Plugin(entry.name, entry.value)
+    return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
 
 
 def preload() -> None:

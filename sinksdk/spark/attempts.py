@@ -86,11 +86,6 @@ class Attempt:
             self.number,
         )
 
-    def expect_owner(self) -> None:
-        """Raises FencedException: this attempt does not own the task any more."""
-        if not self.owns_task():
-            raise FencedException(f"{self.name}: another attempt or generation owns the task")
-
     def may_run(self) -> bool:
         """Whether this attempt owns the task, in the newest generation, without a close request."""
         which = self.spec.connector, self.spec.generation

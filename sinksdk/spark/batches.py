@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException
@@ -28,13 +28,8 @@ def reading(spec: GenerationSpec, task: int) -> Read:
     """Reads with the task's reader, ahead of the task."""
     reader = unpacked(spec.readers[task])
 
-    @contextmanager
-    def read(ranges: Ranges, overrides: Mapping[str, str]) -> Iterator[Batches]:
-        ahead = ReadAhead(reader.read(ranges, spec.columns, overrides))
-        try:
-            yield ahead
-        finally:
-            ahead.stop()
+    def read(ranges: Ranges, overrides: Mapping[str, str]) -> AbstractContextManager[Batches]:
+        return closing(ReadAhead(reader.read(ranges, spec.columns, overrides)))
 
     return read
 
@@ -76,7 +71,7 @@ class ReadAhead:
                 raise InputError(f"the task's input could not be read: {item!r}") from item
             yield item
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Read no more; a batch being read meanwhile is dropped.
 
         If the reader hangs, its thread is abandoned: everything read is committed by now.

@@ -56,7 +56,13 @@ def check_conf(conf: Mapping[str, str]) -> None:
     Raises:
         ConfigException: every setting that cannot be used, at once.
     """
-    problems = [problem for key in conf if (problem := _problem(key))]
+    problems = [
+        f"the Spark setting {key!r} is none: Spark's keys begin with 'spark.'"
+        for key in conf
+        if not key.startswith("spark.")
+    ]
+    if MASTER in conf:
+        problems.append("the Spark setting 'spark.master' is not taken: name the master by itself (--master)")
     if problems:
         raise ConfigException(problems)
 
@@ -64,14 +70,6 @@ def check_conf(conf: Mapping[str, str]) -> None:
 def speculates(spark: SparkContext) -> bool:
     """Whether it runs second copies of slow tasks."""
     return spark.getConf().get("spark.speculation", "false").lower() == "true"
-
-
-def _problem(key: str) -> str | None:
-    if not key.startswith("spark."):
-        return f"the Spark setting {key!r} is none: Spark's keys begin with 'spark.'"
-    if key == "spark.master":
-        return "the Spark setting 'spark.master' is not taken: name the master by itself (--master)"
-    return None
 
 
 def is_submitted() -> bool:

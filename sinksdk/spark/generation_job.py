@@ -58,14 +58,17 @@ class SparkGeneration(Generic[R]):
         keeps_workers: bool = True,
     ) -> None:
         self._spark = spark
-        self._tasks = tasks
-        self._work: Work[R] = work
-        self._kind: type[R] = kind
-        self._keeps_workers = keeps_workers
         self._tag = f"sinksdk-{uuid.uuid4().hex}"
         self._is_cancelled = False
         self._future: Future[list[R]] = Future()
-        run = same_subject(lambda: self._run(spec))
+
+        def task(number: int) -> str:
+            return to_row(work(spec, number))
+
+        def job() -> list[R]:
+            return from_rows(kind, run_tasks(spark, tasks, task, keeps_workers=keeps_workers))
+
+        run = same_subject(lambda: self._run(spec, job))
         self._thread = Thread(target=run, name=f"generation-{spec.generation}", daemon=True)
         self._thread.start()
 
@@ -110,19 +113,13 @@ class SparkGeneration(Generic[R]):
     def _cancel_job(self) -> None:
         self._spark.cancelJobsWithTag(self._tag)
 
-    def _run(self, spec: GenerationSpec) -> None:
-        work = self._work
-
-        def task(number: int) -> str:
-            return to_row(work(spec, number))
-
+    def _run(self, spec: GenerationSpec, job: Callable[[], list[R]]) -> None:
         try:
             self._spark.addJobTag(self._tag)
             # Spark offers a free task slot first to the connector with the fewest.
             self._spark.setLocalProperty(POOL, spec.connector)
             self._spark.setJobDescription(f"connector {spec.connector}, generation {spec.generation}")
-            rows = run_tasks(self._spark, self._tasks, task, keeps_workers=self._keeps_workers)
-            self._future.set_result(from_rows(self._kind, rows))
+            self._future.set_result(job())
         except BaseException as error:  # noqa: BLE001 - raised by results()
             self._future.set_exception(error)
 

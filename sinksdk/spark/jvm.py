@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -124,15 +124,11 @@ def pass_on(line: str) -> None:
     _, level, source, message, trace = line.rstrip("\n").split(_FIELD, 4)
     lines = trace.split(_LINE)
     number = logging.CRITICAL if level == "FATAL" else logging.getLevelName(level)
-    cause = _cause(lines)
+    # Of a Python worker's error, what Python says, not that there was one.
+    cause = raised("\n".join(lines)) or lines[0]
     _log.log(number, "%s: %s", source, f"{message} ({cause})" if cause else message)
     if len(lines) > 1:
         _log.debug("%s", "\n".join(lines))
-
-
-def _cause(trace: Sequence[str]) -> str:
-    """What was raised, in one line: of a Python worker's error what Python says, not that there was one."""
-    return raised("\n".join(trace)) or trace[0]
 
 
 def raised(text: str) -> str | None:

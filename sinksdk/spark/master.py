@@ -66,7 +66,6 @@ def with_places(master: str, places: int | None = None) -> str:
     and whose tasks wait for long, leave places to the others.
 
     Args:
-        master: Spark's master URL; ``local[N]`` has N cores.
         places: how many tasks run at the same time; None: four per core.
 
     Raises:

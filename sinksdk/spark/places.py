@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sinksdk.spark.master import places_of
 
@@ -48,7 +48,9 @@ def places(spark: SparkContext) -> Places:
         Exception: it has ended.
     """
     held = dict[str, Held]()
-    for stage in _active_stages(spark):
+    # pyspark's own status tracker does not tell of pools, nor of times.
+    stages = spark._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - the classic API has no public way
+    for stage in (stages.apply(at) for at in range(stages.size())):
         pool, running = stage.schedulingPool(), stage.numActiveTasks()
         waiting = stage.numTasks() - running - stage.numCompleteTasks() - stage.numFailedTasks()
         first = stage.firstTaskLaunchedTime()
@@ -60,9 +62,3 @@ def places(spark: SparkContext) -> Places:
             max(before.longest, seconds if running else 0.0),
         )
     return Places(places_of(spark.master or "", spark.defaultParallelism), held)
-
-
-def _active_stages(spark: SparkContext) -> Iterator[Any]:
-    # pyspark's own status tracker does not tell of pools, nor of times.
-    stages = spark._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - the classic API has no public way
-    return (stages.apply(at) for at in range(stages.size()))

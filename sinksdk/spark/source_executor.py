@@ -15,11 +15,12 @@ from sinksdk.engine.clock import Threads, WallClock
 from sinksdk.engine.options import SourceOptions
 from sinksdk.engine.outcome import End, SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.errors import FencedException
 from sinksdk.spark.attempts import Attempt, prepare_process, run_owned
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import SourceProgressWriter
-from sinksdk.spark.source_watch import SourceTaskWatch, WatchedSourceTask, watching
 from sinksdk.spark.task_result import SourceTaskResult, peak_memory
+from sinksdk.spark.watches import SourceTaskWatch, WatchedSourceTask, watching
 from sinksdk.store import Store
 from sinksdk.support.threads import SystemThreads
 
@@ -69,11 +70,7 @@ def run_source_attempt(
     clock: WallClock | None = None,
     threads: Callable[[str], Threads] = SystemThreads,
 ) -> SourceTaskResult:
-    """Run one attempt at a task: take its record over, work, report. Raises as :func:`run_owned`.
-
-    Args:
-        threads: makes the task's threads, given what they are called.
-    """
+    """Run one attempt at a task: take its record over, work, report. Raises as :func:`run_owned`."""
     nothing = SourceTaskResult(task, 0, SourceTaskOutcome(End.ABANDONED))
     return run_owned(spec, store, task, lambda attempt: _run(attempt, threads), nothing=nothing, clock=clock)
 
@@ -83,8 +80,8 @@ def _run(attempt: Attempt, threads: Callable[[str], Threads]) -> SourceTaskResul
     outcome = result.outcome
     if outcome.end is End.FENCED and outcome.failure is not None:
         log.warning("the task was fenced; what it had open is never seen: %s", outcome.failure.message)
-    if outcome.end in (End.FENCED, End.ABANDONED):
-        attempt.expect_owner()
+    if outcome.end in (End.FENCED, End.ABANDONED) and not attempt.owns_task():
+        raise FencedException(f"{attempt.name}: another attempt or generation owns the task")
     return result
 
 

@@ -13,11 +13,7 @@ Background = Callable[[Callable[[], None]], None]
 
 
 class SystemThreads:
-    """The machine's threads.
-
-    Args:
-        name: what those of one worker are called.
-    """
+    """The machine's threads, named after the worker that they are for."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -19,6 +19,7 @@ from sinksdk.testing.contract import (
     SinkContractError,
     Step,
     Subject,
+    evenly,
     quiet,
     shorten,
 )
@@ -162,9 +163,10 @@ def sink_machine(
 
         check_machine(Machine)
     """
-    from sinksdk.testing.machine import machine_of  # noqa: PLC0415 - the doubles work without Hypothesis
+    from sinksdk.testing.machine import SinkTaskMachine  # noqa: PLC0415 - the doubles work without Hypothesis
 
-    return machine_of(Subject(make_task, read_back, **options))
+    subject = Subject(make_task, read_back, **options)
+    return type("SinkTaskMachine", (SinkTaskMachine,), {"subject": subject, "exercised": Counter()})
 
 
 def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settings | None = None) -> Report:
@@ -193,9 +195,8 @@ def _first_failure(
         schedules = _sweep(subject)
     except SinkContractError as found:
         return found
-    count = min(settings.max_examples, len(schedules))
-    for number in range(count):  # evenly chosen
-        failure = _play(subject, schedules[number * len(schedules) // count], machine.exercised)
+    for schedule in evenly(schedules, settings.max_examples):
+        failure = _play(subject, schedule, machine.exercised)
         if failure is not None:
             return failure
     return explore(machine, settings)

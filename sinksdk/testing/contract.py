@@ -156,14 +156,19 @@ class Subject(Generic[D]):
 
     def config_for(self, destination: D) -> Any:
         """``config``, or what it makes of the destination."""
-        is_maker = callable(self.config) and not isinstance(self.config, ConnectorConfig)
-        return self.config(destination) if is_maker else self.config
+        return self.config(destination) if callable(self.config) else self.config
 
     def options(self, config: Any) -> EngineOptions:
         """The engine's options: the configured ones, else with two seconds for retries."""
         configured = isinstance(config, ConnectorConfig)
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         return replace(options, tolerate_errors=True) if self.capabilities.dead_letters else options
+
+
+def evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:
+    """At most so many of the schedules, from all over."""
+    count = min(most, len(schedules))
+    return [schedules[number * len(schedules) // count] for number in range(count)]
 
 
 E = TypeVar("E", bound=ContractError)

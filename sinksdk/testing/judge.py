@@ -16,11 +16,7 @@ from sinksdk.testing.doubles import reported
 
 
 class EndlessSource:
-    """Topic partitions that grow as they are read; reading again gives the same records again.
-
-    Args:
-        record: makes the record at an offset.
-    """
+    """Topic partitions that grow as they are read; reading again gives the same records again."""
 
     def __init__(
         self, partitions: Sequence[TopicPartition], record: Callable[[TopicPartition, int], SinkRecord]

@@ -33,6 +33,19 @@ _faults = st.sampled_from([(where, kind) for where, kinds in POSSIBLE.items() fo
 _seconds = st.sampled_from([1, 60])
 
 
+def _rule(name: str, **arguments: st.SearchStrategy[int]) -> Any:
+    """A rule that does the step of this name."""
+
+    def do(self: SinkTaskMachine, **drawn: int) -> None:
+        self.step(name, *(drawn[argument] for argument in arguments))
+
+    do.__name__, do.__doc__ = name, getattr(Trial, name).__doc__
+    return rule(**arguments)(do)  # type: ignore[call-overload]  # no argument is called target
+
+
+_if_there_is_a_zombie = precondition(lambda self: self.trial.zombies)
+
+
 class SinkTaskMachine(RuleBasedStateMachine):
     """Deliveries, commits, rebalances, losses, zombies, crashes and faults, in any order.
 
@@ -43,6 +56,21 @@ class SinkTaskMachine(RuleBasedStateMachine):
     subject: ClassVar[Subject[Any]]
     exercised: ClassVar[Counter[str]]
 
+    deliver = _rule("deliver", which=_which, count=_counts)
+    skip = _rule("skip", which=_which, count=st.integers(1, 3))
+    poison = precondition(lambda self: self.subject.capabilities.dead_letters)(_rule("poison", which=_which))
+    commit = _rule("commit")
+    tick = _rule("tick", seconds=_seconds)
+    rebalance = _rule("rebalance")
+    revoke = _rule("revoke", which=_which)
+    lose = _rule("lose", which=_which)
+    crash = _rule("crash")
+    fence = _rule("fence")
+    zombie_deliver = _if_there_is_a_zombie(_rule("zombie_deliver", which=_which, count=_counts))
+    zombie_commit = _if_there_is_a_zombie(_rule("zombie_commit"))
+    zombie_tick = _if_there_is_a_zombie(_rule("zombie_tick", seconds=_seconds))
+    zombie_close = _if_there_is_a_zombie(_rule("zombie_close"))
+
     def __init__(self) -> None:
         super().__init__()
         self.trial: Trial[Any] = Trial(self.subject, self.exercised)
@@ -51,11 +79,6 @@ class SinkTaskMachine(RuleBasedStateMachine):
     def step(self, name: str, *arguments: Any) -> None:
         """Do one step of a trial, one of the kit's or one of ``steps``."""
         self.trial.step(name, *arguments)
-
-    @rule(which=_which, count=_counts)
-    def deliver(self, which: int, count: int) -> None:
-        """The next records of a partition."""
-        self.step("deliver", which, count)
 
     @rule(batches=_batches, then=_then)
     def work(self, batches: list[tuple[int, int]], then: str) -> None:
@@ -70,52 +93,6 @@ class SinkTaskMachine(RuleBasedStateMachine):
         """Another stretch of it; most of the time nothing special happens."""
         self.work(batches, "")
 
-    @rule(which=_which, count=st.integers(1, 3))
-    def skip(self, which: int, count: int) -> None:
-        """A gap between offsets."""
-        self.step("skip", which, count)
-
-    @precondition(lambda self: self.subject.capabilities.dead_letters)
-    @rule(which=_which)
-    def poison(self, which: int) -> None:
-        """A record that cannot be delivered."""
-        self.step("poison", which)
-
-    @rule()
-    def commit(self) -> None:
-        """A periodic commit."""
-        self.step("commit")
-
-    @rule(seconds=_seconds)
-    def tick(self, seconds: int) -> None:
-        """Time passes."""
-        self.step("tick", seconds)
-
-    @rule()
-    def rebalance(self) -> None:
-        """All partitions change hands."""
-        self.step("rebalance")
-
-    @rule(which=_which)
-    def revoke(self, which: int) -> None:
-        """One partition is revoked, the others are kept."""
-        self.step("revoke", which)
-
-    @rule(which=_which)
-    def lose(self, which: int) -> None:
-        """One partition is lost."""
-        self.step("lose", which)
-
-    @rule()
-    def crash(self) -> None:
-        """The process dies."""
-        self.step("crash")
-
-    @rule()
-    def fence(self) -> None:
-        """The process becomes a zombie."""
-        self.step("fence")
-
     @rule(at=st.integers(0, 2), fault=_faults, batches=_batches, then=_then)
     def fault(self, at: int, fault: tuple[str, FaultKind], batches: list[tuple[int, int]], then: str) -> None:
         """Something goes wrong in the stretch that follows."""
@@ -123,38 +100,9 @@ class SinkTaskMachine(RuleBasedStateMachine):
         self.step("fault", where, at, kind.value)
         self.work(batches, then)
 
-    @precondition(lambda self: self.trial.zombies)
-    @rule(which=_which, count=_counts)
-    def zombie_deliver(self, which: int, count: int) -> None:
-        """A zombie reads on."""
-        self.step("zombie_deliver", which, count)
-
-    @precondition(lambda self: self.trial.zombies)
-    @rule()
-    def zombie_commit(self) -> None:
-        """A zombie commits."""
-        self.step("zombie_commit")
-
-    @precondition(lambda self: self.trial.zombies)
-    @rule(seconds=_seconds)
-    def zombie_tick(self, seconds: int) -> None:
-        """A zombie runs what is due."""
-        self.step("zombie_tick", seconds)
-
-    @precondition(lambda self: self.trial.zombies)
-    @rule()
-    def zombie_close(self) -> None:
-        """A zombie closes late."""
-        self.step("zombie_close")
-
     def teardown(self) -> None:
         """Recover without faults: everything is there, nothing is left over."""
         self.trial.finish()
-
-
-def machine_of(subject: Subject[Any]) -> type[SinkTaskMachine]:
-    """A machine for one sink, with its own counters."""
-    return type("SinkTaskMachine", (SinkTaskMachine,), {"subject": subject, "exercised": Counter()})
 
 
 def generating(chosen: settings | None) -> settings:

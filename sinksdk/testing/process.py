@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.context import SinkTaskContext
 from sinksdk.errors import ConnectException
@@ -12,11 +12,13 @@ from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.records import TaskRecord
 from sinksdk.task import SinkTask
-from sinksdk.testing.contract import D, Subject
 from sinksdk.testing.doubles import MemoryCommitLog
 from sinksdk.testing.faults import COMMIT_LOG, TASK, FaultKind, FaultPlan
 from sinksdk.testing.harness import SinkTaskHarness
-from sinksdk.testing.judge import Judge, Seen
+from sinksdk.testing.judge import Judge
+
+if TYPE_CHECKING:
+    from sinksdk.testing.trial import Trial
 
 PORTION: Final = 3
 """Records that one ``put`` gets at most: of a batch that is larger, the rest comes with the next one."""
@@ -47,42 +49,25 @@ class FaultyCommitLog(MemoryCommitLog):
 
 
 class Process(SinkTaskHarness):
-    """A harness that shows the judge its task's calls and results.
+    """A harness that shows its trial's judge the task's calls and results."""
 
-    Args:
-        see: reads back the destination's current records.
-        log: adds to the story.
-    """
-
-    def __init__(
-        self,
-        subject: Subject[D],
-        destination: D,
-        *,
-        faults: FaultPlan,
-        judge: Judge,
-        see: Callable[[], Seen],
-        log: Callable[[str], None],
-    ) -> None:
-        config = subject.config_for(destination)
-        self._subject = subject
-        self._destination = destination
-        self._faults = faults
-        self._judge = judge
-        self._see = see
-        self._log = log
+    def __init__(self, trial: Trial[Any]) -> None:
+        self._trial = trial
+        self._faults = trial.faults
+        self._judge = trial.judge
+        config = trial.subject.config_for(trial.destination)
         super().__init__(
             self._make_task,
             config,
-            options=subject.options(config),
-            dead_letters=judge if subject.capabilities.dead_letters else None,
-            log=FaultyCommitLog(faults, judge),
-            clock=faults.clock,
+            options=trial.subject.options(config),
+            dead_letters=trial.judge if trial.subject.capabilities.dead_letters else None,
+            log=FaultyCommitLog(trial.faults, trial.judge),
+            clock=trial.faults.clock,
         )
 
     def _make_task(self) -> SinkTask:
         """A task that gets small portions of the kit's small batches, unless it takes whole ones."""
-        task = self._subject.make_task(self._destination)
+        task = self._trial.subject.make_task(self._trial.destination)
         if task.max_poll_records is not None:
             task.max_poll_records = PORTION  # type: ignore[misc]  # of this very task, for its trials
         return task
@@ -110,7 +95,7 @@ class Process(SinkTaskHarness):
             try:
                 result = watched(*arguments)
             except Exception as error:
-                self._log(f"{method.__name__} raises {type(error).__name__}: {error}")
+                self._trial.note(f"{method.__name__} raises {type(error).__name__}: {error}")
                 raise
             finally:
                 self._depth -= 1
@@ -183,8 +168,8 @@ class Process(SinkTaskHarness):
         self._watched_stop(method, partitions)
 
     def _watched_stop(self, method: Callable[..., Any], *arguments: Any) -> None:
-        before = self._see()
+        before = self._trial.see()
         try:
             method(*arguments)
         finally:
-            self._judge.changed_by_closing(method.__name__, before, self._see())
+            self._judge.changed_by_closing(method.__name__, before, self._trial.see())

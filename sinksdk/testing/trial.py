@@ -86,16 +86,7 @@ class Trial(Generic[D]):
         self._is_over = False
         self.zombies: list[Process] = []
         """Attempts that were fenced and do not know it yet, oldest first."""
-        self.live: Process = self._started(
-            Process(
-                subject,
-                self.destination,
-                faults=self.faults,
-                judge=self.judge,
-                see=self._see,
-                log=self._note,
-            )
-        )
+        self.live: Process = self._started(Process(self))
         """The attempt that owns the task."""
 
     # -- running steps -----------------------------------------------------------------------------
@@ -136,7 +127,7 @@ class Trial(Generic[D]):
         self._recover()
         self._discard_what_is_noted()
         committed = self.live.log.offsets
-        self.judge.look(self._see(), committed)
+        self.judge.look(self.see(), committed)
         leftovers = self.subject.leftovers_of(self.destination)
         self.judge.met["leftovers looked at"] += leftovers is not None
         self.judge.look_at_the_end(committed, self.live.log.noted, leftovers or ())
@@ -263,7 +254,7 @@ class Trial(Generic[D]):
         except FencedException:
             self._abandon(process)
         except StoreUnavailable:
-            self._note("the commit log does not answer: the attempt is over, another takes over")
+            self.note("the commit log does not answer: the attempt is over, another takes over")
             self._abandon(process)
 
     def _abandon(self, process: Process) -> None:
@@ -278,7 +269,7 @@ class Trial(Generic[D]):
 
     def _bury(self, process: Process) -> None:
         self.faults.bury()
-        self._note("the process dies, another takes over" if process is self.live else "the zombie dies")
+        self.note("the process dies, another takes over" if process is self.live else "the zombie dies")
         self._replace(process)
 
     def _replace(self, process: Process) -> None:
@@ -331,7 +322,7 @@ class Trial(Generic[D]):
         if self._is_open(partition):
             return True
         if self._has_failed(partition):
-            self._note(f"{partition} had failed: a new generation begins")
+            self.note(f"{partition} had failed: a new generation begins")
             self.rebalance()
         owner = self.live
         if not self._is_open(partition):
@@ -393,7 +384,8 @@ class Trial(Generic[D]):
 
     # -- judging -----------------------------------------------------------------------------------
 
-    def _see(self) -> Seen:
+    def see(self) -> Seen:
+        """What readers of the destination see now."""
         try:
             rows = list(self.subject.read_back(self.destination))
         except Exception as error:
@@ -406,7 +398,7 @@ class Trial(Generic[D]):
     def _judge_now(self) -> None:
         self.judge.lost_answers = self.faults.happened[DESTINATION, FaultKind.LOST_ANSWER]
         if self.judge.problem is None:
-            self.judge.look(self._see(), self.live.log.offsets)
+            self.judge.look(self.see(), self.live.log.offsets)
         self._fail_if_wrong()
 
     def _fail_if_wrong(self) -> None:
@@ -414,7 +406,7 @@ class Trial(Generic[D]):
             self.end()
             raise SinkContractError(self.judge.problem, self.story, self.steps)
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
         """Add to the sentence of the step that is under way."""
         if self.story and what not in self.story[-1]:
             self.story[-1] += f"; {what}"

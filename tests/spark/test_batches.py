@@ -35,7 +35,7 @@ def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
     more.set()
     rest = [item for item in items if item is not None]
     assert [batch.arrow.column("offset").to_pylist() for batch in (first, *rest)] == [[1], [2]]
-    ahead.stop()
+    ahead.close()
 
 
 def test_what_a_reader_raises_keeps_its_kind_and_its_words() -> None:
@@ -68,5 +68,5 @@ def test_a_reader_is_closed_when_nobody_wants_more() -> None:
 
     ahead = ReadAhead(endless())
     assert next(iter(ahead)) is not None
-    ahead.stop()
+    ahead.close()
     assert closed.is_set()

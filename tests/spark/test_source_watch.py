@@ -19,7 +19,7 @@ from sinksdk.source.positions import SourcePosition
 from sinksdk.spark.attempts import Attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.progress import SourceProgressWriter
-from sinksdk.spark.source_watch import SourceTaskWatch, WatchedSourceTask
+from sinksdk.spark.watches import SourceTaskWatch, WatchedSourceTask
 from sinksdk.store import table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations

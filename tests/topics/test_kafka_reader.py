@@ -263,7 +263,7 @@ def taken_to_stop(reading: Items) -> float:
     ahead = ReadAhead(reading)
     time.sleep(0.12)
     began = time.perf_counter()
-    ahead.stop()
+    ahead.close()
     assert not ahead._thread.is_alive()
     return time.perf_counter() - began
 
@@ -294,7 +294,7 @@ def test_a_reader_stops_at_once_within_a_batch(cluster: MockCluster) -> None:
         ahead = ReadAhead(made.read(ranges, RECORD_COLUMNS, {}))
         time.sleep(delay)
         began = time.perf_counter()
-        ahead.stop()
+        ahead.close()
         taken.append(time.perf_counter() - began)
     assert statistics.median(taken) < 0.1, taken
 

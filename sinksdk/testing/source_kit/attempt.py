@@ -6,11 +6,12 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.engine.clock import OneThread
 from sinksdk.engine.options import TaskName
@@ -19,11 +20,12 @@ from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
-from sinksdk.testing.faults import TASK, TOPICS, Crash, FaultKind, ManualClock
-from sinksdk.testing.source_kit.faults import FaultSchedule
+from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultKind, FaultPlan, ManualClock
 from sinksdk.testing.source_kit.judge import KIT_THREAD, SourceJudge
-from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
+
+if TYPE_CHECKING:
+    from sinksdk.testing.source_kit.trial import SourceTrial
 
 CONNECTOR: Final = "source"
 GROUP: Final = "kit"
@@ -33,23 +35,53 @@ _BUSY_POLLS: Final = 100  # so many polls without records, one after the other, 
 _BUSY_SECONDS: Final = 0.05  # … in so many seconds
 
 
-class Case:
-    """What all tasks of one schedule share."""
+FAULTS: Final[Mapping[str, Sequence[FaultKind]]] = {
+    TOPICS: tuple(kind for kind in FaultKind if kind is not FaultKind.SLOW),
+    ORIGIN: tuple(kind for kind in FaultKind if kind is not FaultKind.SLOW),
+    TASK: (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER),
+}
+"""What may go wrong where."""
 
-    def __init__(self, subject: SourceSubject) -> None:
-        self.subject = subject
-        self.faults = FaultSchedule()
-        self.origin = subject.origin(self.faults)
-        self.topics = MemoryTopics(lambda _, effect: self.faults.run(TOPICS, effect))
-        self.judge = SourceJudge(subject.capabilities)
-        self.boundary: Boundary = subject.capabilities.boundaries[0]
-        self.story: list[str] = []
-        """What happened, a sentence for each step."""
 
-    def log(self, what: str) -> None:
-        """Add a line to the sentence of the step that is under way."""
-        if self.story:
-            self.story[-1] += f"\n     - {what}"
+class Event(StrEnum):
+    """What else may happen between two operations."""
+
+    FREEZE = "freeze"
+    """The process stands still, another generation takes over and runs; then it wakes up, a zombie."""
+    STOP = "stop"
+    """The runtime stops the task, from another thread."""
+    CHANGE = "change"
+    """The next change of the origin happens."""
+
+
+class FaultSchedule(FaultPlan):
+    """A fault plan in which other things happen before operations too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events: dict[tuple[str, int], Callable[[], None]] = {}
+        self._thread = threading.local()
+
+    def before(self, where: str, at: int, event: Callable[[], None]) -> None:
+        """Let something happen before an operation, counted from now."""
+        self._events[where, self.asked[where] + at] = event
+
+    def enter(self) -> None:
+        """This thread is one of the kit's; in those that a task has made itself only faults happen."""
+        self._thread.is_entered = True
+
+    def take(self, where: str) -> FaultKind | None:
+        """Run the events before this operation; return its fault."""
+        if not self.is_dying and getattr(self._thread, "is_entered", False):
+            event = self._events.pop((where, self.asked[where]), None)
+            if event is not None:
+                event()
+        return super().take(where)
+
+    def disarm(self) -> None:
+        """Drop all faults and events that are still to come."""
+        super().disarm()
+        self._events.clear()
 
 
 class KitThreads(OneThread):
@@ -101,17 +133,14 @@ class ObservedOffsets(MemoryOffsets):
 
 
 class Attempt:
-    """One task from its making to its end, in the real engine.
-
-    Args:
-        number: which of its connector's tasks.
-        at_poll: called before each ``poll``, with this attempt.
-    """
+    """One task from its making to its end, in the real engine; calls ``at_poll`` before each ``poll``."""
 
     # More than ten attributes: a trial's view of the task, and the data that distinguish a busy loop from
     # waiting.
 
-    def __init__(self, case: Case, number: int, config: Any, at_poll: Callable[[Attempt], None]) -> None:
+    def __init__(
+        self, trial: SourceTrial, number: int, config: Any, at_poll: Callable[[Attempt], None]
+    ) -> None:
         self.label = f"task {number}"
         self.polls = 0
         self.asked_at: float | None = None
@@ -119,24 +148,24 @@ class Attempt:
         self.calling: list[Call] = []
         """Calls of the author's that run now on the task's thread."""
         self.calls: Counter[str] = Counter()
-        self._case = case
+        self._trial = trial
         self._at_poll = at_poll
         self._quiet_since: float | None = None
         self._empty_polls, self._empty_since = 0, 0.0
         self._threads: list[threading.Thread] = []
         self._reached: dict[str, str] = {}
-        self.task = case.subject.make_task(case.origin)
+        self.task = trial.subject.make_task(trial.origin)
         for name in _OBSERVED:
             setattr(self.task, name, self._observed(getattr(self.task, name)))
         self._clock = ManualClock()
-        self._options = case.subject.options(config, case.boundary)
+        self._options = trial.subject.options(config, trial.ends_at)
         task_name = TaskName(CONNECTOR, number)
         self.worker = WorkerSourceTask(
             self.task,
             task_name,
             config,
-            writer=ObservedWriter(case.topics, transactional_id(GROUP, task_name), case.judge),
-            offsets=ObservedOffsets(case.topics, self._note_offsets),
+            writer=ObservedWriter(trial.topics, transactional_id(GROUP, task_name), trial.judge),
+            offsets=ObservedOffsets(trial.topics, self._note_offsets),
             clock=self._clock,
             threads=KitThreads(self._clock),
             options=self._options,
@@ -148,7 +177,7 @@ class Attempt:
         for thread in self._threads:
             thread.join()
         if self.calls["initialize"] and not self.calls["stopped"]:
-            self._case.judge.blame(
+            self._trial.judge.blame(
                 f"{self.label} never heard stopped: that is a bug of sinksdk; please report it"
             )
         return outcome
@@ -175,12 +204,12 @@ class Attempt:
             return
         self._clock.advance(self._options.interval * 0.6)
         self._beside("tick", self.worker.tick).join()
-        if self._case.faults.is_dying:
+        if self._trial.faults.is_dying:
             raise Crash
 
     def _beside(self, what: str, run: Callable[[], None]) -> threading.Thread:
         def go() -> None:
-            self._case.faults.enter()
+            self._trial.faults.enter()
             with suppress(Crash):  # the case's thread notices
                 run()
 
@@ -198,11 +227,11 @@ class Attempt:
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
-            if self._case.faults.is_dying:
+            if self._trial.faults.is_dying:
                 raise Crash
-            kind = None if name == "stop" else self._case.faults.take(TASK)
+            kind = None if name == "stop" else self._trial.faults.take(TASK)
             if kind is FaultKind.CRASH_BEFORE:
-                raise self._case.faults.crash()
+                raise self._trial.faults.crash()
             self._check_order(name)
             call = Call(name, time.monotonic())
             self.calling.append(call)
@@ -211,7 +240,7 @@ class Attempt:
             finally:
                 self.calling.remove(call)
             if kind is FaultKind.CRASH_AFTER:
-                raise self._case.faults.crash()
+                raise self._trial.faults.crash()
             return result
 
         return observed
@@ -219,12 +248,12 @@ class Attempt:
     def _check_order(self, name: str) -> None:
         self.calls[name] += 1
         if name == "stopped" and self.calls[name] > 1:
-            self._case.judge.blame(
+            self._trial.judge.blame(
                 f"stopped() ran {self.calls[name]} times: the task calls it itself; it is the runtime's to "
                 f"call, once and last of all, so let stop() only signal"
             )
         elif name != "stopped" and self.calls["stopped"]:
-            self._case.judge.blame(f"{name}() ran after stopped(), which must be the last word")
+            self._trial.judge.blame(f"{name}() ran after stopped(), which must be the last word")
 
     def _poll(self, method: Callable[..., Any]) -> list[SourceRecord]:
         self._at_poll(self)
@@ -250,7 +279,7 @@ class Attempt:
         if self._empty_polls == _BUSY_POLLS:
             self._empty_polls = 0
             if time.perf_counter() - self._empty_since < _BUSY_SECONDS:
-                self._case.judge.blame(
+                self._trial.judge.blame(
                     f"poll() returned nothing {_BUSY_POLLS} times within {_BUSY_SECONDS:g} s, which is a "
                     f"busy loop: let it wait for records, at least a little, in a way that stop() ends"
                 )
@@ -260,9 +289,9 @@ class Attempt:
             return  # the engine refuses objects that are no records
         first, last = records[0].value, records[-1].value
         shown = f"{first!r}" if len(records) == 1 else f"{first!r} to {last!r} ({len(records)} records)"
-        self._case.log(f"{self.label} polls {shown}")
+        self._trial.note(f"{self.label} polls {shown}")
         for record in records:
-            self._case.judge.follows(self._reached, record)
+            self._trial.judge.follows(self._reached, record)
 
     def _note_offsets(
         self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]
@@ -271,16 +300,16 @@ class Attempt:
             self._reached[partition_key(partition)] = partition_key(offset) if offset else ""
         told = [f"{dict(p)}: {dict(o)}" for p, o in zip(partitions, offsets, strict=True) if o]
         if told:
-            self._case.log(f"{self.label} is told {', '.join(told)}")
+            self._trial.note(f"{self.label} is told {', '.join(told)}")
 
     def _release(self, method: Callable[..., Any]) -> None:
-        met = self._case.faults.happened.total()
+        met = self._trial.faults.happened.total()
         try:
             method()
         except Exception as error:
-            if self._case.faults.happened.total() == met:
+            if self._trial.faults.happened.total() == met:
                 after = "" if self.calls["poll"] else ", after a start that had failed half-way"
-                self._case.judge.blame(
+                self._trial.judge.blame(
                     f"{method.__name__}() raised {type(error).__name__}: {error}{after}; the runtime ignores "
                     f"it, and what should have been released is not"
                 )

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Final, TypedDict, Unpack
 
 from sinksdk.source.task import SourceTask
-from sinksdk.testing.contract import KitError, SourceContractError, Step, quiet, shorten
+from sinksdk.testing.contract import KitError, SourceContractError, Step, evenly, quiet, shorten
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultPlan
-from sinksdk.testing.source_kit.faults import FAULTS, Event
+from sinksdk.testing.source_kit.attempt import FAULTS, Event
 from sinksdk.testing.source_kit.judge import can_see_files
 from sinksdk.testing.source_kit.subject import Expected, SourceCapabilities, SourceSubject
 from sinksdk.testing.source_kit.trial import SourceTrial
@@ -87,7 +87,7 @@ def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
     trial = SourceTrial(subject)
     if trial.play(steps) is not None:
         return [steps]
-    operations = {where: min(trial.case.faults.asked[where], 4 * _FAR) for where in (TASK, TOPICS, ORIGIN)}
+    operations = {where: min(trial.faults.asked[where], 4 * _FAR) for where in (TASK, TOPICS, ORIGIN)}
     events = [event for event in Event if event is not Event.CHANGE or subject.changes]
     first: list[Sequence[Step]] = []
     later: list[Sequence[Step]] = []
@@ -96,13 +96,8 @@ def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
             schedules = first if at < _FIRST else later
             schedules += [[("fault", where, at, kind.value), *steps] for kind in FAULTS[where]]
             schedules += [[("meanwhile", where, at, event.value), *steps] for event in events]
-    chosen = _evenly(first, most)
-    return [*chosen, *_evenly(later, most - len(chosen))]
-
-
-def _evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:
-    count = min(most, len(schedules))
-    return [schedules[number * len(schedules) // count] for number in range(count)]
+    chosen = evenly(first, most)
+    return [*chosen, *evenly(later, most - len(chosen))]
 
 
 def at_random(subject: SourceSubject, random: Random) -> Iterator[Sequence[Step]]:
@@ -248,10 +243,10 @@ def _see_something(subject: SourceSubject) -> None:
     """Before anything goes wrong everything must arrive; and imports and caches are warm after it."""
     trial = SourceTrial(subject, looks_at_what_is_left=False)
     failure = trial.play([])
-    if not any(trial.case.topics.logs.values()) and not trial.is_hanging:
+    if not any(trial.topics.logs.values()) and not trial.is_hanging:
         raise KitError(
             "the task gave no record, though nothing went wrong: is `config` what it needs, and does it read "
-            f"from the origin it is given? What happened: {'. '.join(trial.case.story)}"
+            f"from the origin it is given? What happened: {'. '.join(trial.story)}"
         ) from failure
     if failure is not None:
         raise failure

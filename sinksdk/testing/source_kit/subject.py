@@ -65,8 +65,7 @@ class SourceSubject:
     def configs(self, origin: Any, tasks: int) -> Sequence[Any]:
         """What ``start`` of each task is given; fewer than asked for where the source has less to share."""
         if self.task_configs is None:
-            is_maker = callable(self.config) and not isinstance(self.config, SourceConnectorConfig)
-            return [self.config(origin) if is_maker else self.config]
+            return [self.config(origin) if callable(self.config) else self.config]
         configs = self.task_configs(origin, tasks)
         if not 1 <= len(configs) <= tasks:
             raise KitError(

@@ -12,15 +12,16 @@ from typing import Any, Final
 from sinksdk.engine.outcome import End
 from sinksdk.testing.contract import KitError, SourceContractError, Step, ordinal
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, Fault, FaultKind
-from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt, Case
-from sinksdk.testing.source_kit.faults import Event
+from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt, Event, FaultSchedule
 from sinksdk.testing.source_kit.judge import (
     KIT_THREAD,
     OpenResources,
+    SourceJudge,
     changed_classes,
     class_state,
 )
 from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
+from sinksdk.topics.memory import MemoryTopics
 
 END: Final = "in the end: no more faults, everything has happened to the origin, tasks read what is left"
 _OPERATIONS: Final = {
@@ -85,7 +86,15 @@ class SourceTrial:
         *,
         looks_at_what_is_left: bool = True,
     ) -> None:
-        self.case = Case(subject)
+        self.subject = subject
+        self.faults = FaultSchedule()
+        self.origin = subject.origin(self.faults)
+        self.topics = MemoryTopics(lambda _, effect: self.faults.run(TOPICS, effect))
+        self.judge = SourceJudge(subject.capabilities)
+        self.ends_at: Boundary = subject.capabilities.boundaries[0]
+        """Where transactions end."""
+        self.story: list[str] = []
+        """What happened, a sentence for each step."""
         self.exercised = Counter[str]() if exercised is None else exercised
         self.steps: list[Step] = []
         self.is_hanging = False
@@ -107,18 +116,18 @@ class SourceTrial:
         try:
             self._watch(lambda: self._play(steps))
             self._count_what_happened()
-            if self.case.judge.problem is None:
+            if self.judge.problem is None:
                 return None
-            return SourceContractError(self.case.judge.problem + self._hint(), self.case.story, self.steps)
+            return SourceContractError(self.judge.problem + self._hint(), self.story, self.steps)
         finally:
             if not self.is_hanging:
                 self._bury_the_dead()
-                self.case.subject.clean_up(self.case.origin)
+                self.subject.clean_up(self.origin)
 
     def _play(self, steps: Sequence[Step]) -> None:
         for step in steps:
             self._step(*step)
-            if self.case.judge.problem is not None:
+            if self.judge.problem is not None:
                 return
         self._finish()
 
@@ -128,25 +137,25 @@ class SourceTrial:
             raise KitError(f"there is no step {name!r}; there are {', '.join(STEPS)}")
         self.steps.append((name, *arguments))
         self.exercised[name] += 1
-        self.case.story.append(_SENTENCES[name](*arguments))
+        self.story.append(_SENTENCES[name](*arguments))
         method(*arguments)
 
     def _finish(self) -> None:
         """No more faults: the origin's remaining events happen, tasks read until all records are there."""
-        self.case.story.append(END)
-        self.case.faults.disarm()
+        self.story.append(END)
+        self.faults.disarm()
         while self._changes:
             self.change()
         for round_ in range(_ROUNDS):
             if self._is_complete():
                 break
-            self._patience = (_WAITING, 10 * _WAITING, self.case.subject.patience / 2)[round_]
+            self._patience = (_WAITING, 10 * _WAITING, self.subject.patience / 2)[round_]
             self._generation(self._count, None)
         # All records are there: a new generation must not write any of them again.
         self._patience = self._idle or _AFTERWARDS
         self._idle_until = time.monotonic() + self._idle
         self._generation(self._count, None)
-        self.case.judge.look(self.case.subject.truth(self.case.origin), self.case.topics.logs.values())
+        self.judge.look(self.subject.truth(self.origin), self.topics.logs.values())
 
     # -- steps ---------------------------------------------------------------------------------------
 
@@ -157,7 +166,7 @@ class SourceTrial:
 
     def boundary(self, name: Boundary) -> None:
         """Sets ``transaction.boundary`` from the next generation on."""
-        self.case.boundary = name
+        self.ends_at = name
 
     def idle(self) -> None:
         """At the end tasks continue for a while, to show how they wait when there is nothing."""
@@ -165,17 +174,17 @@ class SourceTrial:
 
     def fault(self, where: str, at: int, kind: str) -> None:
         """Let a later operation fail."""
-        self.case.faults.arm(Fault(where, at, FaultKind(kind)))
+        self.faults.arm(Fault(where, at, FaultKind(kind)))
 
     def meanwhile(self, where: str, at: int, what: str) -> None:
         """Let something else happen right before an operation that is still to come."""
-        self.case.faults.before(where, at, lambda: self._happen(Event(what)))
+        self.faults.before(where, at, lambda: self._happen(Event(what)))
 
     def change(self) -> None:
         """The next thing happens to the origin."""
         if self._changes:
             self.exercised["changes of the origin"] += 1
-            self._changes.pop(0)(self.case.origin)
+            self._changes.pop(0)(self.origin)
 
     def _happen(self, event: Event) -> None:
         if not self._running or len(self._running) > _MOST_NESTED:
@@ -184,23 +193,23 @@ class SourceTrial:
         self.exercised[f"meanwhile: {event}"] += 1
         match event:
             case Event.STOP:
-                self.case.log(f"{attempt.label} is asked to stop")
+                self.note(f"{attempt.label} is asked to stop")
                 attempt.ask_to_stop()
             case Event.CHANGE:
-                self.case.log("the origin changes")
+                self.note("the origin changes")
                 self.change()
             case Event.FREEZE:
-                self.case.log(f"{attempt.label} freezes, and another generation takes over")
+                self.note(f"{attempt.label} freezes, and another generation takes over")
                 self._generation(self._count, 2)
-                self.case.log(f"{attempt.label} wakes up, a zombie")
+                self.note(f"{attempt.label} wakes up, a zombie")
 
     # -- generations -----------------------------------------------------------------------------------
 
     def _generation(self, tasks: int, polls: int | None) -> None:
         """Fence the last one, then run tasks, each begun while the one before it polls."""
         for number in range(self._count):
-            self.case.topics.take_over(f"{GROUP}-{CONNECTOR}-{number}")
-        configs = self.case.subject.configs(self.case.origin, min(tasks, self.case.subject.most_tasks))
+            self.topics.take_over(f"{GROUP}-{CONNECTOR}-{number}")
+        configs = self.subject.configs(self.origin, min(tasks, self.subject.most_tasks))
         self._count = len(configs)
         self.exercised[f"generations of {self._count} tasks"] += 1
         waiting = list(enumerate(configs))
@@ -210,8 +219,8 @@ class SourceTrial:
     def _next_of(self, waiting: list[tuple[int, Any]], polls: int | None) -> None:
         """Run the next task to its end; the one after it begins at its second poll."""
         number, config = waiting.pop(0)
-        before, met = OpenResources.now(), self.case.faults.happened.total()
-        attempt = Attempt(self.case, number, config, lambda attempt: self._at_poll(attempt, waiting, polls))
+        before, met = OpenResources.now(), self.faults.happened.total()
+        attempt = Attempt(self, number, config, lambda attempt: self._at_poll(attempt, waiting, polls))
         shared = class_state(attempt.task)
         self._running.append(attempt)
         try:
@@ -219,26 +228,26 @@ class SourceTrial:
         except Crash:
             if self.is_hanging:
                 raise  # the kit has left this case behind
-            self.case.faults.bury()
+            self.faults.bury()
             self._looks_at_what_is_left = False  # what dies closes nothing
             self._dead.append(attempt)
-            self.case.log(f"{attempt.label} dies")
+            self.note(f"{attempt.label} dies")
             self.exercised["tasks that died"] += 1
         else:
             self.exercised[f"tasks that ended {outcome.end}"] += 1
             if outcome.failure is not None:
-                self.case.log(f"{attempt.label} ends: {outcome.failure.message}")
-            if outcome.end is End.FAILED and self.case.faults.happened.total() == met and outcome.failure:
-                self.case.judge.blame(f"a task failed, and nothing had gone wrong: {outcome.failure.message}")
+                self.note(f"{attempt.label} ends: {outcome.failure.message}")
+            if outcome.end is End.FAILED and self.faults.happened.total() == met and outcome.failure:
+                self.judge.blame(f"a task failed, and nothing had gone wrong: {outcome.failure.message}")
             if self._looks_at_what_is_left:
                 self.exercised["looks for what is left after stopped"] += 1
                 if left := before.left_since():
-                    self.case.judge.blame(f"{attempt.label} has left {' and '.join(left)} after stopped()")
+                    self.judge.blame(f"{attempt.label} has left {' and '.join(left)} after stopped()")
         finally:
             self._running.remove(attempt)
             if self._running:
                 self._running[-1].resume()
-        self.case.subject.shared.update(changed_classes(shared, class_state(attempt.task)))
+        self.subject.shared.update(changed_classes(shared, class_state(attempt.task)))
 
     def _at_poll(self, attempt: Attempt, waiting: list[tuple[int, Any]], limit: int | None) -> None:
         if attempt.polls and waiting:
@@ -252,9 +261,7 @@ class SourceTrial:
         if self._idle_until is not None:
             return attempt.polls > 0 and time.monotonic() >= self._idle_until
         if attempt.polls >= _MOST_POLLS:
-            self.case.judge.blame(
-                f"{attempt.label} gave records {_MOST_POLLS:,} times, and there is no end to it"
-            )
+            self.judge.blame(f"{attempt.label} gave records {_MOST_POLLS:,} times, and there is no end to it")
             return True
         return self._is_complete() or attempt.quiet() > self._patience
 
@@ -262,7 +269,7 @@ class SourceTrial:
         """Whether everything is in the topics, as far as its number goes."""
         if self._changes:
             return False
-        return sum(map(len, self.case.topics.logs.values())) >= len(self.case.subject.truth(self.case.origin))
+        return sum(map(len, self.topics.logs.values())) >= len(self.subject.truth(self.origin))
 
     # -- calls that really wait ------------------------------------------------------------------------
 
@@ -272,7 +279,7 @@ class SourceTrial:
         raised: list[BaseException] = []
 
         def run() -> None:
-            self.case.faults.enter()
+            self.faults.enter()
             try:
                 play()
             except BaseException as error:  # noqa: BLE001 - it is raised again where it can be seen
@@ -296,14 +303,14 @@ class SourceTrial:
             call = attempt.calling[-1]
         except IndexError:
             return  # no method of a task runs
-        now, patience = time.monotonic(), self.case.subject.patience
+        now, patience = time.monotonic(), self.subject.patience
         if call.name == "poll" and attempt.asked_at is None:
             if now - call.since > self._patience:
                 attempt.ask_to_stop()
         elif now - max(call.since, attempt.asked_at or 0.0) > patience:
             self.is_hanging = True
-            self.case.faults.crash()  # whatever it does when it wakes up, it is its last
-            self.case.judge.problem = (
+            self.faults.crash()  # whatever it does when it wakes up, it is its last
+            self.judge.problem = (
                 f"poll() still waits {patience:g} s after stop(): let it wait for something "
                 f"that stop() signals"
                 if call.name == "poll"
@@ -314,7 +321,7 @@ class SourceTrial:
 
     def _bury_the_dead(self) -> None:
         """Close what the system would have closed when the processes died. Not judged."""
-        self.case.faults.disarm()
+        self.faults.disarm()
         for attempt in self._dead:
             for release in (type(attempt.task).stop, type(attempt.task).stopped):
                 with suppress(Exception):  # the crash has left it half-made
@@ -323,16 +330,21 @@ class SourceTrial:
     def _count_what_happened(self) -> None:
         self.exercised["cases"] += 1
         self.exercised["steps"] += len(self.steps)
-        self.exercised["records"] += sum(map(len, self.case.topics.logs.values()))
-        self.exercised["operations of the origin"] += self.case.faults.asked["origin"]
-        self.exercised["duplicates seen"] += self.case.judge.duplicates
-        for (where, kind), times in self.case.faults.happened.items():
+        self.exercised["records"] += sum(map(len, self.topics.logs.values()))
+        self.exercised["operations of the origin"] += self.faults.asked["origin"]
+        self.exercised["duplicates seen"] += self.judge.duplicates
+        for (where, kind), times in self.faults.happened.items():
             self.exercised[f"{where}: {kind}"] += times
 
+    def note(self, what: str) -> None:
+        """Add a line to the sentence of the step that is under way."""
+        if self.story:
+            self.story[-1] += f"\n     - {what}"
+
     def _hint(self) -> str:
-        if not self.case.subject.shared:
+        if not self.subject.shared:
             return ""
-        names = ", ".join(sorted(self.case.subject.shared))
+        names = ", ".join(sorted(self.subject.shared))
         return (
             f" (tasks share state: {names} changed while a task ran, and all tasks of a process see it; "
             f"keep it in the instance)"
