@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from sinksdk.cli.display import LiveProgress, PlainProgress
 from sinksdk.cli.output import counted, duration, number, size, stdout, warn, write
 from sinksdk.cli.progress import FAILED, Snapshot
 from sinksdk.cli.signals import ShutdownSignals, drive
-from sinksdk.launch.patience import WarnedOnce, patiently
+from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.support.logs import WARNINGS, LogSettings, configure_logging
@@ -37,7 +37,7 @@ def run(config: Path, place: Place, logs: LogSettings, *, until_caught_up: bool)
     console = stdout()
     with ShutdownSignals() as signals:
         prepared = patiently(
-            partial(prepare, config, place, WarnedOnce(warn)),
+            partial(prepare, config, place, cache(warn)),  # each warning once, however often it is tried
             f"the start of {config.name}",
             lambda: signals.is_received,
         )

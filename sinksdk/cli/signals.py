@@ -11,7 +11,8 @@ from typing import Final
 from sinksdk.cli.display import LiveProgress, PlainProgress
 from sinksdk.cli.progress import CAUGHT_UP, FAILED, REPLACED, STOPPED
 from sinksdk.errors import FencedException
-from sinksdk.launch.signals import Closeable, ClosingSignals, close_on_signal
+from sinksdk.launch.running import RunningConnector
+from sinksdk.launch.signals import ClosingSignals, close_on_signal
 
 _SHOW_CURSOR: Final = b"\x1b[?25h"  # a live display had hidden it
 
@@ -29,8 +30,8 @@ class ShutdownSignals(ClosingSignals):
         return self.received is not None
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._received is None:
-            self._received = signal.Signals(number)
+        if self.received is None:
+            self.received = signal.Signals(number)
             return
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), _SHOW_CURSOR)
@@ -38,7 +39,9 @@ class ShutdownSignals(ClosingSignals):
         os._exit(128 + number)
 
 
-def drive(connector: Closeable, signals: ShutdownSignals, progress: LiveProgress | PlainProgress) -> None:
+def drive(
+    connector: RunningConnector, signals: ShutdownSignals, progress: LiveProgress | PlainProgress
+) -> None:
     """Wait for a connector's end, and show it; the first signal closes it. Raises what has ended it."""
 
     def note(received: signal.Signals) -> None:

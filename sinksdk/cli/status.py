@@ -17,7 +17,7 @@ from sinksdk.source.positions import as_json as compact
 def show_connectors(store: str, *, as_json: bool) -> None:
     """All connectors, a line each."""
     with herding(store) as (herder, _):
-        found = herder.infos(lambda name, error: warn([f"{name} is left out: {error}"]))
+        found = herder.infos(lambda name, error: warn(f"{name} is left out: {error}"))
     if as_json:
         print_json([_summary(info) for info in found])
         return
