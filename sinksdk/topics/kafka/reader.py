@@ -234,18 +234,17 @@ class _Consumers:
             consumer = self._idle.pop(key, None)
         consumer = consumer or Consumer(properties)
         consumer.errors()  # of the time it was idle
-        lent, has_failed = _Lent(consumer), True
+        lent = _Lent(consumer)
         try:
             yield lent
-            has_failed = False
-        except GeneratorExit:  # the task has been asked to close
-            has_failed = False
+        except BaseException as error:
+            is_asked_to_close = isinstance(error, GeneratorExit)
+            lent.is_sound = lent.is_sound and is_asked_to_close
             raise
         finally:
-            is_sound = lent.is_sound and not has_failed
-            surplus = [] if is_sound else [consumer]
+            surplus = [] if lent.is_sound else [consumer]
             with self._lock:
-                if is_sound:
+                if lent.is_sound:
                     surplus += filter(None, [self._idle.pop(key, None)])
                     self._idle[key] = consumer
                 while len(self._idle) > _KEPT:
