@@ -190,15 +190,16 @@ def plain_loop(order: Order) -> Filled:  # noqa: C901 - step by step as the one 
     call = _Calls(order.functions)
     held = Held.from_address(order.held)
     columns = ["offset", *(name for name, bit in _BITS.items() if order.columns & bit)]
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Sequence[Any]] = []
     sums: Sequence[int] = (0, 0, 0, 0, 0)  # as of _weights
+    size = 0  # bytes of keys, values and wanted headers
     following, is_end, event = None, False, None
     is_empty = False  # the queue had fewer messages than were asked for
-    while len(rows) < order.max_rows and (not rows or sum(sums[:4]) < order.max_bytes):
+    while len(rows) < order.max_rows and (not rows or size < order.max_bytes):
         if held.first == held.last:
             if is_empty:
                 break
-            count = _portion(len(rows), sum(sums[:4]), order.max_rows, order.max_bytes)
+            count = _portion(len(rows), size, order.max_rows, order.max_bytes)
             wait = 0 if rows else order.timeout_ms
             given = call.consume(order.queue, wait, order.held + Held.messages.offset, count)
             held.first, held.last = 0, max(given, 0)
@@ -220,7 +221,8 @@ def plain_loop(order: Order) -> Filled:  # noqa: C901 - step by step as the one 
             more = tuple(map(add, sums, _weights(message, headers)))
             if not code and max(more) <= order.limit:
                 rows.append(_row(message, call.timestamp_of(address), headers, columns))
-                sums, following, is_end = more, offset + 1, offset + 1 >= order.end
+                sums, size = more, sum(more[:4])
+                following, is_end = offset + 1, offset + 1 >= order.end
             elif code or not rows:
                 event = Event(as_error(code or _BAD_MESSAGE), offset)
             else:
@@ -243,28 +245,32 @@ def _content(address: int | None, length: int) -> bytes | None:
 
 def _weights(message: Message, headers: Headers) -> Sequence[int]:
     """Bytes of the key, the value, and the headers' keys and values; number of headers."""
-    return (
-        message.key_len if message.key else 0,
-        message.len if message.payload else 0,
-        sum(len(name) for name, _ in headers),
-        sum(len(value or b"") for _, value in headers),
-        len(headers),
-    )
+    key = message.key_len if message.key else 0
+    value = message.len if message.payload else 0
+    if not headers:
+        return key, value, 0, 0, 0
+    names = sum([len(name) for name, _ in headers])
+    items = sum([len(item or b"") for _, item in headers])
+    return key, value, names, items, len(headers)
 
 
 def _row(
     message: Message, timestamp: tuple[int, int], headers: Headers, columns: Collection[str]
-) -> tuple[Any, ...]:
+) -> Sequence[Any]:
     time, kind = timestamp
-    found: dict[str, Any] = {
-        "offset": message.offset,
-        "timestamp": time if kind else NO_TIMESTAMP,
-        "timestampType": kind - 1,
-        "key": _content(message.key, message.key_len) if "key" in columns else None,
-        "value": _content(message.payload, message.len) if "value" in columns else None,
-        "headers": [(name.decode("utf-8", "replace"), value) for name, value in headers] or None,
-    }
-    return tuple(found[name] for name in columns)
+    found: list[Any] = [message.offset]
+    for name in columns:
+        if name == "timestamp":
+            found.append(time if kind else NO_TIMESTAMP)
+        elif name == "timestampType":
+            found.append(kind - 1)
+        elif name == "key":
+            found.append(_content(message.key, message.key_len))
+        elif name == "value":
+            found.append(_content(message.payload, message.len))
+        elif name == "headers":
+            found.append([(key.decode("utf-8", "replace"), value) for key, value in headers] or None)
+    return found
 
 
 def _portion(rows: int, size: int, max_rows: int, max_bytes: int) -> int:

@@ -397,10 +397,8 @@ class Consumer:
             raise kind(f"the Kafka client does not take {', '.join(map(str, offsets))}: {text}")
 
     def _error(self, event: int) -> KafkaError:
-        code, text = (
-            self._library.rd_kafka_event_error(event),
-            self._library.rd_kafka_event_error_string(event),
-        )
+        code = self._library.rd_kafka_event_error(event)
+        text = self._library.rd_kafka_event_error_string(event)
         is_fatal = bool(self._library.rd_kafka_event_error_is_fatal(event))
         if is_fatal:
             reason = ctypes.create_string_buffer(_TEXT)
