@@ -8,6 +8,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -20,7 +21,7 @@ from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.outside import vouch_for
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.topics.kafka import KafkaClient, cluster
-from sinksdk.topics.kafka.cluster import PlannedTopics
+from sinksdk.topics.kafka.cluster import replaced_topics
 from tests.memory_store import MemoryStore
 from tests.registry_server import RegistryServer
 from tests.store.protocol import P0, plan
@@ -109,4 +110,5 @@ def test_only_topics_with_ids_are_vouched_for(tmp_path: Path) -> None:
 
     assert vouch_for(config, None, {"a": "id"}) is always_valid
     assert vouch_for(config, KafkaClient("127.0.0.1:1"), {}) is always_valid
-    assert isinstance(vouch_for(config, KafkaClient("127.0.0.1:1"), {"a": "id"}), PlannedTopics)
+    check: Any = vouch_for(config, KafkaClient("127.0.0.1:1"), {"a": "id"})
+    assert (check.func, check.args[0]) == (replaced_topics, {"a": "id"})

@@ -127,7 +127,7 @@ def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition
         return Herder(store, sinks=partial(sink_to_alter, topics.topics()))
     if any(offset is not None for offset in offsets.values()):
         unchecked = "whether the source has these offsets is not checked: for that, say where it is: "
-        warn([f"{unchecked}--topic-directory DIR, or --bootstrap-servers HOST:PORT"])
+        warn(f"{unchecked}--topic-directory DIR, or --bootstrap-servers HOST:PORT")
     return Herder(store)
 
 

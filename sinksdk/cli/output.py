@@ -135,11 +135,9 @@ def write_result(text: str, value: Any, *, as_json: bool) -> None:
         write(stdout(), text)
 
 
-def warn(texts: Sequence[str]) -> None:
+def warn(text: str) -> None:
     """What should be looked at and keeps nothing from starting."""
-    console = stderr()
-    for text in texts:
-        write(console, f"warning: {text}", "yellow")
+    write(stderr(), f"warning: {text}", "yellow")
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:

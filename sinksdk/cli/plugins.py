@@ -84,7 +84,7 @@ def _installed() -> list[Listed]:
         try:
             found.append(Listed(plugin, load_class(plugin.name)))
         except ConfigException as error:
-            warn([str(error)])
+            warn(str(error))
     return found
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Final
@@ -35,10 +35,10 @@ from sinksdk.cli.output import command, counted, duration, number, size, stdout,
 from sinksdk.cli.progress import CAUGHT_UP, FAILED, REPLACED, STOPPED, Snapshot
 from sinksdk.control.progress import LOST
 from sinksdk.errors import FencedException
-from sinksdk.launch.patience import WarnedOnce, patiently
+from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import prepare
 from sinksdk.launch.running import RunningConnector
-from sinksdk.launch.signals import Closeable, ClosingSignals, close_on_signal
+from sinksdk.launch.signals import ClosingSignals, close_on_signal
 from sinksdk.support.logs import WARNINGS, LogSettings
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def run(
     console = stdout()
     with ShutdownSignals() as signals:
         prepared = patiently(
-            partial(prepare, config, place, WarnedOnce(warn)),
+            partial(prepare, config, place, cache(warn)),  # each warning once, however often it is tried
             f"the start of {config.name}",
             lambda: signals.is_received,
         )
@@ -155,8 +155,8 @@ class ShutdownSignals(ClosingSignals):
         return self.received is not None
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._received is None:
-            self._received = signal.Signals(number)
+        if self.received is None:
+            self.received = signal.Signals(number)
             return
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), _SHOW_CURSOR)
@@ -164,7 +164,9 @@ class ShutdownSignals(ClosingSignals):
         os._exit(128 + number)
 
 
-def drive(connector: Closeable, signals: ShutdownSignals, progress: LiveProgress | PlainProgress) -> None:
+def drive(
+    connector: RunningConnector, signals: ShutdownSignals, progress: LiveProgress | PlainProgress
+) -> None:
     """Wait for a connector's end, and show it; the first signal closes it. Raises what has ended it."""
 
     def note(received: signal.Signals) -> None:

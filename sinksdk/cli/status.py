@@ -32,7 +32,7 @@ def show_connectors(
 ) -> None:
     """List connectors: type, state, tasks, lag (of sinks), records per second, and who drives them."""
     with herding(store) as (herder, _):
-        found = herder.infos(lambda name, error: warn([f"{name} is left out: {error}"]))
+        found = herder.infos(lambda name, error: warn(f"{name} is left out: {error}"))
     if as_json:
         print_json([_summary(info) for info in found])
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector, TopicPartition
 from sinksdk.control.checks import check_config
@@ -48,12 +48,10 @@ def sink_to_alter(
 
 def source_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> LookAtEnds:
     """The query of a connector's end offsets; its first call opens the source."""
-    opened: list[LookAtEnds] = []
+    opened = cache(partial(_open_ends, topics, record, providers))
 
     def look() -> Mapping[TopicPartition, int]:
-        if not opened:
-            opened.append(_open_ends(topics, record, providers))
-        return opened[0]()
+        return opened()()
 
     return look
 

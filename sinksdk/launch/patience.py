@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
@@ -71,16 +71,3 @@ def _beside(ask: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, name="beginning", daemon=True).start()
     return answer
-
-
-class WarnedOnce:
-    """Logs each warning once."""
-
-    def __init__(self, warn: Callable[[Sequence[str]], None]) -> None:
-        self._warn = warn
-        self._said: set[str] = set()
-
-    def __call__(self, texts: Sequence[str]) -> None:
-        """Warn of what is new."""
-        self._warn([text for text in texts if text not in self._said])
-        self._said.update(texts)

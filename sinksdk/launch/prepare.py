@@ -23,8 +23,8 @@ from sinksdk.topics import Source, Subscription
 
 _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 
-Warn = Callable[[Sequence[str]], None]
-"""Logs warnings, which do not prevent the start."""
+Warn = Callable[[str], None]
+"""Logs a warning, which does not prevent the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ def _has(packages: Sequence[str]) -> bool:
 
 
 def _warn_of(checked: Checked, warn: Warn) -> None:
-    warn(checked.warnings)
-    warn([option.sentence for option in checked.having(Meaning.UNKNOWN)])
+    for text in (*checked.warnings, *(option.sentence for option in checked.having(Meaning.UNKNOWN))):
+        warn(text)
     if ignored := checked.having(Meaning.IGNORED):
         names = ", ".join(f"'{option.key}'" for option in ignored)
-        warn([f"no effect here: {names} ('sinksdk validate' says why)"])
+        warn(f"no effect here: {names} ('sinksdk validate' says why)")
 
 
 def _check_topics(source: Source, config: ConnectorConfig, warn: Warn) -> None:
@@ -136,4 +136,4 @@ def _check_topics(source: Source, config: ConnectorConfig, warn: Warn) -> None:
     except MissingSourceTopicException as error:
         # The driver decides: the topic may be new, or the policy may be to wait for it.
         grace = config.missing_topic_grace_ms / 1000
-        warn([f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)"])
+        warn(f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from sinksdk.launch.patience import WarnedOnce, patiently
+from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import ClosingSignals, close_on_signal
@@ -70,7 +70,7 @@ def run(
     place = _place(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
     with ClosingSignals() as signals:
         prepared = patiently(
-            partial(prepare, config, place, WarnedOnce(_warn)),
+            partial(prepare, config, place, cache(_warn)),  # each warning once, however often it is tried
             "a connector's start",
             lambda: signals.received is not None,
         )
@@ -120,6 +120,5 @@ def _place(source: Source, store: str, spark: SparkOptions) -> Place:
     return Place(partial(topics_at, source), store, spark)
 
 
-def _warn(texts: Sequence[str]) -> None:
-    for text in texts:
-        log.warning("%s", text)
+def _warn(text: str) -> None:
+    log.warning("%s", text)

@@ -6,7 +6,10 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from sinksdk.launch.running import RunningConnector
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK: Final = 0.1  # seconds between checks for a signal
@@ -21,13 +24,9 @@ class ClosingSignals:
     """
 
     def __init__(self) -> None:
-        self._received: signal.Signals | None = None
-        self._before: dict[signal.Signals, object] = {}
-
-    @property
-    def received(self) -> signal.Signals | None:
+        self.received: signal.Signals | None = None
         """The first signal, once there was one."""
-        return self._received
+        self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -38,8 +37,8 @@ class ClosingSignals:
         self._put_back()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._received is None:
-            self._received = signal.Signals(number)
+        if self.received is None:
+            self.received = signal.Signals(number)
         self._put_back()
 
     def _put_back(self) -> None:
@@ -47,20 +46,8 @@ class ClosingSignals:
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal itself gave
 
 
-class Closeable(Protocol):
-    """Runs until it is closed."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for its end, at most ``timeout`` seconds. Raises the error that ended it."""
-        ...
-
-    def close(self) -> None:
-        """Ask for its end."""
-        ...
-
-
 def close_on_signal(
-    running: Closeable,
+    running: RunningConnector,
     signals: ClosingSignals,
     tell: Callable[[signal.Signals], None] = lambda _: None,
 ) -> None:

@@ -1,22 +1,24 @@
-"""Spark, started when the first generation needs it."""
+"""Spark, started when the first generation needs it, and the launchers of generations on it."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.launch.connectors import PreparedSink, PreparedSource
 from sinksdk.launch.deployment import Deployment
-from sinksdk.launch.launchers import LauncherOnDemand, columns_read
+from sinksdk.records import RECORD_COLUMNS
+from sinksdk.runtime.supervisor import RunningTasks
 from sinksdk.spark import context
 from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import Places, places
-from sinksdk.spark.task_result import SourceTaskResult, TaskResult
 from sinksdk.store import identify
+from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings
 
 if TYPE_CHECKING:
@@ -74,19 +76,19 @@ class SparkOnDemand:
             _STARTED[spark].discard(self)
             if not _STARTED[spark]:
                 del _STARTED[spark]
-                if self._is_alive(spark):
+                if context.is_alive(spark):
                     spark.stop()
 
-    def launcher(self, ready: PreparedSink) -> LauncherOnDemand[TaskResult]:
-        """Launches the generations of one sink with one configuration."""
+    def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
+        """Launches the generations of a sink with this configuration."""
         spec = self._spec(ready.config.name, kafka=ready.dead_letters, source=ready.opened.client)
         source = ready.opened.source
         return LauncherOnDemand(
             self, lambda spark, plan: SparkLauncher(spark, source, columns_read(ready), spec).launch(plan)
         )
 
-    def source_launcher(self, ready: PreparedSource) -> LauncherOnDemand[SourceTaskResult]:
-        """Launches the generations of one source with one configuration."""
+    def source_launcher(self, ready: PreparedSource) -> LauncherOnDemand:
+        """Launches the generations of a source with this configuration."""
         spec = self._spec(ready.config.name, target=ready.target)
         return LauncherOnDemand(self, lambda spark, plan: SparkSourceLauncher(spark, spec).launch(plan))
 
@@ -105,7 +107,7 @@ class SparkOnDemand:
         if self._is_stopping():
             return None
         with _CHANGING:  # connectors have threads of their own, and one Spark
-            if self._spark is not None and not self._is_alive(self._spark):
+            if self._spark is not None and not context.is_alive(self._spark):
                 self._bury(self._spark)
             if self._spark is None:
                 try:
@@ -130,10 +132,7 @@ class SparkOnDemand:
     def has_died(self) -> bool:
         """Whether the used Spark has ended."""
         with _CHANGING:
-            return self._spark is None or not self._is_alive(self._spark)
-
-    def _is_alive(self, spark: SparkContext) -> bool:
-        return context.is_alive(spark)
+            return self._spark is None or not context.is_alive(self._spark)
 
     def _bury(self, spark: SparkContext) -> None:
         master = self._deployment.spark.master
@@ -158,3 +157,54 @@ class SparkOnDemand:
         if self._is_ours:
             _STARTED[spark].add(self)
         return spark
+
+
+class LauncherOnDemand:
+    """Launches one connector's generations on a Spark that may have to be started first."""
+
+    def __init__(
+        self, spark: SparkOnDemand, launch: Callable[[SparkContext, GenerationPlan], RunningTasks[Any]]
+    ) -> None:
+        self._spark = spark
+        self._launch = launch
+
+    def launch(self, plan: GenerationPlan) -> RunningTasks[Any]:
+        """Start a generation's job.
+
+        Raises:
+            ConfigException: Spark could not be started, or has no room for all tasks of a source at once.
+            RetriableException: it has died meanwhile; the next launch starts another one.
+        """
+        spark = self._spark.context()
+        if spark is None:
+            return _NeverStarted()
+        try:
+            return self._launch(spark, plan)
+        except Exception as error:
+            if not self._spark.has_died():
+                raise
+            message = f"Spark has died while generation {plan.generation} was being launched"
+            raise RetriableException(message) from error
+
+
+def columns_read(ready: PreparedSink) -> Collection[str]:
+    """The columns to read: all of them if records may become dead letters."""
+    if ready.config.dead_letter_topic:
+        return tuple(RECORD_COLUMNS)
+    return ready.connector.columns(ready.config)
+
+
+class _NeverStarted:
+    """A generation whose tasks never ran: all of it is read again."""
+
+    def wait(self, timeout: float) -> bool:
+        """Ended once the driver, too, must end: otherwise it would plan another one."""
+        time.sleep(timeout)
+        return True
+
+    def results(self) -> Sequence[Any]:
+        """No task has anything to report."""
+        return ()
+
+    def cancel(self) -> None:
+        """Nothing runs."""

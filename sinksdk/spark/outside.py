@@ -44,10 +44,10 @@ def open_dead_letters(
     if not config.dead_letter_topic:
         return nullcontext()
     from sinksdk.topics.kafka import dead_letters as letters  # noqa: PLC0415 - see above
-    from sinksdk.topics.kafka import producers  # noqa: PLC0415 - the same
+    from sinksdk.topics.kafka.client import producer_properties  # noqa: PLC0415 - the same
 
     client = letters.dead_letter_client(config, kafka)
-    return letters.KafkaDeadLetters(config.dead_letter_topic, producers.producer_properties(config, client))
+    return letters.KafkaDeadLetters(config.dead_letter_topic, producer_properties(config, client))
 
 
 def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]) -> TopicIdCheck:
@@ -55,9 +55,9 @@ def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[
     if source is None or not ids:
         return always_valid
     try:
-        from sinksdk.topics.kafka.cluster import planned_topics  # noqa: PLC0415 - an extra, slow to load
+        from sinksdk.topics.kafka.cluster import topic_id_check  # noqa: PLC0415 - an extra, slow to load
 
-        return planned_topics(source, config.overrides(CONSUMER_OVERRIDES), ids)
+        return topic_id_check(source, config.overrides(CONSUMER_OVERRIDES), ids)
     except (ImportError, ConfigException) as error:
         log.warning(
             "connector %s: a topic that is deleted and created again while it is read is noticed late: this "

@@ -12,7 +12,7 @@ import pytest
 
 from sinksdk import ConnectorConfig
 from sinksdk.launch.connectors import PreparedSink
-from sinksdk.launch.launchers import columns_read
+from sinksdk.launch.spark import columns_read
 from sinksdk.records import RECORD_COLUMNS
 from tests.cli.support import Here
 

@@ -13,12 +13,10 @@ from sinksdk import ClosingReason, ConnectException
 from sinksdk.cli.display import PlainProgress
 from sinksdk.cli.run import ShutdownSignals, drive
 from sinksdk.launch.connectors import PreparedSink
-from sinksdk.launch.launchers import LauncherOnDemand
 from sinksdk.launch.prepare import Place, prepare
-from sinksdk.launch.spark import SparkOnDemand
+from sinksdk.launch.spark import LauncherOnDemand, SparkOnDemand
 from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import absolute_store_url
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings
@@ -102,7 +100,7 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> LauncherOnDemand[TaskResult]:
+def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> LauncherOnDemand:
     topics = TopicDirectory(here.topic())
     place = Place(lambda: topics, "sqlite:///store.db", SparkOptions("local[1]", conf))
     deployment, ready = prepare(here.config(), place, lambda _: None)

@@ -19,10 +19,9 @@ from sinksdk.engine.options import TaskName
 from sinksdk.engine.outcome import End
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.source import SourceConnectorConfig, SourceRecord
-from sinksdk.source.positions import SourcePosition
 from sinksdk.support.threads import SystemThreads
 from sinksdk.topics.kafka import KafkaClient, KafkaOffsets, KafkaWriter, ensure_offsets_topic
-from sinksdk.topics.kafka.offsets import OffsetRecord, parsed_key, parsed_offset
+from sinksdk.topics.kafka.offsets import offset_record, parsed_key, parsed_offset
 from tests.engine.sources import Script, lines
 from tests.kafka.broker import serving
 from tests.kafka.topics import consume, create_topic, unused_name
@@ -359,9 +358,9 @@ def test_a_cluster_that_is_not_there_leaves_nothing(nothing_is_left: None) -> No
 
 def test_offsets_are_json_text() -> None:
     """Nothing but what Connect's own converter writes."""
-    record = OffsetRecord.of('a "b"', SourcePosition({"z": None, "ä": 1.5}, {"done": True}))
-    assert record.key.decode() == '["a \\"b\\"",{"z":null,"ä":1.5}]'
-    assert json.loads(record.value) == {"done": True}
-    assert parsed_key(record.key) == ('a "b"', {"z": None, "ä": 1.5})
-    assert parsed_offset(record.value) == {"done": True}
+    key, value = offset_record('a "b"', {"z": None, "ä": 1.5}, {"done": True})
+    assert key.decode() == '["a \\"b\\"",{"z":null,"ä":1.5}]'
+    assert json.loads(value) == {"done": True}
+    assert parsed_key(key) == ('a "b"', {"z": None, "ä": 1.5})
+    assert parsed_offset(value) == {"done": True}
     assert parsed_key(None) is parsed_key(b"[1]") is parsed_key(b"[1, {}]") is parsed_offset(None) is None

@@ -15,9 +15,9 @@ from sinksdk import (
     SinkRecord,
 )
 from sinksdk.topics.kafka import KafkaClient
+from sinksdk.topics.kafka.client import producer_properties
 from sinksdk.topics.kafka.dead_letters import KafkaDeadLetters
 from sinksdk.topics.kafka.own_topics import ensure_dead_letter_topic
-from sinksdk.topics.kafka.producers import producer_properties
 from tests.kafka.broker import serving
 from tests.kafka.topics import consume, create_topic, unused_name
 

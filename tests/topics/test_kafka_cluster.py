@@ -20,7 +20,7 @@ from sinksdk import (
 )
 from sinksdk.topics.kafka import ConsumerGroup
 from sinksdk.topics.kafka import cluster as module
-from sinksdk.topics.kafka.cluster import Cluster, PlannedTopics
+from sinksdk.topics.kafka.cluster import Cluster, replaced_topics
 
 TOPICS = [f"t{number}" for number in range(12)]
 
@@ -316,13 +316,13 @@ def test_topics_that_are_still_there_are_in_no_doubt() -> None:
     """One question for all that are asked about."""
     ids = Ids(IDS)
 
-    assert PlannedTopics(IDS, ids)({"b", "a"}) == {}
+    assert replaced_topics(IDS, ids, {"b", "a"}) == {}
     assert ids.asked == [["a", "b"]]
 
 
 def test_a_topic_of_another_id_is_another_topic() -> None:
     """It is named, with both ids and what that means for the records."""
-    doubts = PlannedTopics(IDS, Ids({"a": "id-a", "b": "id-new"}))({"a", "b"})
+    doubts = replaced_topics(IDS, Ids({"a": "id-a", "b": "id-new"}), {"a", "b"})
 
     assert doubts.keys() == {"b"}
     error = doubts["b"]
@@ -336,7 +336,7 @@ def test_a_topic_of_another_id_is_another_topic() -> None:
 
 def test_a_topic_that_is_gone_is_not_vouched_for() -> None:
     """It may be on its way to come back as another one."""
-    doubts = PlannedTopics(IDS, Ids({}))({"a"})
+    doubts = replaced_topics(IDS, Ids({}), {"a"})
 
     assert "topic 'a' was deleted while it was read" in str(doubts["a"])
 
@@ -347,7 +347,7 @@ def test_without_an_answer_all_that_is_asked_about_is_in_doubt() -> None:
     def nobody(topics: Collection[str]) -> Mapping[str, str]:
         raise RetriableException("no broker answers")
 
-    doubts = PlannedTopics(IDS, nobody)({"a", "b"})
+    doubts = replaced_topics(IDS, nobody, {"a", "b"})
 
     assert doubts.keys() == {"a", "b"}
     assert all(isinstance(error, RetriableException) for error in doubts.values())
@@ -357,5 +357,5 @@ def test_of_topics_without_an_id_nothing_is_asked() -> None:
     """A plan of an earlier version may have none."""
     ids = Ids(IDS)
 
-    assert PlannedTopics({}, ids)({"a"}) == {}
+    assert replaced_topics({}, ids, {"a"}) == {}
     assert ids.asked == []

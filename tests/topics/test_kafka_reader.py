@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
 from sinksdk import ConnectException, OffsetRange, RetriableException, SinkRecords, TopicPartition
 from sinksdk.engine.worker import Unread
@@ -18,7 +19,7 @@ from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.batches import ReadAhead
 from sinksdk.topics.kafka import KafkaClient, reader
-from sinksdk.topics.kafka.rdkafka import Consumer, Fault
+from sinksdk.topics.kafka.rdkafka import Consumer
 from sinksdk.topics.kafka.reader import KafkaReader, Reading
 from tests.mock_cluster import FETCH, MockCluster, mock_cluster
 
@@ -243,10 +244,10 @@ def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) 
 
 def test_a_refusal_is_forgotten_when_records_come(cluster: MockCluster, topic: str) -> None:
     """Regression: what a broker had refused hours before ended a range after ten silent seconds."""
-    faults = [Fault(-169, "_AUTHENTICATION", "the password is wrong", is_fatal=False, is_retriable=False)]
+    faults = [KafkaError(-169, "the password is wrong")]
 
     class Refused(Consumer):
-        def errors(self) -> list[Fault]:
+        def errors(self) -> list[KafkaError]:
             return [faults.pop()] if faults else []
 
     moments = itertools.count(0.0, 5.0)
@@ -301,10 +302,10 @@ def test_a_reader_stops_at_once_within_a_batch(cluster: MockCluster) -> None:
 
 def test_a_client_that_is_refused_gives_its_range_up_by_name(cluster: MockCluster, topic: str) -> None:
     """One broker's refusal ends nothing while others answer; ten silent seconds later it is the reason."""
-    fault = Fault(-169, "_AUTHENTICATION", "the password is wrong", is_fatal=False, is_retriable=False)
+    fault = KafkaError(-169, "the password is wrong")
 
     class Refused(Consumer):
-        def errors(self) -> list[Fault]:
+        def errors(self) -> list[KafkaError]:
             return [fault]
 
     moments = itertools.count(0.0, 1.0)
@@ -323,7 +324,7 @@ def test_faults_of_a_time_when_nobody_read_are_forgotten(cluster: MockCluster, t
     pool, asked = reader._Consumers(), []
 
     class Counted(Consumer):
-        def errors(self) -> list[Fault]:
+        def errors(self) -> list[KafkaError]:
             asked.append(self)
             return super().errors()
 
@@ -357,10 +358,10 @@ def test_a_consumer_that_got_no_further_is_not_kept(
 
 def test_a_group_that_may_not_be_used_is_no_refusal(cluster: MockCluster, topic: str) -> None:
     """Regression: without the right to a group that no reader is in, ten silent seconds ended a range for good."""
-    denied = Fault(30, "GROUP_AUTHORIZATION_FAILED", "no such right", is_fatal=False, is_retriable=False)
+    denied = KafkaError(30, "no such right")
 
     class Denied(Consumer):
-        def errors(self) -> list[Fault]:
+        def errors(self) -> list[KafkaError]:
             return [denied]
 
     moments = itertools.count(0.0, 5.0)

@@ -1,3 +1,3 @@
-from sinksdk.topics.kafka.messages import Loop
+from typing import Any
 
-fill: Loop
+def fill(order: tuple[Any, ...], /) -> tuple[Any, ...]: ...

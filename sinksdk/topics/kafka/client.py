@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sinksdk.errors import ConfigException
+from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.properties import Property, read_properties
 from sinksdk.settings.references import resolve_references
 from sinksdk.topics.kafka.rdkafka import has_feature
@@ -409,3 +410,36 @@ class KafkaClient:
             else client_properties(self.properties)
         )
         return {**written, BOOTSTRAP: self.bootstrap_servers, **(overrides or {})}
+
+
+PRODUCER: Final = "producer.override."
+"""What keys of the clients that write to Kafka begin with."""
+
+_OF_PRODUCERS: Final[Mapping[str, Any]] = {
+    "log_level": 2,  # what librdkafka logs of a broker that is away, the errors here say as well
+    "linger.ms": 5,
+    "delivery.timeout.ms": 120_000,  # Kafka's own
+    "message.max.bytes": 100_000_000,  # the topic's limit decides, not the client's
+    "queue.buffering.max.kbytes": 262_144,
+    "partitioner": "murmur2_random",  # as Java's producers do
+}
+_DURABLE: Final[Mapping[str, Any]] = {"acks": "all", "enable.idempotence": True}
+_TRANSLATED: Final[Mapping[str, str]] = {
+    "batch.size": "batch.size",
+    "compression.type": "compression.type",
+    "delivery.timeout.ms": "delivery.timeout.ms",
+    "linger.ms": "linger.ms",
+    "max.request.size": "message.max.bytes",
+}
+"""Properties of Java's producer that librdkafka's has as well, and its names for them."""
+
+
+def producer_properties(config: ConfigModel, kafka: KafkaClient) -> dict[str, Any]:
+    """Properties of a connector's producer, in librdkafka's words; it is always durable.
+
+    Raises:
+        ConfigException: a reference cannot be resolved, or a security setting not be translated.
+    """
+    overrides = config.overrides(PRODUCER)
+    own = {_TRANSLATED[key]: value for key, value in overrides.items() if key in _TRANSLATED}
+    return {**_OF_PRODUCERS, **kafka.librdkafka(overrides, consumes=False), **own, **_DURABLE}

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollectio
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined] # public, not listed
 
+from sinksdk.engine.commits import TopicIdCheck
 from sinksdk.errors import ConfigException, ConnectException, MissingSourceTopicException, RetriableException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions
@@ -167,13 +168,21 @@ class Cluster:
                         raise
         return found
 
-    def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
+    def extents(
+        self, partitions: Collection[TopicPartition], unavailable: set[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetRange]:
         """The log's start and end of each partition; one that was deleted meanwhile is left out.
 
+        Args:
+            unavailable: gets partitions that have no leader.
+
         Raises:
-            RetriableException: also where a partition has no leader.
+            RetriableException: also where a partition has no leader, without ``unavailable``.
         """
-        return self._extents(list(partitions))
+        begins = self._offsets(partitions, _EARLIEST, unavailable)
+        ends = self._offsets(partitions, _LATEST, unavailable)
+        both = (p for p in partitions if p in begins and p in ends)
+        return {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in both}
 
     def available(self, partitions: Iterable[TopicPartition]) -> Partitions:
         """The same, with partitions that have no leader listed as unavailable.
@@ -187,7 +196,7 @@ class Cluster:
         wanted = list(partitions)
         led = [p for p in wanted if p.partition not in self._leaderless.get(p.topic, ())]
         unavailable = set(wanted) - set(led)
-        found = self._extents(led, unavailable)
+        found = self.extents(led, unavailable)
         if unavailable and not found:
             message = (
                 f"the Kafka cluster at {self.bootstrap} was asked for its offsets: no partition has a leader"
@@ -226,14 +235,6 @@ class Cluster:
             asked |= self._admin.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
         self._asked = asked
         return {name: asked[name] for name in sorted(topics)}
-
-    def _extents(
-        self, partitions: Collection[TopicPartition], unavailable: set[TopicPartition] | None = None
-    ) -> dict[TopicPartition, OffsetRange]:
-        begins = self._offsets(partitions, _EARLIEST, unavailable)
-        ends = self._offsets(partitions, _LATEST, unavailable)
-        both = (p for p in partitions if p in begins and p in ends)
-        return {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in both}
 
     def _offsets(
         self,
@@ -326,36 +327,27 @@ def _raise_any(rows: Collection[KafkaPartition]) -> None:
             raise KafkaException(row.error)
 
 
-class PlannedTopics:
-    """A :data:`~sinksdk.engine.commits.TopicIdCheck` by the ids that the topics were planned with (KIP-516).
+def replaced_topics(
+    ids: Mapping[str, str], topic_ids: Callable[[Collection[str]], Mapping[str, str]], topics: Collection[str]
+) -> dict[str, ConnectException]:
+    """Errors of topics that have other ids than they were planned with; without a response, of all of them.
 
-    Kafka's consumers know names only: they read on in a topic that was created again.
+    Kafka's consumers know names only: they read on in a topic that was created again (KIP-516).
 
     Args:
         ids: of the planned topics; others are not checked.
         topic_ids: :meth:`Cluster.topic_ids`.
     """
-
-    def __init__(
-        self, ids: Mapping[str, str], topic_ids: Callable[[Collection[str]], Mapping[str, str]]
-    ) -> None:
-        self._ids = ids
-        self._topic_ids = topic_ids
-
-    def __call__(self, topics: Collection[str]) -> dict[str, ConnectException]:
-        """Errors of topics that are not as planned; without a response, of all of them."""
-        asked = sorted(self._ids.keys() & set(topics))
-        if not asked:
-            return {}
-        try:
-            now = self._topic_ids(asked)
-        except ConnectException as error:
-            return dict.fromkeys(asked, error)
-        return {
-            topic: _replaced(topic, self._ids[topic], now.get(topic))
-            for topic in asked
-            if now.get(topic) != self._ids[topic]
-        }
+    asked = sorted(ids.keys() & set(topics))
+    if not asked:
+        return {}
+    try:
+        now = topic_ids(asked)
+    except ConnectException as error:
+        return dict.fromkeys(asked, error)
+    return {
+        topic: _replaced(topic, ids[topic], now.get(topic)) for topic in asked if now.get(topic) != ids[topic]
+    }
 
 
 def _replaced(topic: str, planned: str, now: str | None) -> MissingSourceTopicException:
@@ -367,10 +359,8 @@ def _replaced(topic: str, planned: str, now: str | None) -> MissingSourceTopicEx
     )
 
 
-def planned_topics(
-    client: KafkaClient, overrides: Mapping[str, str], ids: Mapping[str, str]
-) -> PlannedTopics:
-    """Checks a cluster's topics; connects with the first check.
+def topic_id_check(client: KafkaClient, overrides: Mapping[str, str], ids: Mapping[str, str]) -> TopicIdCheck:
+    """The check of :func:`replaced_topics` for a cluster; connects with the first one.
 
     Args:
         overrides: of its consumers, in Java's words.
@@ -378,7 +368,9 @@ def planned_topics(
     Raises:
         ConfigException: the client's properties cannot be used on this host, as their file is missing.
     """
-    return PlannedTopics(ids, _cluster_of(client, tuple(sorted(overrides.items()))).topic_ids)
+    return functools.partial(
+        replaced_topics, ids, _cluster_of(client, tuple(sorted(overrides.items()))).topic_ids
+    )
 
 
 @functools.lru_cache(maxsize=4)

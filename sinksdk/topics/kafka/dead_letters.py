@@ -13,8 +13,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import SinkRecord
 from sinksdk.settings.job import DEAD_LETTER_TOPIC
-from sinksdk.topics.kafka.client import BOOTSTRAP, KafkaClient
-from sinksdk.topics.kafka.producers import PRODUCER
+from sinksdk.topics.kafka.client import BOOTSTRAP, PRODUCER, KafkaClient
 
 _POLL: Final = 0.1  # seconds
 _FLUSH: Final = 5.0  # seconds for dead letters that no commit waits for

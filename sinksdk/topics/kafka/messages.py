@@ -1,7 +1,7 @@
 """Messages of librdkafka as Arrow record batches.
 
 The loop over messages is compiled (``_messages.c``) where a wheel brings it or a compiler was there; else
-:func:`plain_loop` does the same, slower. Both return the same bytes, of which batches are made here.
+:func:`plain_loop` does the same, slower. Both return the same batches.
 
 Header keys are Kafka's strings, and so should be UTF-8: each part that is not becomes U+FFFD, as with
 Python's ``replace``. librdkafka cuts a key at a zero byte.
@@ -12,10 +12,9 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
-import struct
-from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -31,10 +30,9 @@ from sinksdk.topics.kafka.rdkafka import (
     TIMESTAMP,
     Functions,
     Held,
+    Message,
     PartitionQueue,
-    error_name,
-    error_text,
-    is_retriable,
+    as_error,
 )
 
 log = logging.getLogger(__name__)
@@ -42,7 +40,6 @@ END_OF_PARTITION: Final[int] = KafkaError._PARTITION_EOF  # noqa: SLF001 - librd
 _NO_HEADERS: Final[int] = KafkaError._NOENT  # noqa: SLF001 - the same
 _BAD_MESSAGE: Final[int] = KafkaError._BAD_MSG  # noqa: SLF001 - the same
 _LIMIT: Final = 2**31 - 1  # bytes in a column, and headers in a batch: Arrow counts them in 32 bits
-_LAYOUT: Final = struct.Struct("@iPiPNPNqP")  # of Message
 _LONGEST: Final = 2**31 - 1  # milliseconds
 _BITS: Final = {"timestamp": 1, "timestampType": 2, "key": 4, "value": 8, "headers": 16}
 
@@ -69,72 +66,15 @@ class Order(NamedTuple):
     allocate: Callable[[int], Any]
 
 
-class Buffers(NamedTuple):
-    """Arrow's buffers, flat in the order a loop returns them; None for a column that is not wanted.
+class Event(NamedTuple):
+    """The end of the partition, or an error; ``offset`` is below 0 if it has none."""
 
-    ``valid`` are bits, ``ends`` are where values end, after a zero. ``name`` and ``item`` are the keys and
-    values of headers; ``list_ends`` assigns them to rows.
-    """
-
-    offset: Any = None
-    timestamp: Any = None
-    kind: Any = None
-    key_valid: Any = None
-    key_ends: Any = None
-    key: Any = None
-    value_valid: Any = None
-    value_ends: Any = None
-    value: Any = None
-    list_valid: Any = None
-    list_ends: Any = None
-    name_ends: Any = None
-    name: Any = None
-    item_valid: Any = None
-    item_ends: Any = None
-    item: Any = None
-
-
-class Nulls(NamedTuple):
-    """Number of nulls in each wanted column."""
-
-    key: int
-    value: int
-    list: int
-    item: int
-
-
-Raw: TypeAlias = tuple[
-    int, int, int | None, bool, tuple[int, int, bytes | None] | None, tuple[int, ...], tuple[Any, ...]
-]
-"""Number of rows and of headers, the next offset, whether the range is complete, an event (code, offset,
-text), :class:`Nulls` and :class:`Buffers`."""
-
-Loop: TypeAlias = Callable[[Order], Raw]
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """The end of the partition, or an error.
-
-    Args:
-        code: librdkafka's, below 0, or Kafka's own.
-        name: librdkafka's name for it: ``_PARTITION_EOF``.
-        offset: below 0 if it has none.
-    """
-
-    code: int
-    name: str
-    text: str
+    error: KafkaError
     offset: int
 
     @property
     def is_end_of_partition(self) -> bool:
-        return self.code == END_OF_PARTITION
-
-    @property
-    def is_retriable(self) -> bool:
-        """Whether librdkafka retries by itself, and so may succeed later."""
-        return is_retriable(self.code)
+        return self.error.code() == END_OF_PARTITION
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +93,9 @@ class Filled:
     next: int | None
     is_end: bool
     event: Event | None
+
+
+Loop: TypeAlias = Callable[[Order], Filled]
 
 
 def fill(
@@ -205,17 +148,183 @@ def fill(
             limit=_LIMIT,
             allocate=pa.allocate_buffer,
         )
-        rows, items, following, is_end, event, nulls, buffers = (loop or LOOP)(order)
-    batch = _batch(rows, items, Nulls(*nulls), Buffers(*map(_buffer, buffers))) if rows else None
-    return Filled(batch, following, is_end, None if event is None else _event(*event))
+        return (loop or LOOP)(order)
 
 
-def _event(code: int, offset: int, text: bytes | None) -> Event:
-    return Event(code, error_name(code), (text or b"").decode("utf-8", "replace") or error_text(code), offset)
+# -- the loop in Python ------------------------------------------------------------------------------
 
 
-def _buffer(content: bytes | pa.Buffer | None) -> pa.Buffer | None:
-    return content if content is None or isinstance(content, pa.Buffer) else pa.py_buffer(content)
+Headers: TypeAlias = Sequence[tuple[bytes, bytes | None]]
+
+
+class _Calls:
+    """The functions as callables, with the variables they write to."""
+
+    def __init__(self, functions: Functions) -> None:
+        self.consume = CONSUME(functions.consume)
+        self.destroy = DESTROY(functions.destroy)
+        self._timestamp = TIMESTAMP(functions.timestamp)
+        self._headers = HEADERS(functions.headers)
+        self._header = HEADER(functions.header)
+
+        self._kind, self._found, self._name = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_char_p()
+        self._value, self._size = ctypes.c_void_p(), ctypes.c_size_t()
+
+    def timestamp_of(self, address: int) -> tuple[int, int]:
+        """Milliseconds, and 0 for none, 1 create time, 2 log append time."""
+        return self._timestamp(address, self._kind), self._kind.value
+
+    def headers_of(self, address: int) -> tuple[Headers, int]:
+        """Keys and values, and why they cannot be read, or 0."""
+        found: list[tuple[bytes, bytes | None]] = []
+        code: int = self._headers(address, self._found)
+        while not code:
+            code = self._header(self._found, len(found), self._name, self._value, self._size)
+            if not code:
+                found.append((self._name.value or b"", _content(self._value.value, self._size.value)))
+        return found, 0 if code == _NO_HEADERS else code
+
+
+def plain_loop(order: Order) -> Filled:  # noqa: C901 - step by step as the one in C
+    """What ``_messages.c`` does, without a compiler."""
+    call = _Calls(order.functions)
+    held = Held.from_address(order.held)
+    columns = ["offset", *(name for name, bit in _BITS.items() if order.columns & bit)]
+    rows: list[Sequence[Any]] = []
+    sums: Sequence[int] = (0, 0, 0, 0, 0)  # as of _weights
+    size = 0  # bytes of keys, values and wanted headers
+    following, is_end, event = None, False, None
+    is_empty = False  # the queue had fewer messages than were asked for
+    while len(rows) < order.max_rows and (not rows or size < order.max_bytes):
+        if held.first == held.last:
+            if is_empty:
+                break
+            count = _portion(len(rows), size, order.max_rows, order.max_bytes)
+            wait = 0 if rows else order.timeout_ms
+            given = call.consume(order.queue, wait, order.held + Held.messages.offset, count)
+            held.first, held.last = 0, max(given, 0)
+            if not held.last:
+                break
+            is_empty = given < count
+        address: int = held.messages[held.first]
+        message = Message.from_address(address)
+        offset: int = message.offset
+        if message.err:
+            event = Event(as_error(message.err, _content(message.payload, message.len)), offset)
+            if event.is_end_of_partition:
+                following, is_end = offset, offset >= order.end
+        elif offset >= order.end:
+            following, is_end = order.end, True
+            break
+        else:
+            headers, code = call.headers_of(address) if "headers" in columns else ((), 0)
+            more = tuple(map(add, sums, _weights(message, headers)))
+            if not code and max(more) <= order.limit:
+                rows.append(_row(message, call.timestamp_of(address), headers, columns))
+                sums, size = more, sum(more[:4])
+                following, is_end = offset + 1, offset + 1 >= order.end
+            elif code or not rows:
+                event = Event(as_error(code or _BAD_MESSAGE), offset)
+            else:
+                break
+        held.first += 1
+        call.destroy(address)
+        if event or is_end:
+            break
+    arrays = [
+        pa.array(values, RECORD_COLUMNS[name])
+        for name, values in zip(columns, zip(*rows, strict=True), strict=False)
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, names=columns) if rows else None
+    return Filled(batch, following, is_end, event)
+
+
+def _content(address: int | None, length: int) -> bytes | None:
+    return ctypes.string_at(address, length) if address else None
+
+
+def _weights(message: Message, headers: Headers) -> Sequence[int]:
+    """Bytes of the key, the value, and the headers' keys and values; number of headers."""
+    key = message.key_len if message.key else 0
+    value = message.len if message.payload else 0
+    if not headers:
+        return key, value, 0, 0, 0
+    names = sum([len(name) for name, _ in headers])
+    items = sum([len(item or b"") for _, item in headers])
+    return key, value, names, items, len(headers)
+
+
+def _row(
+    message: Message, timestamp: tuple[int, int], headers: Headers, columns: Collection[str]
+) -> Sequence[Any]:
+    time, kind = timestamp
+    found: list[Any] = [message.offset]
+    for name in columns:
+        if name == "timestamp":
+            found.append(time if kind else NO_TIMESTAMP)
+        elif name == "timestampType":
+            found.append(kind - 1)
+        elif name == "key":
+            found.append(_content(message.key, message.key_len))
+        elif name == "value":
+            found.append(_content(message.payload, message.len))
+        elif name == "headers":
+            found.append([(key.decode("utf-8", "replace"), value) for key, value in headers] or None)
+    return found
+
+
+def _portion(rows: int, size: int, max_rows: int, max_bytes: int) -> int:
+    """How many messages to ask for: as many as may be taken, if they are as large as those before."""
+    if not rows:
+        return 1  # or the queue waits until it has them all
+    each = size // rows
+    return min(HELD, max_rows - rows, (max_bytes - size) // each + 1 if each else HELD)
+
+
+# -- the buffers of the loop in C ----------------------------------------------------------------------
+
+
+class Nulls(NamedTuple):
+    """Number of nulls in each wanted column."""
+
+    key: int
+    value: int
+    list: int
+    item: int
+
+
+class Buffers(NamedTuple):
+    """Arrow's buffers, flat in the order the loop returns them; None for a column that is not wanted.
+
+    ``valid`` are bits, ``ends`` are where values end, after a zero. ``name`` and ``item`` are the keys and
+    values of headers; ``list_ends`` assigns them to rows.
+    """
+
+    offset: Any
+    timestamp: Any
+    kind: Any
+    key_valid: Any
+    key_ends: Any
+    key: Any
+    value_valid: Any
+    value_ends: Any
+    value: Any
+    list_valid: Any
+    list_ends: Any
+    name_ends: Any
+    name: Any
+    item_valid: Any
+    item_ends: Any
+    item: Any
+
+
+def _compiled_loop(order: Order) -> Filled:
+    rows, items, following, is_end, event, nulls, buffers = _messages.fill(order)
+    batch = _batch(rows, items, Nulls(*nulls), Buffers(*buffers)) if rows else None
+    if event is not None:
+        code, offset, text = event
+        event = Event(as_error(code, text), offset)
+    return Filled(batch, following, is_end, event)
 
 
 def _batch(rows: int, items: int, nulls: Nulls, of: Buffers) -> pa.RecordBatch:
@@ -259,230 +368,6 @@ def _names(items: int, ends: pa.Buffer, names: pa.Buffer) -> pa.Array:
     return found
 
 
-# -- the loop in Python ------------------------------------------------------------------------------
-
-
-class _Bytes:
-    def __init__(self) -> None:
-        self.ends = array("i", [0])
-        self.parts: list[bytes] = []
-        self.marks: list[bool] = []
-
-    def add(self, value: bytes | None) -> None:
-        self.marks.append(value is not None)
-        self.parts.append(value or b"")
-        self.ends.append(self.ends[-1] + len(value or b""))
-
-    def buffers(self) -> tuple[bytes, bytes, bytes]:
-        return _packed(self.marks), self.ends.tobytes(), b"".join(self.parts)
-
-
-class _Message(NamedTuple):
-    """A :class:`~sinksdk.topics.kafka.rdkafka.Message` and its address."""
-
-    address: int
-    error: int
-    topic: int
-    partition: int
-    payload: int
-    length: int
-    key: int
-    key_len: int
-    offset: int
-    private: int
-
-
-class _Sums(NamedTuple):
-    """Bytes of the messages taken, and their number of headers."""
-
-    key: int
-    value: int
-    name: int
-    item: int
-    items: int
-
-    def plus(self, message: _Message, headers: Sequence[tuple[bytes, bytes | None]]) -> _Sums:
-        key, value, name, item, items = self
-        if message.key:
-            key += message.key_len
-        if message.payload:
-            value += message.length
-        for header, content in headers:
-            name += len(header)
-            item += len(content or b"")
-        return _Sums(key, value, name, item, items + len(headers))
-
-
-class _Rows:
-    """The messages taken, copied column by column.
-
-    Attributes are flat, and more than ten: this loop runs for every record where nothing is compiled, and
-    each look-up more would show.
-    """
-
-    def __init__(self, call: _Calls, columns: int, limit: int) -> None:
-        self._call, self._columns, self._limit = call, columns, limit
-        self._sums = _Sums(0, 0, 0, 0, 0)
-        self.size = 0  # bytes of keys, values and wanted headers
-        self._wants_time = columns & (_BITS["timestamp"] | _BITS["timestampType"])
-        self._wants_key, self._wants_value = columns & _BITS["key"], columns & _BITS["value"]
-        self._wants_headers = columns & _BITS["headers"]
-        self._offsets, self._timestamps, self._types = array("q"), array("q"), array("i")
-        self._lists = array("i", [0])
-        self._keys, self._values, self._names, self._items = _Bytes(), _Bytes(), _Bytes(), _Bytes()
-        self._has_headers: list[bool] = []
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def add(self, message: _Message) -> tuple[bool, int]:
-        """Whether a message was taken; if not, why its headers cannot be read, or 0: there is no room."""
-        headers, code = self._call.headers_of(message.address) if self._wants_headers else ((), 0)
-        if code:
-            return False, code
-        sums = self._sums.plus(message, headers)
-        if max(sums) > self._limit:
-            return False, 0
-        self._sums = sums
-        self.size = sums.key + sums.value + sums.name + sums.item
-        self._offsets.append(message.offset)
-        if self._wants_time:
-            timestamp, kind = self._call.timestamp_of(message.address)
-            self._timestamps.append(timestamp if kind else NO_TIMESTAMP)
-            self._types.append(kind - 1)
-        if self._wants_key:
-            self._keys.add(_content(message.key, message.key_len))
-        if self._wants_value:
-            self._values.add(_content(message.payload, message.length))
-        if self._wants_headers:
-            for header, content in headers:
-                self._names.add(header)
-                self._items.add(content)
-            self._has_headers.append(bool(headers))
-            self._lists.append(sums.items)
-        return True, 0
-
-    def buffers(self) -> Buffers:
-        _, name_ends, name = self._names.buffers()
-        of = {
-            0: (self._offsets.tobytes(),),
-            _BITS["timestamp"]: (self._timestamps.tobytes(),),
-            _BITS["timestampType"]: (self._types.tobytes(),),
-            _BITS["key"]: self._keys.buffers(),
-            _BITS["value"]: self._values.buffers(),
-            _BITS["headers"]: (
-                *(_packed(self._has_headers), self._lists.tobytes(), name_ends, name),
-                *self._items.buffers(),
-            ),
-        }
-        return Buffers(
-            *(
-                buffer if not bit or self._columns & bit else None
-                for bit, group in of.items()
-                for buffer in group
-            )
-        )
-
-    def counts(self) -> tuple[int, int, Nulls]:
-        """Number of rows, of headers, and of nulls."""
-        marks = (self._keys.marks, self._values.marks, self._has_headers, self._items.marks)
-        return len(self), self._sums.items, Nulls(*(each.count(False) for each in marks))
-
-
-class _Calls:
-    """The functions as callables."""
-
-    def __init__(self, functions: Functions) -> None:
-        self.consume = CONSUME(functions.consume)
-        self.destroy = DESTROY(functions.destroy)
-        self._timestamp = TIMESTAMP(functions.timestamp)
-        self._headers = HEADERS(functions.headers)
-        self._header = HEADER(functions.header)
-
-        self._kind, self._found, self._name = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_char_p()
-        self._value, self._size = ctypes.c_void_p(), ctypes.c_size_t()
-
-    def timestamp_of(self, address: int) -> tuple[int, int]:
-        """Milliseconds, and 0 for none, 1 create time, 2 log append time."""
-        return self._timestamp(address, self._kind), self._kind.value
-
-    def headers_of(self, address: int) -> tuple[Sequence[tuple[bytes, bytes | None]], int]:
-        """Keys and values, and why they cannot be read, or 0."""
-        found: list[tuple[bytes, bytes | None]] = []
-        code: int = self._headers(address, self._found)
-        while not code:
-            code = self._header(self._found, len(found), self._name, self._value, self._size)
-            if not code:
-                found.append((self._name.value or b"", _content(self._value.value, self._size.value)))
-        return found, 0 if code == _NO_HEADERS else code
-
-
-def _content(address: int | None, length: int) -> bytes | None:
-    return ctypes.string_at(address, length) if address else None
-
-
-def _read(address: int) -> _Message:
-    return _Message(address, *_LAYOUT.unpack(ctypes.string_at(address, _LAYOUT.size)))
-
-
-def _packed(marks: list[bool]) -> bytes:
-    """Bits as Arrow has them, the first one lowest."""
-    text = "".join("1" if mark else "0" for mark in reversed(marks))
-    return int(text or "0", 2).to_bytes((len(marks) + 7) // 8, "little")
-
-
-def plain_loop(order: Order) -> Raw:  # noqa: C901 - step by step as the one in C
-    """What ``_messages.c`` does, without a compiler."""
-    call = _Calls(order.functions)
-    held = Held.from_address(order.held)
-    rows = _Rows(call, order.columns, order.limit)
-    following, is_end, event = None, False, None
-    is_empty = False  # the queue had fewer messages than were asked for
-    while len(rows) < order.max_rows and (not rows or rows.size < order.max_bytes):
-        if held.first == held.last:
-            if is_empty:
-                break
-            count = _portion(len(rows), rows.size, order.max_rows, order.max_bytes)
-            wait = 0 if rows else order.timeout_ms
-            given = call.consume(order.queue, wait, order.held + Held.messages.offset, count)
-            held.first, held.last = 0, max(given, 0)
-            if not held.last:
-                break
-            is_empty = given < count
-        address: int = held.messages[held.first]
-        message = _read(address)
-        if message.error:
-            event = message.error, message.offset, _content(message.payload, message.length)
-            if message.error == END_OF_PARTITION:
-                following, is_end = message.offset, message.offset >= order.end
-        elif message.offset >= order.end:
-            following, is_end = order.end, True
-            break
-        else:
-            is_taken, code = rows.add(message)
-            if is_taken:
-                following = message.offset + 1
-                is_end = following >= order.end
-            elif code or not rows:
-                event = code or _BAD_MESSAGE, message.offset, None
-            else:
-                break
-        held.first += 1
-        call.destroy(address)
-        if event or is_end:
-            break
-    count, items, nulls = rows.counts()
-    return count, items, following, is_end, event, nulls, rows.buffers() if rows else Buffers()
-
-
-def _portion(rows: int, size: int, max_rows: int, max_bytes: int) -> int:
-    """How many messages to ask for: as many as may be taken, if they are as large as those before."""
-    if not rows:
-        return 1  # or the queue waits until it has them all
-    each = size // rows
-    return min(HELD, max_rows - rows, (max_bytes - size) // each + 1 if each else HELD)
-
-
 compiled_loop: Loop | None
 try:
     from sinksdk.topics.kafka import _messages
@@ -494,7 +379,7 @@ except ImportError:
         "then sinksdk anew"
     )
 else:
-    compiled_loop = _messages.fill
+    compiled_loop = _compiled_loop
 
 LOOP: Final[Loop] = compiled_loop or plain_loop
 """The better one of those that are there."""

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -34,26 +34,17 @@ _READING: Final[Mapping[str, Any]] = {
 }
 
 
-class OffsetRecord(NamedTuple):
-    """A record of the topic: the key ``["<connector>",{<partition>}]``, the value ``{<offset>}``."""
+def offset_record(
+    connector: str, partition: SourcePartition, offset: SourceOffset | None
+) -> tuple[bytes, bytes | None]:
+    """Key and value of a record: ``["<connector>",{<partition>}]`` and ``{<offset>}``.
 
-    key: bytes
-    value: bytes | None
-
-    @classmethod
-    def of(cls, connector: str, position: SourcePosition) -> OffsetRecord:
-        return cls(_key(connector, position.partition), as_json(position.offset).encode())
-
-    @classmethod
-    def forgetting(cls, connector: str, partition: SourcePartition) -> OffsetRecord:
-        """A tombstone: as if nothing of the source partition had been read."""
-        return cls(_key(connector, partition), None)
-
-
-def _key(connector: str, partition: SourcePartition) -> bytes:
-    """Equal partitions make equal keys: compaction goes by their bytes."""
+    Equal partitions make equal keys: compaction goes by their bytes. None makes a tombstone: as if nothing of
+    the source partition had been read.
+    """
     name = json.dumps(connector, ensure_ascii=False)
-    return f"[{name},{as_json(partition)}]".encode()
+    value = None if offset is None else as_json(offset).encode()
+    return f"[{name},{as_json(partition)}]".encode(), value
 
 
 def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:

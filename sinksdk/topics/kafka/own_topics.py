@@ -12,9 +12,8 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.settings.job import DEAD_LETTER_TOPIC
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.topics.kafka.client import BOOTSTRAP, KafkaClient
+from sinksdk.topics.kafka.client import BOOTSTRAP, PRODUCER, KafkaClient
 from sinksdk.topics.kafka.cluster import REFUSED
-from sinksdk.topics.kafka.producers import PRODUCER
 
 _TIMEOUT: Final = 15.0  # seconds
 _PASSING: Final = frozenset(

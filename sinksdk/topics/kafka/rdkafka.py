@@ -12,7 +12,6 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple, Self
 
@@ -122,8 +121,6 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "destroy_flags": (None, (_POINTER, _INT)),
     "poll_set_consumer": (_INT, (_POINTER,)),
     "fatal_error": (_INT, (_POINTER, _TEXT_OF, ctypes.c_size_t)),
-    "err2name": (_TEXT_OF, (_INT,)),
-    "err2str": (_TEXT_OF, (_INT,)),
     "queue_get_consumer": (_POINTER, (_POINTER,)),
     "queue_get_partition": (_POINTER, (_POINTER, _TEXT_OF, ctypes.c_int32)),
     "queue_forward": (None, (_POINTER, _POINTER)),
@@ -181,36 +178,15 @@ def has_feature(name: str) -> bool:
         found.rd_kafka_conf_destroy(settings)
 
 
-def error_name(code: int) -> str:
-    """As librdkafka names it: ``_PARTITION_EOF``."""
-    return _decoded(library().rd_kafka_err2name(code))
-
-
-def error_text(code: int) -> str:
-    """As librdkafka describes it."""
-    return _decoded(library().rd_kafka_err2str(code))
-
-
-def is_retriable(code: int) -> bool:
-    """Whether librdkafka retries by itself after an error, and so may succeed later."""
-    return code in _PASSING
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """An error of a client as a whole: a broker that is away, or refuses the login.
+def as_error(code: int, text: bytes | None = None, *, is_fatal: bool = False) -> KafkaError:
+    """An error of the library's. It is retriable if librdkafka retries by itself, and so may succeed later.
 
     Args:
-        code: librdkafka's, below 0, or Kafka's own.
+        text: if there is none, librdkafka describes the code.
         is_fatal: the client does nothing any more; make another.
-        is_retriable: the client tries again by itself.
     """
-
-    code: int
-    name: str
-    text: str
-    is_fatal: bool
-    is_retriable: bool
+    is_retriable = code in _PASSING and not is_fatal
+    return KafkaError(code, _decoded(text) or None, fatal=is_fatal, retriable=is_retriable)
 
 
 class PartitionQueue:
@@ -365,7 +341,7 @@ class Consumer:
             finally:
                 self._library.rd_kafka_topic_partition_list_destroy(rows)
 
-    def errors(self) -> list[Fault]:
+    def errors(self) -> list[KafkaError]:
         """Errors of the client as a whole since the last call, without waiting.
 
         Raises:
@@ -376,7 +352,7 @@ class Consumer:
             while event := self._library.rd_kafka_queue_poll(self._common, 0):
                 kind = self._library.rd_kafka_event_type(event)
                 if kind == _ERROR:
-                    found.append(self._fault(event))
+                    found.append(self._error(event))
                 self._library.rd_kafka_event_destroy(event)
                 if kind == _FETCH:
                     message = "a message of Kafka did not come on its partition's own queue"
@@ -420,15 +396,15 @@ class Consumer:
             self._library.rd_kafka_error_destroy(error)
             raise kind(f"the Kafka client does not take {', '.join(map(str, offsets))}: {text}")
 
-    def _fault(self, event: int) -> Fault:
+    def _error(self, event: int) -> KafkaError:
         code = self._library.rd_kafka_event_error(event)
-        text = _decoded(self._library.rd_kafka_event_error_string(event))
+        text = self._library.rd_kafka_event_error_string(event)
         is_fatal = bool(self._library.rd_kafka_event_error_is_fatal(event))
         if is_fatal:
             reason = ctypes.create_string_buffer(_TEXT)
             code = self._library.rd_kafka_fatal_error(self._handle, reason, _TEXT) or code
-            text = _decoded(reason.value) or text
-        return Fault(code, error_name(code), text, is_fatal, not is_fatal and is_retriable(code))
+            text = reason.value or text
+        return as_error(code, text, is_fatal=is_fatal)
 
 
 def _made(properties: Mapping[str, str]) -> int:

@@ -177,20 +177,21 @@ class Reading:
         """Why a range cannot be read any further, if so."""
         where = f"{partition} at offset {at} of {offsets}"
         if event is not None and not event.is_end_of_partition:
-            if event.name in _LOST:
+            error = event.error
+            if error.name() in _LOST:
                 return OffsetOutOfRangeException(
                     f"{where}: the Kafka cluster at {self._cluster} has not got that offset any more: "
-                    f"{event.text}"
+                    f"{error.str()}"
                 )
-            if not event.is_retriable:
-                return ConnectException(f"{where} cannot be read: {event.text} ({event.name})")
-            self._silence.complaint = f"{event.text} ({event.name})"
+            if not error.retriable():
+                return ConnectException(f"{where} cannot be read: {error.str()} ({error.name()})")
+            self._silence.complaint = f"{error.str()} ({error.name()})"
         silence = self._silence
-        for fault in self._consumer.errors():
-            silence.complaint = f"{fault.text} ({fault.name})"
-            if fault.is_fatal:
+        for error in self._consumer.errors():
+            silence.complaint = f"{error.str()} ({error.name()})"
+            if error.fatal():
                 raise RetriableException(f"{where}: the Kafka client has ended: {silence.complaint}")
-            if not (fault.is_retriable or fault.name in _OF_GROUPS):
+            if not (error.retriable() or error.name() in _OF_GROUPS):
                 silence.refusal = silence.complaint
         if silence.refusal and silence.seconds >= _REFUSED:
             return ConnectException(
@@ -233,18 +234,17 @@ class _Consumers:
             consumer = self._idle.pop(key, None)
         consumer = consumer or Consumer(properties)
         consumer.errors()  # of the time it was idle
-        lent, has_failed = _Lent(consumer), True
+        lent = _Lent(consumer)
         try:
             yield lent
-            has_failed = False
-        except GeneratorExit:  # the task has been asked to close
-            has_failed = False
+        except BaseException as error:
+            is_asked_to_close = isinstance(error, GeneratorExit)
+            lent.is_sound = lent.is_sound and is_asked_to_close
             raise
         finally:
-            is_sound = lent.is_sound and not has_failed
-            surplus = [] if is_sound else [consumer]
+            surplus = [] if lent.is_sound else [consumer]
             with self._lock:
-                if is_sound:
+                if lent.is_sound:
                     surplus += filter(None, [self._idle.pop(key, None)])
                     self._idle[key] = consumer
                 while len(self._idle) > _KEPT:

@@ -50,22 +50,17 @@ def first_offsets(
             if clock() - heard >= _SILENCE:
                 return {partition: asked.start for partition, asked in ranges.items()} | found
             message = consumer.poll(max(heard + _SILENCE - clock(), 0.0))  # below 0 it would wait for ever
-            partition = _partition_of(message)
-            if message is None or partition is None or partition in found:
+            if message is None or message.topic() is None or message.partition() is None:
                 continue
-            answer = _answer(message, ranges[partition])
+            partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
+            answer = None if partition in found else _answer(message, ranges[partition])
             if answer is None:
                 continue
             found[partition], heard = answer, clock()
             if message.error() is None:
-                _pause(consumer, partition)
+                with suppress(KafkaException):  # then a few more of its records are fetched in vain
+                    consumer.pause([KafkaPartition(*partition)])
     return found
-
-
-def _partition_of(message: Message | None) -> TopicPartition | None:
-    if message is None or message.topic() is None or message.partition() is None:
-        return None
-    return TopicPartition(str(message.topic()), int(message.partition() or 0))
 
 
 def _answer(message: Message, asked: OffsetRange) -> int | None:
@@ -76,12 +71,6 @@ def _answer(message: Message, asked: OffsetRange) -> int | None:
     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
         return asked.end
     return None if error.retriable() else asked.start
-
-
-def _pause(consumer: Any, partition: TopicPartition) -> None:
-    """Fetch no more of it; if that fails, a few more records are fetched in vain."""
-    with suppress(KafkaException):
-        consumer.pause([KafkaPartition(partition.topic, partition.partition)])
 
 
 _ISOLATION: Final = "isolation.level"

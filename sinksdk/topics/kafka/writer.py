@@ -16,10 +16,9 @@ from sinksdk.engine.writer import transactional_id
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition
-from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
-from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.offsets import KafkaOffsets, OffsetRecord
-from sinksdk.topics.kafka.producers import PRODUCER, producer_properties
+from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
+from sinksdk.topics.kafka.client import PRODUCER, KafkaClient, producer_properties
+from sinksdk.topics.kafka.offsets import KafkaOffsets, offset_record
 
 _TIMEOUT: Final = 15.0  # seconds for one request, which is repeated after them
 _POLL: Final = 0.1  # seconds
@@ -155,9 +154,10 @@ class KafkaWriter:
     ) -> Sequence[RecordMetadata]:
         transaction = self._transaction
         if not transaction.has_offsets:
-            records = [OffsetRecord.of(self._connector, position) for position in positions]
-            records += [OffsetRecord.forgetting(self._connector, partition) for partition in forget]
-            for key, value in records:
+            changes: list[tuple[SourcePartition, SourceOffset | None]] = [*positions]
+            changes += [(partition, None) for partition in forget]
+            for partition, offset in changes:
+                key, value = offset_record(self._connector, partition, offset)
                 self._produce(self._offsets_topic, key, value, lambda error, _: transaction.note(error), {})
             transaction.has_offsets = True
         with self._translating("commit a transaction"):
@@ -266,15 +266,6 @@ class KafkaWriter:
         )
 
 
-def _longest_transaction(config: SourceConnectorConfig) -> int:
-    """Milliseconds that a transaction may be open: as asked for, else longer than it is meant to be."""
-    asked = config.overrides(PRODUCER).get(_TRANSACTION_TIMEOUT)
-    if asked is not None:
-        return int(asked)
-    meant = config.transaction_interval_ms if config.transaction_boundary == "interval" else 0
-    return max(_LONGEST_TRANSACTION, 2 * meant)
-
-
 @dataclass(frozen=True, slots=True)
 class KafkaTarget:
     """A Kafka cluster that sources write to (:class:`~sinksdk.engine.writer.Target`).
@@ -290,3 +281,12 @@ class KafkaTarget:
 
     def offsets(self, config: SourceConnectorConfig) -> KafkaOffsets:
         return KafkaOffsets.of(config, self.client)
+
+
+def _longest_transaction(config: SourceConnectorConfig) -> int:
+    """Milliseconds that a transaction may be open: as asked for, else longer than it is meant to be."""
+    asked = config.overrides(PRODUCER).get(_TRANSACTION_TIMEOUT)
+    if asked is not None:
+        return int(asked)
+    meant = config.transaction_interval_ms if config.transaction_boundary == "interval" else 0
+    return max(_LONGEST_TRANSACTION, 2 * meant)
