@@ -94,7 +94,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 )
         named = {TopicPartition(*p): tuple(map(as_token, given)) for p, given in tokens.items() if given}
         if named:
-            self._scope.commits.prepare(named)
+            self._scope.write(self._scope.commits.prepare, named)
 
     def _committed_already(self, partition: TopicPartition, given: Sequence[Token | str]) -> str | None:
         committed = self._scope.commits.committed(partition)
@@ -131,7 +131,9 @@ class WorkerSinkTaskContext(SinkTaskContext):
     def fail(self, partition: TopicPartition, error: BaseException) -> None:
         """See :meth:`SinkTaskContext.fail`."""
         if partition in self._scope.assignment():
-            self._scope.failures.request(partition, error)
+            state = self._scope.states[partition]
+            if state.requested is None:
+                state.requested = error
         else:
             log.warning(
                 "%s: context.fail named %s, which is not open here; ignored", self._scope.label, partition

@@ -7,10 +7,9 @@ import operator
 
 import numpy as np
 
-from sinksdk.engine.commits import DeadLetters, TaskScope
+from sinksdk.engine.commits import DeadLetters, Ending, TaskScope
 from sinksdk.engine.context import WorkerSinkTaskContext
 from sinksdk.engine.errant import Conversion, Origin, TooManyErrorsException, WorkerErrantRecordReporter
-from sinksdk.engine.failures import Ending
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.partition import offsets_of
 from sinksdk.engine.retry import Attempts, RetryPolicy
@@ -165,7 +164,7 @@ class Delivery:
             Origin(name.connector, name.task, type(scope.task).__qualname__),
             dead_letters,
             options=scope.options,
-            on_report=scope.failures.reported,
+            on_report=scope.reported,
             measures=scope.measures,
         )
         self._conversion = Conversion(scope.options, self.reporter)
@@ -218,6 +217,7 @@ class Delivery:
         batch, scope = self._batch, self._scope
         if batch is None:
             return None
+        state = scope.states[batch.records.partition]
         ending: Ending | None = None
         batch.offered(scope.clock.now())
         try:
@@ -226,19 +226,19 @@ class Delivery:
                     batch.converted = self._conversion(batch.portion)
             if len(batch.converted):
                 with self._measures.put(len(batch.converted)):
-                    scope.commits.call(scope.task.put, batch.converted)
+                    scope.call(scope.task.put, batch.converted)
         except RetriableException as error:
-            scope.commits.raise_failure()
+            scope.raise_failure()
             ending = self._put_off(batch, error, context.take_timeout())
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
-            scope.commits.raise_failure()
-            refusal = scope.failures.take_refusal(batch.records.partition)
+            scope.raise_failure()
+            refusal, state.refusal = state.refusal, None
             if refusal is None:  # else it was counted when it was reported
                 self._measures.failed()
             ending = Ending(refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
             context.take_timeout()
-            refusal = scope.failures.take_refusal(batch.records.partition)
+            refusal, state.refusal = state.refusal, None
             if refusal is None:
                 self._accept(batch.take())
             else:  # the task swallowed what the reporter raised (KAFKA-10115)
@@ -254,8 +254,9 @@ class Delivery:
     def _put_off(self, batch: PendingBatch, error: RetriableException, asked: float | None) -> Ending | None:
         """Retry the records not accepted. The accepted ones are in no commit if one of them was refused."""
         self._measures.failed()
+        state = self._scope.states[batch.records.partition]
         try:
-            if not self._scope.failures.is_refused(batch.records.partition):
+            if state.refusal is None:
                 taken = batch.take_first(error)
                 self._accept(taken)
                 if len(taken) and batch.converted is None:
@@ -263,7 +264,6 @@ class Delivery:
         except ConnectException as wrong:
             wrong.__cause__ = error
             return Ending(wrong)
-        state = self._scope.states[batch.records.partition]
         ending = batch.put_off(self._scope.clock.now(), error, asked, state.retry, stays=state.stays)
         if ending is None:
             self._measures.retried()
