@@ -7,23 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from property_tests.simulation.inline import INLINE
 from property_tests.simulation.store import Bystander, Records, SimulatedStore
 from property_tests.simulation.world import Process, World
 from sinksdk.connector import Connector
 from sinksdk.context import ClosingReason
-from sinksdk.control.connector_calls import InlineExecutor
-from sinksdk.control.consumer_group import InlineSync, OffsetGroup
+from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.runtime.environment import Environment, Threads
+from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.removal import Openers
 from sinksdk.runtime.session import Settings
 from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
-
-INLINE = Threads(InlineExecutor, lambda run: run(), InlineSync)
-"""None but the caller's."""
 
 _ATTEMPTS = 4  # as Spark's spark.task.maxFailures
 

@@ -111,17 +111,6 @@ class ThreadExecutor:
             call.run()
 
 
-class InlineExecutor:
-    """Runs calls in the caller's thread: for simulations, which have no other."""
-
-    def begin(self, call: Call[Any]) -> None:
-        """As :class:`CallExecutor`."""
-        call.run()
-
-    def end(self) -> None:
-        """As :class:`CallExecutor`."""
-
-
 class ConnectorCalls:
     """Calls a connector's own methods; a call that hangs is reported, and abandoned after its time-out.
 

@@ -110,30 +110,6 @@ class BackgroundSync:
         self._outage.worked()
 
 
-class InlineSync:
-    """Writes in the caller's thread: for simulations, which have no other."""
-
-    def __init__(self, group: OffsetGroup, connector: str) -> None:
-        self._group = group
-        self._connector = connector
-        self._written: dict[TopicPartition, int] = {}
-
-    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
-        """As :meth:`BackgroundSync.follow`; a failed write is repeated the next time."""
-        news = {p: offset for p, offset in visible.items() if self._written.get(p) != offset}
-        if not news:
-            return
-        try:
-            self._group.write(news)
-        except ConnectException as error:
-            log.info("connector %s: %s", self._connector, error)
-        else:
-            self._written |= news
-
-    def close(self) -> None:
-        """Nothing is left to write."""
-
-
 class NoSync:
     """There is no group."""
 

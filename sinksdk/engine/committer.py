@@ -41,7 +41,7 @@ class Committer:
     def commit(
         self,
         partitions: Collection[TopicPartition],
-        closing: ClosingReason | None,
+        reason: ClosingReason | None,
         deadline: float | None,
         *,
         is_last: bool,
@@ -60,7 +60,7 @@ class Committer:
         }
         if offered:
             with self._measures.offset_commit():
-                changed = self._write(self._pre_commit(offered, closing, deadline))
+                changed = self._write(self._pre_commit(offered, reason, deadline))
             for partition in changed:
                 self.publish(partition, deadline)
         return partitions
@@ -85,12 +85,12 @@ class Committer:
     def _pre_commit(
         self,
         offered: Mapping[TopicPartition, OffsetAndMetadata],
-        closing: ClosingReason | None,
+        reason: ClosingReason | None,
         deadline: float | None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         began = self._scope.clock.now()
         try:
-            with self._context.closing(closing, deadline), self._measures.phase(Phase.PRE_COMMIT):
+            with self._context.closing(reason, deadline), self._measures.phase(Phase.PRE_COMMIT):
                 returned = self._scope.call(self._task.pre_commit, dict(offered))
         except Exception as error:
             self._scope.raise_failure()

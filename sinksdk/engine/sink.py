@@ -246,12 +246,12 @@ class WorkerSinkTask:
         self._next_commit = self._clock.now() + self._scope.options.commit_interval
         self._commit(self.assignment(), None, is_last=False)
 
-    def finish(self, partition: TopicPartition, closing: ClosingReason | None) -> None:
+    def finish(self, partition: TopicPartition, reason: ClosingReason | None) -> None:
         """A partition's whole range has been read: commit, closing or not, and close it."""
         state = self._states[partition]
         if state.is_open and self._delivery.partition != partition:
             state.exhausted = not state.is_cut
-        self._finish([partition], closing, None)
+        self._finish([partition], reason, None)
 
     def cut_off(self, partition: TopicPartition, error: ConnectException) -> None:
         """A partition's range cannot be read to its end: commit what was accepted of it, and close it."""
@@ -351,13 +351,13 @@ class WorkerSinkTask:
     def _commit(
         self,
         partitions: Collection[TopicPartition],
-        closing: ClosingReason | None,
+        reason: ClosingReason | None,
         deadline: float | None = None,
         *,
         is_last: bool = True,
     ) -> None:
         began = self._clock.now()
-        sound = self._committer.commit(partitions, closing, deadline, is_last=is_last)
+        sound = self._committer.commit(partitions, reason, deadline, is_last=is_last)
         self._end_failed(began)
         self._committer.write_range_ends(sound)
         self._count_active()
@@ -390,10 +390,10 @@ class WorkerSinkTask:
         self._release(ended)
 
     def _finish(
-        self, partitions: Collection[TopicPartition], closing: ClosingReason | None, deadline: float | None
+        self, partitions: Collection[TopicPartition], reason: ClosingReason | None, deadline: float | None
     ) -> None:
         open_now = [p for p in partitions if self._states[p].is_open]
-        self._commit(open_now, closing, deadline)
+        self._commit(open_now, reason, deadline)
         still_open = [p for p in open_now if self._states[p].is_open]
         self._clean_up(still_open)
         self._release(still_open)

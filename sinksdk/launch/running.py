@@ -70,7 +70,9 @@ class RunningConnector:
             tell=tell,
         )
         worker = deployment.worker(self._name, spark, self._tally, first=connector, signal=self._signal)
-        self._life = _Life(worker, spark, self._name, Herder(deployment.store), deployment.store.close)
+        self._life = _ConnectorThread(
+            worker, spark, self._name, Herder(deployment.store), deployment.store.close
+        )
         self._runner = ConnectorRunner(self._life, until_caught_up=until_caught_up)
         self._runner.start()
 
@@ -160,7 +162,7 @@ class RunningConnector:
             log.exception("connector %s: failed, too", self._name)
 
 
-class _Life:
+class _ConnectorThread:
     """What runs in the connector's thread: the connector, then the end of what it needed."""
 
     def __init__(

@@ -15,13 +15,12 @@ from sinksdk import (
     SinkTask,
     TopicPartition,
 )
-from sinksdk.control.connector_calls import InlineExecutor
-from sinksdk.control.consumer_group import InlineSync, OffsetGroup
+from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.progress import Silent
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.runtime.environment import Environment, Threads
+from sinksdk.runtime.environment import Environment
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import MemoryStore, Store, take_over
 from sinksdk.store.records import (
@@ -29,7 +28,6 @@ from sinksdk.store.records import (
     PlannedRange,
 )
 
-INLINE = Threads(InlineExecutor, lambda run: run(), InlineSync)
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RAW = {"name": "c", "topics": "t", "connector.class": "tests.runtime.running_sinks:Connector"}
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from property_tests.simulation.inline import InlineExecutor
 from sinksdk import (
     ClosingReason,
     ConfigException,
@@ -21,7 +22,6 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
-from sinksdk.control.connector_calls import InlineExecutor
 from sinksdk.control.deletion import Deletion
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal

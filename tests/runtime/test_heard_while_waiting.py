@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from property_tests.simulation.inline import INLINE
 from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, RetriableException, TopicPartition
 from sinksdk.control import registry
 from sinksdk.control.requests import ClosingSignal
@@ -21,7 +22,7 @@ from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.testing import ManualClock
 from sinksdk.topics.base import Partitions
-from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
+from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 ASKED: Final = 20.2
 """When something is wanted of the connector: in the middle of a wait of nearly a minute, or of 16 s."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from property_tests.simulation.inline import INLINE
 from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, TopicPartition
 from sinksdk.control import registry
 from sinksdk.control.requests import ClosingSignal
@@ -16,7 +17,7 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import MemoryStore, Store
 from sinksdk.testing.faults import ManualClock
-from tests.runtime.running_sinks import INLINE, P0, RAW, Connector, InProcess, Source, Task
+from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 MINUTE = 60.0
 

@@ -1,0 +1,52 @@
+"""A driver's threads in a simulation: none but the caller's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from sinksdk.control.connector_calls import Call
+from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.errors import ConnectException
+from sinksdk.records import TopicPartition
+from sinksdk.runtime.environment import Threads
+
+log = logging.getLogger(__name__)
+
+
+class InlineExecutor:
+    """Runs calls in the caller's thread."""
+
+    def begin(self, call: Call[Any]) -> None:
+        call.run()
+
+    def end(self) -> None:
+        pass
+
+
+class InlineSync:
+    """Writes in the caller's thread."""
+
+    def __init__(self, group: OffsetGroup, connector: str) -> None:
+        self._group = group
+        self._connector = connector
+        self._written: dict[TopicPartition, int] = {}
+
+    def follow(self, visible: Mapping[TopicPartition, int]) -> None:
+        """A failed write is repeated the next time."""
+        news = {p: offset for p, offset in visible.items() if self._written.get(p) != offset}
+        if not news:
+            return
+        try:
+            self._group.write(news)
+        except ConnectException as error:
+            log.info("connector %s: %s", self._connector, error)
+        else:
+            self._written |= news
+
+    def close(self) -> None:
+        pass
+
+
+INLINE = Threads(InlineExecutor, lambda run: run(), InlineSync)
