@@ -242,7 +242,7 @@ def what_came_before_a_late_offset_is_committed(patch: Patch) -> None:
     """A source that breaks its order ends a partition as a failing put does."""
 
     def as_any_other(self: WorkerSinkTask, partition: TopicPartition, error: BaseException) -> None:
-        self._failures.note(partition, error)
+        self._scope.note(partition, error)
         self._finish([partition], ClosingReason.FAILURE, None)
 
     patch.setattr(WorkerSinkTask, "_fail", as_any_other)

@@ -11,7 +11,7 @@ import pytest
 from property_tests.simulation.mutations import driver_reads_its_claim_afresh, writes_without_condition
 from property_tests.simulation.places import SimulatedDisk
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.transactions import ConnectorBoundaries, Decision
+from sinksdk.engine.transactions import Boundaries, Decision
 from sinksdk.engine.writer import FencingRound
 from sinksdk.runtime import source_driver
 from sinksdk.runtime.source_driver import SourceSession
@@ -173,8 +173,8 @@ def _commit_offsets(writer: MemoryWriter, positions: Positions) -> None:
 
 def task_commits_whatever_is_open(patch: Patch) -> None:
     """A task commits the half of a transaction that it has got when it ends, and even after each poll."""
-    patch.setattr(ConnectorBoundaries, "at_the_end", lambda self: Decision.COMMIT)
-    patch.setattr(ConnectorBoundaries, "after_batch", lambda self, now: Decision.COMMIT)
+    patch.setattr(Boundaries, "at_the_end", lambda self: Decision.COMMIT)
+    patch.setattr(Boundaries, "after_batch", lambda self, now: Decision.COMMIT)
 
 
 def entries_replace_each_other(patch: Patch) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine.commits import TaskScope, TopicIdCheck
+from sinksdk.engine.commits import Ending, TaskScope, TopicIdCheck
 from sinksdk.engine.context import WorkerSinkTaskContext
-from sinksdk.engine.failures import Ending
 from sinksdk.engine.retry import Attempts
 from sinksdk.engine.validation import committable
 from sinksdk.errors import ConnectException, RetriableException, UnpublishableException
@@ -29,7 +29,6 @@ class Committer:
         self._task = scope.task
         self._commits = scope.commits
         self._states = scope.states
-        self._failures = scope.failures
         self._measures = scope.measures
         self._label = scope.label
         self._context = context
@@ -42,7 +41,7 @@ class Committer:
     def commit(
         self,
         partitions: Collection[TopicPartition],
-        closing: ClosingReason | None,
+        reason: ClosingReason | None,
         deadline: float | None,
         *,
         is_last: bool,
@@ -61,7 +60,7 @@ class Committer:
         }
         if offered:
             with self._measures.offset_commit():
-                changed = self._write(self._pre_commit(offered, closing, deadline))
+                changed = self._write(self._pre_commit(offered, reason, deadline))
             for partition in changed:
                 self.publish(partition, deadline)
         return partitions
@@ -80,24 +79,24 @@ class Committer:
         for partition in partitions:
             error = doubts.get(partition.topic)
             if error is not None and (is_last or not isinstance(error, RetriableException)):
-                self._failures.note(partition, error)
+                self._scope.note(partition, error)
         return [p for p in partitions if p.topic not in doubts]
 
     def _pre_commit(
         self,
         offered: Mapping[TopicPartition, OffsetAndMetadata],
-        closing: ClosingReason | None,
+        reason: ClosingReason | None,
         deadline: float | None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         began = self._scope.clock.now()
         try:
-            with self._context.closing(closing, deadline), self._measures.phase(Phase.PRE_COMMIT):
-                returned = self._commits.call(self._task.pre_commit, dict(offered))
+            with self._context.closing(reason, deadline), self._measures.phase(Phase.PRE_COMMIT):
+                returned = self._scope.call(self._task.pre_commit, dict(offered))
         except Exception as error:
-            self._commits.raise_failure()
+            self._scope.raise_failure()
             self._measures.commit_failed()
             for partition in offered:
-                self._failures.note(partition, error, began=began)
+                self._scope.note(partition, error, began=began)
             return {}
         sound = committable(
             returned,
@@ -117,7 +116,7 @@ class Committer:
         }
         if changed:
             with self._measures.commit_write():
-                self._commits.commit(changed)
+                self._scope.write(self._commits.commit, changed)
         for partition, offset in changed.items():
             self._states[partition].committed(offset.offset)
         return changed
@@ -145,21 +144,24 @@ class Committer:
             state.has_skipped = False
         if ends:
             with self._measures.commit_write():
-                self._commits.commit(ends)
+                self._scope.write(self._commits.commit, ends)
         for partition, offset in ends.items():
             self._states[partition].reach(offset.offset)
 
     def _await_letters(self, partition: TopicPartition) -> bool:
         """Wait for durable dead letters before the commit that covers them; never cover refused records."""
+        state = self._states[partition]
+        letters, state.letters = state.letters, deque()
         try:
             with self._measures.phase(Phase.REPORT):
-                self._failures.await_letters(partition)
+                for letter in letters:
+                    letter.result()
         except Exception as error:
             lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
             lost.__cause__ = error
-            self._failures.note(partition, lost)
+            self._scope.note(partition, lost)
             return False
-        return not self._failures.is_refused(partition)
+        return state.refusal is None
 
     # -- the second phase ------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class Committer:
         with self._measures.phase(Phase.PUBLISH):
             failed = self._publish(partition, committed, deadline)
         if failed is not None:
-            self._failures.note(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)
+            self._scope.note(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)
 
     def _publish(
         self,
@@ -190,9 +192,9 @@ class Committer:
         attempts = Attempts(self._scope.options.retry, clock.now(), self._states[partition].retry)
         while True:
             try:
-                self._commits.call(self._task.publish, partition, committed.tokens)
+                self._scope.call(self._task.publish, partition, committed.tokens)
             except RetriableException as error:
-                self._commits.raise_failure()
+                self._scope.raise_failure()
                 now = clock.now()
                 delay = attempts.failed(now, error.retry_after)
                 if delay is None or (deadline is not None and now + delay > deadline):
@@ -202,13 +204,13 @@ class Committer:
                 if not self._waited(delay, deadline):
                     return Ending(error)
             except UnpublishableException as error:
-                self._commits.raise_failure()
+                self._scope.raise_failure()
                 return Ending(self._withdrawn(partition, committed, error))
             except Exception as error:
-                self._commits.raise_failure()
+                self._scope.raise_failure()
                 return Ending(error)
             else:
-                self._commits.published(partition)
+                self._scope.write(self._commits.published, partition)
                 return None
 
     def _withdrawn(
@@ -228,7 +230,9 @@ class Committer:
                 ", ".join(token.id for token in discard) or "none",
             )
             return error
-        self._commits.withdraw(partition, OffsetAndMetadata(error.offset, error.metadata), discard)
+        self._scope.write(
+            self._commits.withdraw, partition, OffsetAndMetadata(error.offset, error.metadata), discard
+        )
         log.error(
             "%s: the commit of %s is withdrawn from offset %d to %d; from there it is read again: %s",
             self._label,
@@ -280,9 +284,9 @@ class Committer:
         """Call the task's ``discard``; returns what it raised, if anything."""
         try:
             with self._measures.phase(Phase.DISCARD):
-                self._commits.call(self._task.discard, partition, tokens)
+                self._scope.call(self._task.discard, partition, tokens)
         except Exception as error:
-            self._commits.raise_failure()
+            self._scope.raise_failure()
             return error
-        self._commits.discarded(partition, tokens)
+        self._scope.write(self._commits.discarded, partition, tokens)
         return None

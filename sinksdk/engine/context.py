@@ -39,15 +39,12 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self.counts: dict[TopicPartition, dict[str, int]] = {}
 
     def is_closing(self) -> bool:
-        """See :meth:`SinkTaskContext.is_closing`."""
         return self._closing is not None
 
     def closing_reason(self) -> ClosingReason | None:
-        """See :meth:`SinkTaskContext.closing_reason`."""
         return self._closing
 
     def deadline(self) -> float | None:
-        """See :meth:`SinkTaskContext.deadline`."""
         if self._closing is None or self._deadline is None:
             return None
         return max(self._deadline - self._scope.clock.now(), 0.0)
@@ -62,23 +59,18 @@ class WorkerSinkTaskContext(SinkTaskContext):
             self._closing = self._deadline = None
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """See :meth:`SinkTaskContext.assignment`."""
         return self._scope.assignment()
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """See :meth:`SinkTaskContext.committed`."""
         return self._scope.commits.committed(partition)
 
     def configs(self) -> Mapping[str, str]:
-        """See :meth:`SinkTaskContext.configs`."""
         return dict(self._configs)
 
     def generation(self) -> int:
-        """See :meth:`SinkTaskContext.generation`."""
         return self._generation
 
     def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
-        """See :meth:`SinkTaskContext.prepared`."""
         strangers = sorted(set(tokens) - self._scope.assignment())
         if strangers:
             raise ConnectException(
@@ -94,7 +86,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 )
         named = {TopicPartition(*p): tuple(map(as_token, given)) for p, given in tokens.items() if given}
         if named:
-            self._scope.commits.prepare(named)
+            self._scope.write(self._scope.commits.prepare, named)
 
     def _committed_already(self, partition: TopicPartition, given: Sequence[Token | str]) -> str | None:
         committed = self._scope.commits.committed(partition)
@@ -103,7 +95,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
         return f"token {again[0]} is committed, and not published yet" if again else None
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See :meth:`SinkTaskContext.offset`."""
         for partition, offset in offsets.items():
             if partition in self._scope.assignment():
                 self.moves[partition] = offset
@@ -116,7 +107,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 )
 
     def timeout(self, seconds: float) -> None:
-        """See :meth:`SinkTaskContext.timeout`."""
         self._timeout = seconds
 
     def take_timeout(self) -> float | None:
@@ -125,24 +115,22 @@ class WorkerSinkTaskContext(SinkTaskContext):
         return timeout
 
     def request_commit(self) -> None:
-        """See :meth:`SinkTaskContext.request_commit`."""
         self.commit_requested = True
 
     def fail(self, partition: TopicPartition, error: BaseException) -> None:
-        """See :meth:`SinkTaskContext.fail`."""
         if partition in self._scope.assignment():
-            self._scope.failures.request(partition, error)
+            state = self._scope.states[partition]
+            if state.requested is None:
+                state.requested = error
         else:
             log.warning(
                 "%s: context.fail named %s, which is not open here; ignored", self._scope.label, partition
             )
 
     def count(self, partition: TopicPartition, **amounts: int) -> None:
-        """See :meth:`SinkTaskContext.count`."""
         counts = self.counts.setdefault(partition, {})
         for name, amount in amounts.items():
             counts[name] = counts.get(name, 0) + operator.index(amount)  # numpy's integers are no JSON
 
     def errant_record_reporter(self) -> ErrantRecordReporter:
-        """See :meth:`SinkTaskContext.errant_record_reporter`."""
         return self._reporter

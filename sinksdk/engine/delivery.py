@@ -7,10 +7,9 @@ import operator
 
 import numpy as np
 
-from sinksdk.engine.commits import DeadLetters, TaskScope
+from sinksdk.engine.commits import DeadLetters, Ending, TaskScope
 from sinksdk.engine.context import WorkerSinkTaskContext
-from sinksdk.engine.errant import Conversion, Origin, TooManyErrorsException, WorkerErrantRecordReporter
-from sinksdk.engine.failures import Ending
+from sinksdk.engine.errant import Conversion, TooManyErrorsException, WorkerErrantRecordReporter
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.partition import offsets_of
 from sinksdk.engine.retry import Attempts, RetryPolicy
@@ -42,14 +41,10 @@ class PendingBatch:
         self._most = most
         self._policy = policy
         self._label = label
-        self._portion = self._next()
+        self.portion = self._next()
+        """The records of the next ``put``, as read: the same ones until they are accepted."""
         self._attempts: Attempts | None = None
         self._begun: float | None = None
-
-    @property
-    def portion(self) -> SinkRecords:
-        """The records of the next ``put``, as read: the same ones until they are accepted."""
-        return self._portion
 
     @property
     def is_put_off(self) -> bool:
@@ -62,7 +57,7 @@ class PendingBatch:
 
     def take(self) -> SinkRecords:
         """Mark the whole portion as accepted and return it, as read; the next one is due at once."""
-        return self._take(len(self._portion))
+        return self._take(len(self.portion))
 
     def take_first(self, error: RetriableException) -> SinkRecords:
         """Mark the first ``error.accepted`` records as accepted and return them, as read.
@@ -73,14 +68,14 @@ class PendingBatch:
             ConnectException: ``accepted`` is not possible.
         """
         if self.converted is None:  # a converter has raised it, which accepts nothing
-            return self._portion[:0]
+            return self.portion[:0]
         count = self._count(error.accepted, len(self.converted))
         if count == 0:
-            return self._portion[:0]
+            return self.portion[:0]
         if count == len(self.converted):
             return self.take()
         rest = self.converted[count:]
-        taken = self._take(int(np.searchsorted(offsets_of(self._portion), rest.first_offset)))
+        taken = self._take(int(np.searchsorted(offsets_of(self.portion), rest.first_offset)))
         self.converted = rest
         return taken
 
@@ -92,16 +87,16 @@ class PendingBatch:
         if 0 <= count <= given:
             return count
         raise ConnectException(
-            f"{self._label}: put of {self.records.partition} at offset {self._portion.first_offset} raised "
+            f"{self._label}: put of {self.records.partition} at offset {self.portion.first_offset} raised "
             f"RetriableException(accepted={accepted!r}), and was given {given} records; accepted must say "
             f"how many of these, from the first on, the task has taken"
         )
 
     def _take(self, rows: int) -> SinkRecords:
         taken, self.records = self.records[:rows], self.records[rows:]
-        self._portion = self._portion[rows:]
-        if not len(self._portion):
-            self._portion = self._next()
+        self.portion = self.portion[rows:]
+        if not len(self.portion):
+            self.portion = self._next()
             self.converted = None
         self._attempts = self._begun = None  # there was progress: the budget begins anew
         return taken
@@ -132,27 +127,21 @@ class PendingBatch:
         if self._attempts is None:
             self._attempts = Attempts(self._policy, now if self._begun is None else self._begun, earlier)
         delay = self._attempts.failed(now, error.retry_after if asked is None else asked)
+        doing = "converting" if self.converted is None else "put of"
+        what = f"{doing} {self.records.partition} at offset {self.portion.first_offset}"
         if delay is None:
-            return Ending(self._spent(error, self._attempts.failures))
+            spent = ConnectException(
+                f"{self._label}: {what} failed {self._attempts.failures} times, for as long as "
+                f"errors.retry.timeout allows: {error}"
+            )
+            spent.__cause__ = error
+            return Ending(spent)
         if not stays and self._attempts.holds_up(now, delay):
-            return Ending(error, self._attempts.left(now, delay, self._portion.first_offset))
+            return Ending(error, self._attempts.left(now, delay, self.portion.first_offset))
         if self._attempts.failures == 1:
-            log.warning("%s: %s failed, it is tried again: %s", self._label, self._what, error)
+            log.warning("%s: %s failed, it is tried again: %s", self._label, what, error)
         self.retry_at = now + delay
         return None
-
-    @property
-    def _what(self) -> str:
-        doing = "converting" if self.converted is None else "put of"
-        return f"{doing} {self.records.partition} at offset {self._portion.first_offset}"
-
-    def _spent(self, error: RetriableException, failures: int) -> ConnectException:
-        spent = ConnectException(
-            f"{self._label}: {self._what} failed {failures} times, for as long as "
-            f"errors.retry.timeout allows: {error}"
-        )
-        spent.__cause__ = error
-        return spent
 
 
 class Delivery:
@@ -161,13 +150,7 @@ class Delivery:
     def __init__(self, scope: TaskScope, name: TaskName, dead_letters: DeadLetters | None) -> None:
         self._scope = scope
         self._measures = scope.measures
-        self.reporter = WorkerErrantRecordReporter(
-            Origin(name.connector, name.task, type(scope.task).__qualname__),
-            dead_letters,
-            options=scope.options,
-            on_report=scope.failures.reported,
-            measures=scope.measures,
-        )
+        self.reporter = WorkerErrantRecordReporter(scope, name, dead_letters)
         self._conversion = Conversion(scope.options, self.reporter)
         self._batch: PendingBatch | None = None
 
@@ -218,6 +201,7 @@ class Delivery:
         batch, scope = self._batch, self._scope
         if batch is None:
             return None
+        state = scope.states[batch.records.partition]
         ending: Ending | None = None
         batch.offered(scope.clock.now())
         try:
@@ -226,44 +210,41 @@ class Delivery:
                     batch.converted = self._conversion(batch.portion)
             if len(batch.converted):
                 with self._measures.put(len(batch.converted)):
-                    scope.commits.call(scope.task.put, batch.converted)
+                    scope.call(scope.task.put, batch.converted)
         except RetriableException as error:
-            scope.commits.raise_failure()
+            scope.raise_failure()
             ending = self._put_off(batch, error, context.take_timeout())
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
-            scope.commits.raise_failure()
-            refusal = scope.failures.take_refusal(batch.records.partition)
+            scope.raise_failure()
+            refusal, state.refusal = state.refusal, None
             if refusal is None:  # else it was counted when it was reported
                 self._measures.failed()
             ending = Ending(refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
             context.take_timeout()
-            refusal = scope.failures.take_refusal(batch.records.partition)
+            refusal, state.refusal = state.refusal, None
             if refusal is None:
-                self._accept(batch.take())
+                state.accept(batch.take())
             else:  # the task swallowed what the reporter raised (KAFKA-10115)
                 ending = Ending(refusal)
         if ending is not None or not len(batch.records):
             self._batch = None
         return ending
 
-    def _accept(self, taken: SinkRecords) -> None:
-        if len(taken):
-            self._scope.states[taken.partition].accept(taken)
-
     def _put_off(self, batch: PendingBatch, error: RetriableException, asked: float | None) -> Ending | None:
         """Retry the records not accepted. The accepted ones are in no commit if one of them was refused."""
         self._measures.failed()
+        state = self._scope.states[batch.records.partition]
         try:
-            if not self._scope.failures.is_refused(batch.records.partition):
+            if state.refusal is None:
                 taken = batch.take_first(error)
-                self._accept(taken)
-                if len(taken) and batch.converted is None:
-                    return None  # it has taken all that it was given
+                if len(taken):
+                    state.accept(taken)
+                    if batch.converted is None:
+                        return None  # it has taken all that it was given
         except ConnectException as wrong:
             wrong.__cause__ = error
             return Ending(wrong)
-        state = self._scope.states[batch.records.partition]
         ending = batch.put_off(self._scope.clock.now(), error, asked, state.retry, stays=state.stays)
         if ending is None:
             self._measures.retried()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,10 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sinksdk.context import ErrantRecordReporter
-from sinksdk.engine.commits import DeadLetters
+from sinksdk.engine.commits import DeadLetters, TaskScope
 from sinksdk.engine.converters import Converter
-from sinksdk.engine.measures import Measures
-from sinksdk.engine.options import EngineOptions, ErrorLimit
+from sinksdk.engine.options import EngineOptions, ErrorLimit, TaskName
 from sinksdk.engine.partition import InDoubt
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import Header, SinkRecord, SinkRecords, TopicPartition
@@ -30,25 +28,16 @@ _LOGGED = 1_000  # bytes of a key or value
 Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TASK_PUT"]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The reporting connector and task, for the dead letter's headers."""
-
-    connector: str
-    task: int
-    task_class: str
-
-
 def dead_letter(
-    record: SinkRecord, error: BaseException, stage: Stage, origin: Origin, failed_class: str
+    record: SinkRecord, error: BaseException, stage: Stage, name: TaskName, failed_class: str
 ) -> SinkRecord:
     """The record with Connect's ``__connect.errors.*`` headers appended to its own."""
     context = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        "connector.name": origin.connector,
-        "task.id": origin.task,
+        "connector.name": name.connector,
+        "task.id": name.task,
         "stage": stage,
         "class.name": failed_class,
         "exception.class.name": f"{type(error).__module__}.{type(error).__qualname__}",
@@ -88,24 +77,14 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
 
     Args:
         dead_letters: their writer; None only logs.
-        on_report: gets each report's partition, its future, and the error it must fail with where
-            bad records are not tolerated.
     """
 
-    def __init__(
-        self,
-        origin: Origin,
-        dead_letters: DeadLetters | None,
-        *,
-        options: EngineOptions,
-        on_report: Callable[[TopicPartition, Future[None], ConnectException | None], None],
-        measures: Measures,
-    ) -> None:
-        self._origin = origin
+    def __init__(self, scope: TaskScope, name: TaskName, dead_letters: DeadLetters | None) -> None:
+        self._scope = scope
+        self._name = name
         self._dead_letters = dead_letters
-        self._options = options
-        self._on_report = on_report
-        self._measures = measures
+        self._options = scope.options
+        self._measures = scope.measures
         self._counters: dict[TopicPartition, ErrorCounter] = {}
 
     def begin(self, partition: TopicPartition, offsets: npt.NDArray[np.int64]) -> None:
@@ -145,7 +124,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
             future.set_result(None)
         if not self._options.tolerate_errors:
             refusal = self._intolerable(stage, record, error)
-        self._on_report(record.topic_partition, future, refusal)
+        self._scope.reported(record.topic_partition, future, refusal)
         if refusal is not None:
             raise refusal
         self._measures.skipped()
@@ -155,8 +134,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         read = _bytes_of(record)
         if not self._options.context_headers:
             return read
-        failed_class = self._origin.task_class if failed is None else _class_of(failed)
-        return dead_letter(read, error, stage, self._origin, failed_class)
+        failed_class = type(self._scope.task).__qualname__ if failed is None else _class_of(failed)
+        return dead_letter(read, error, stage, self._name, failed_class)
 
     def _too_many(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException | None:
         counter = self._counters.get(record.topic_partition)
@@ -167,7 +146,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
 
     def _intolerable(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException:
         refusal = ConnectException(
-            f"{self._who()}: {_where(record)} failed in {stage} and errors.tolerance is none: {error}"
+            f"{self._name}: {_where(record)} failed in {stage} and errors.tolerance is none: {error}"
         )
         refusal.__cause__ = error
         return refusal
@@ -181,11 +160,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
             read = record.as_read()
             content = f" (key {_shortened(read.key)}, value {_shortened(read.value)})"
         log.error(
-            "%s: %s%s failed in %s: %s", self._who(), _where(record), content, stage, error, exc_info=error
+            "%s: %s%s failed in %s: %s", self._name, _where(record), content, stage, error, exc_info=error
         )
-
-    def _who(self) -> str:
-        return f"connector {self._origin.connector}, task {self._origin.task}"
 
 
 def _where(record: SinkRecord) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -112,6 +113,10 @@ class PartitionState:
         stays: this generation delivered what earlier ones could not, so the destination is available. Until a
             commit, the task retries in place, for any delay: a partition that ended at each refusal would
             read its tail again and again, and commit nothing.
+        requested: what the task's call, not returned yet, gave ``context.fail``.
+        refusal: the first of its records that this call reported, where bad records are not tolerated.
+        misplaced: an impossible position that this call requested.
+        letters: dead letters that may not be durable yet.
     """
 
     partition: TopicPartition
@@ -129,6 +134,10 @@ class PartitionState:
     retry: Retry | None = None
     stays: bool = False
     failure: Failure | None = None
+    requested: BaseException | None = None
+    refusal: BaseException | None = None
+    misplaced: BaseException | None = None
+    letters: deque[Future[None]] = field(default_factory=deque)
     records: int = 0
     _uncommitted: deque[_Accepted] = field(default_factory=deque)
 

@@ -42,10 +42,6 @@ class RetryPolicy:
             return max(asked, 0.0)
         return min(_FIRST_DELAY * 2.0 ** min(failures - 1, 30), self.max_delay)
 
-    def is_spent(self, elapsed: float) -> bool:
-        """Whether the budget is used up, this many seconds after the first failure."""
-        return self.timeout is not None and elapsed >= self.timeout - _GRAIN
-
 
 class Attempts:
     """One operation's attempts, the first of this generation ``begun`` then, after ``earlier`` ones."""
@@ -53,13 +49,9 @@ class Attempts:
     def __init__(self, policy: RetryPolicy, begun: float = 0.0, earlier: Retry | None = None) -> None:
         self._policy = policy
         self._begun = begun
-        self._failures = earlier.attempts if earlier else 0
-        self._since = earlier.since if earlier else 0.0
-
-    @property
-    def failures(self) -> int:
+        self.failures = earlier.attempts if earlier else 0
         """How many attempts have failed."""
-        return self._failures
+        self._since = earlier.since if earlier else 0.0
 
     def failed(self, now: float, asked: float | None = None) -> float | None:
         """Note a failure.
@@ -67,15 +59,14 @@ class Attempts:
         Returns:
             Seconds to wait before the next attempt, clipped to the budget, or None when it is spent.
         """
-        if not self._failures:
+        if not self.failures:
             self._since = now
-        self._failures += 1
+        self.failures += 1
         elapsed = now - self._since
-        if self._policy.is_spent(elapsed):
-            return None
-        delay = self._policy.delay(self._failures, asked)
-        timeout = self._policy.timeout
-        return delay if timeout is None else min(delay, timeout - elapsed)
+        delay, timeout = self._policy.delay(self.failures, asked), self._policy.timeout
+        if timeout is None:
+            return delay
+        return None if elapsed >= timeout - _GRAIN else min(delay, timeout - elapsed)
 
     def holds_up(self, now: float, delay: float) -> bool:
         """Whether waiting here for the next attempt would occupy the task slot for too long."""
@@ -96,27 +87,21 @@ class Attempts:
         wait = min(max(now - self._begun, policy.patience or 0.0), policy.max_delay)
         if policy.timeout is not None:
             wait = min(wait, self._since + policy.timeout - now)
-        return Retry(self._since, self._failures, now + max(delay, wait), refused)
+        return Retry(self._since, self.failures, now + max(delay, wait), refused)
 
 
-class AuthorsCode:
-    """Calls the methods of an author's task."""
+def call_author(label: str, method: Callable[..., T], *arguments: object) -> T:
+    """Call a method of an author's task.
 
-    def __init__(self, label: str) -> None:
-        self._label = label
-
-    def __call__(self, method: Callable[..., T], *arguments: object) -> T:
-        """Call a method.
-
-        Raises:
-            ConnectException: it raised something, which is the cause. ``sys.exit`` counts as an error: it
-                would end Spark's Python worker, and Spark would run the task again.
-        """
-        try:
-            return method(*arguments)
-        except (Exception, SystemExit) as error:
-            kind = type(error).__name__
-            raise ConnectException(f"{self._label}: {method.__name__} raised {kind}: {error}") from error
+    Raises:
+        ConnectException: it raised something, which is the cause. ``sys.exit`` counts as an error: it would
+            end Spark's Python worker, and Spark would run the task again.
+    """
+    try:
+        return method(*arguments)
+    except (Exception, SystemExit) as error:
+        kind = type(error).__name__
+        raise ConnectException(f"{label}: {method.__name__} raised {kind}: {error}") from error
 
 
 class Persistence:

@@ -60,15 +60,14 @@ class WorkerSinkTask:
         check_topics: TopicIdCheck = always_valid,
     ) -> None:
         label = f"{name}, generation {generation}"
-        scope = TaskScope.of(task, label, commits, clock, options or EngineOptions())
-        # More than ten attributes: the first eight are the scope's, under shorter names.
+        scope = TaskScope(task, label, commits, clock, options or EngineOptions())
+        # More than ten attributes: seven are the scope's, under shorter names.
         self._scope = scope
         self._task = task
         self._label = label
         self._clock = clock
         self._commits = scope.commits
         self._states = scope.states
-        self._failures = scope.failures
         self._measures = scope.measures
         self._config = config
         self._delivery = Delivery(scope, name, dead_letters)
@@ -89,8 +88,8 @@ class WorkerSinkTask:
         """``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
         self._initialized = True
         with self._measures.phase(Phase.START):
-            self._commits.call(self._task.initialize, self._context)
-            self._commits.call(self._task.start, self._config)
+            self._scope.call(self._task.initialize, self._context)
+            self._scope.call(self._task.start, self._config)
 
     def open(
         self,
@@ -127,7 +126,7 @@ class WorkerSinkTask:
                 f"{self._label}: the commit of {partition} was withdrawn to offset {committed}, this "
                 f"generation reads from {start}; the next one reads it from there"
             )
-            self._failures.note(partition, ConnectException(message), at_once=True)
+            self._scope.note(partition, ConnectException(message), at_once=True)
 
     def _open(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
@@ -140,22 +139,22 @@ class WorkerSinkTask:
         except Exception as error:
             for partition in partitions:
                 self._states[partition].is_open = False  # Connect closes what failed to open; we do not
-            self._commits.raise_failure()
+            self._scope.raise_failure()
             for partition in partitions:
-                self._failures.note(partition, error)
+                self._scope.note(partition, error)
         else:
-            self._commits.raise_failure()
+            self._scope.raise_failure()
 
     def _move(self, opened: Collection[TopicPartition]) -> None:
         """Move to the positions that the task requested in ``open``."""
         for partition in opened:
             asked = self._context.moves.pop(partition, None)
-            if asked is None or self._failures.is_requested(partition):
-                continue
             state, committed = self._states[partition], self._commits.committed(partition)
+            if asked is None or state.requested:
+                continue
             if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
                 problem = f"{self._label}: the task asked for {partition} at {asked!r}, which is no offset"
-                self._failures.note(partition, ConnectException(problem))
+                self._scope.note(partition, ConnectException(problem))
             elif offset > state.start:
                 log.warning(
                     "%s: the task asked for %s at offset %d; what is there from %d on is not delivered",
@@ -174,7 +173,7 @@ class WorkerSinkTask:
                     offset,
                     committed.offset,
                 )
-                self._commits.withdraw(partition, OffsetAndMetadata(offset), ())
+                self._scope.write(self._commits.withdraw, partition, OffsetAndMetadata(offset), ())
                 state.go_back_to(offset)
                 self._clean_up([partition])
                 self._release([partition])
@@ -247,19 +246,19 @@ class WorkerSinkTask:
         self._next_commit = self._clock.now() + self._scope.options.commit_interval
         self._commit(self.assignment(), None, is_last=False)
 
-    def finish(self, partition: TopicPartition, closing: ClosingReason | None) -> None:
+    def finish(self, partition: TopicPartition, reason: ClosingReason | None) -> None:
         """A partition's whole range has been read: commit, closing or not, and close it."""
         state = self._states[partition]
         if state.is_open and self._delivery.partition != partition:
             state.exhausted = not state.is_cut
-        self._finish([partition], closing, None)
+        self._finish([partition], reason, None)
 
     def cut_off(self, partition: TopicPartition, error: ConnectException) -> None:
         """A partition's range cannot be read to its end: commit what was accepted of it, and close it."""
         if not self._states[partition].is_open:
             return
         if isinstance(error, RetriableException):
-            self._failures.note(partition, error)
+            self._scope.note(partition, error)
             self._finish([partition], None, None)
         else:
             self._fail(partition, error)
@@ -298,7 +297,7 @@ class WorkerSinkTask:
     def flush(self) -> None:
         """Write what the commit log kept for its next write: published and discarded tokens."""
         with self._measures.phase(Phase.COMMIT):
-            self._commits.flush()
+            self._scope.write(self._commits.flush)
 
     def stop(self) -> None:
         """``stop``, once, last of all, if ``initialize`` was ever called."""
@@ -343,7 +342,7 @@ class WorkerSinkTask:
         else:
             # Only the wait for a retry is left. That is no closing: the partition is not revoked, and the
             # destination asks for a delay.
-            self._failures.note(partition, ending.error, retry=ending.retry)
+            self._scope.note(partition, ending.error, retry=ending.retry)
             self._finish([partition], None, None)
         self._end_failed()
 
@@ -352,13 +351,13 @@ class WorkerSinkTask:
     def _commit(
         self,
         partitions: Collection[TopicPartition],
-        closing: ClosingReason | None,
+        reason: ClosingReason | None,
         deadline: float | None = None,
         *,
         is_last: bool = True,
     ) -> None:
         began = self._clock.now()
-        sound = self._committer.commit(partitions, closing, deadline, is_last=is_last)
+        sound = self._committer.commit(partitions, reason, deadline, is_last=is_last)
         self._end_failed(began)
         self._committer.write_range_ends(sound)
         self._count_active()
@@ -371,8 +370,8 @@ class WorkerSinkTask:
         No commit if that is in doubt: too many records failed, and those skipped since the last commit must
         be read again; or the source delivers out of order, and a commit would skip late records.
         """
-        self._failures.note(partition, error)
-        if not self._failures.casts_doubt(error):
+        self._scope.note(partition, error)
+        if not self._scope.casts_doubt(error):
             self._finish([partition], ClosingReason.FAILURE, None)
         elif self._states[partition].is_open:
             self._clean_up([partition])
@@ -384,17 +383,17 @@ class WorkerSinkTask:
         for partition, offset in moves.items():
             state = self._states[partition]
             if state.is_open and offset != state.position:
-                self._failures.misplace(partition, offset)
-        self._failures.note_requested(began)
+                self._scope.misplace(partition, offset)
+        self._scope.note_requested(began)
         ended = [p for p, state in self._states.items() if state.is_open and state.failure]
         self._clean_up(ended)
         self._release(ended)
 
     def _finish(
-        self, partitions: Collection[TopicPartition], closing: ClosingReason | None, deadline: float | None
+        self, partitions: Collection[TopicPartition], reason: ClosingReason | None, deadline: float | None
     ) -> None:
         open_now = [p for p in partitions if self._states[p].is_open]
-        self._commit(open_now, closing, deadline)
+        self._commit(open_now, reason, deadline)
         still_open = [p for p in open_now if self._states[p].is_open]
         self._clean_up(still_open)
         self._release(still_open)
@@ -418,7 +417,6 @@ class WorkerSinkTask:
             self._delivery.drop()
         for partition in partitions:
             self._states[partition].is_open = False
-            self._failures.forget(partition)
             self._delivery.reporter.forget(partition)
             self._context.moves.pop(partition, None)
         self._count_active()

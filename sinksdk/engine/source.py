@@ -12,22 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sinksdk.engine.clock import Clock, OneThread, Threads
-from sinksdk.engine.measures import SourceTaskMeasures
+from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import SourceOptions, TaskName
 from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
-from sinksdk.engine.retry import Attempts, AuthorsCode, Persistence
+from sinksdk.engine.retry import Attempts, Persistence, call_author
 from sinksdk.engine.source_context import (
     KnownPositions,
     PersistentOffsets,
     WorkerSourceTaskContext,
     WorkerTransactionContext,
 )
-from sinksdk.engine.transactions import (
-    Boundaries,
-    ConnectorBoundaries,
-    IntervalBoundaries,
-    SourceTransactions,
-)
+from sinksdk.engine.transactions import Boundaries, SourceTransactions
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.errors import FencedException, RetriableException
 from sinksdk.source.records import SourceRecord
@@ -81,7 +76,6 @@ class WorkerSourceTask:
         self._threads = threads or OneThread(clock)
         self._options = options or SourceOptions()
         self._may_run = may_run
-        self._call = AuthorsCode(self._label)
         self._state = SourceTaskState.UNINITIALIZED
         self._stop_asked = self._threads.signal()
         self._cancelled = self._threads.signal()
@@ -92,7 +86,7 @@ class WorkerSourceTask:
         self._is_released = False
         self._failure: Exception | None = None
         self._poll_attempts = Attempts(self._options.poll_retry)
-        self._measures = SourceTaskMeasures(clock)
+        self._measures = Measures(clock)
         self._known = KnownPositions()
         self._transactions = SourceTransactions(
             task,
@@ -102,15 +96,10 @@ class WorkerSourceTask:
             measures=self._measures,
             known=self._known,
         )
-        asked: WorkerTransactionContext | None = None
-        match self._options.boundary:
-            case "connector":
-                asked = WorkerTransactionContext(self._label, self._threads.lock)
-                self._boundaries: Boundaries = ConnectorBoundaries(asked)
-            case "interval":
-                self._boundaries = IntervalBoundaries(self._options.interval, clock.now())
-            case "poll":
-                self._boundaries = Boundaries()
+        asked = None
+        if self._options.boundary == "connector":
+            asked = WorkerTransactionContext(self._label, self._threads.lock)
+        self._boundaries = Boundaries(self._options, clock.now(), asked)
         reading = Persistence(self._label, clock, self._options.retry, self._cancelled)
         self._context = WorkerSourceTaskContext(
             raw_config or {}, PersistentOffsets(offsets, reading, self._known), asked
@@ -213,8 +202,8 @@ class WorkerSourceTask:
     def _work(self) -> None:
         self._state = SourceTaskState.INITIALIZED  # before the call, which may fail half-way
         with self._measures.phase(Phase.START):
-            self._call(self._task.initialize, self._context)
-            self._call(self._task.start, self._config)
+            call_author(self._label, self._task.initialize, self._context)
+            call_author(self._label, self._task.start, self._config)
         self._state = SourceTaskState.RUNNING
         end_ticking = self._start_ticking()
         try:
@@ -251,7 +240,7 @@ class WorkerSourceTask:
                 return error
 
         with self._measures.phase(Phase.POLL):
-            records = self._call(poll)
+            records = call_author(self._label, poll)
         if isinstance(records, RetriableException):
             with self._writing:  # a commit may be counting, too
                 self._measures.failed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum, auto
 from itertools import islice
@@ -44,12 +44,8 @@ class KnownPositions:
 
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
-        self._has_more = False
-
-    @property
-    def has_more(self) -> bool:
+        self.has_more = False
         """Whether there are others that are not listed."""
-        return self._has_more
 
     def listed(self) -> Sequence[Known]:
         """The positions to show, sorted by source partitions."""
@@ -57,7 +53,11 @@ class KnownPositions:
 
     def read(self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]) -> None:
         """The task has requested these partitions' offsets and received these."""
-        answered = {key: Known(at, is_committed=False) for key, at in _answered(partitions, offsets)}
+        answered = {
+            partition_key(partition): Known(SourcePosition.of(partition, offset), is_committed=False)
+            for partition, offset in zip(partitions, offsets, strict=True)
+            if offset is not None
+        }
         committed = {key for key, known in self._known.items() if known.is_committed}
         self._learn({key: known for key, known in answered.items() if key not in committed})
 
@@ -70,16 +70,8 @@ class KnownPositions:
         new = {key: known for key, known in latest if _length(key, known.position) <= LONGEST}
         old = {key: known for key, known in reversed(self._known.items()) if key not in news}
         kept = list({**new, **old}.items())
-        self._has_more = self._has_more or len(new) < len(news) or len(kept) > MOST
+        self.has_more = self.has_more or len(new) < len(news) or len(kept) > MOST
         self._known = dict(reversed(kept[:MOST]))
-
-
-def _answered(
-    partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]
-) -> Iterator[tuple[str, SourcePosition]]:
-    for partition, offset in zip(partitions, offsets, strict=True):
-        if offset is not None:
-            yield partition_key(partition), SourcePosition.of(partition, offset)
 
 
 def _length(key: str, position: SourcePosition) -> int:
@@ -95,7 +87,6 @@ class PersistentOffsets(OffsetStorageReader):
         self._known = known
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
-        """See :meth:`OffsetStorageReader.offsets`."""
         found = self._persist("reading source offsets", self._offsets.offsets, partitions)
         self._known.read(partitions, found)
         return found
@@ -122,11 +113,9 @@ class WorkerTransactionContext(TransactionContext):
         self._records: list[tuple[SourceRecord, Decision]] = []
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """See :meth:`TransactionContext.commit_transaction`."""
         self._ask(record, Decision.COMMIT)
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """See :meth:`TransactionContext.abort_transaction`."""
         self._ask(record, Decision.ABORT)
 
     def take(self, record: SourceRecord) -> Decision:
@@ -155,7 +144,8 @@ class WorkerTransactionContext(TransactionContext):
 
     def _ask(self, record: SourceRecord | None, decision: Decision) -> None:
         with self._lock:
-            before = self._batch if record is None else self._asked_for(record)
+            asked = (decision for known, decision in self._records if known is record)
+            before = self._batch if record is None else next(asked, Decision.CONTINUE)
             if before not in (decision, Decision.CONTINUE):
                 where = "this batch" if record is None else "this record"
                 message = (
@@ -167,9 +157,6 @@ class WorkerTransactionContext(TransactionContext):
                 self._batch = decision
             elif before is Decision.CONTINUE:
                 self._records.append((record, decision))
-
-    def _asked_for(self, record: SourceRecord) -> Decision:
-        return next((asked for known, asked in self._records if known is record), Decision.CONTINUE)
 
 
 class WorkerSourceTaskContext(SourceTaskContext):
@@ -186,13 +173,10 @@ class WorkerSourceTaskContext(SourceTaskContext):
         self._transactions = transactions
 
     def configs(self) -> Mapping[str, str]:
-        """See :meth:`SourceTaskContext.configs`."""
         return dict(self._configs)
 
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """See :meth:`SourceTaskContext.offset_storage_reader`."""
         return self._offsets
 
     def transaction_context(self) -> TransactionContext | None:
-        """See :meth:`SourceTaskContext.transaction_context`."""
         return self._transactions

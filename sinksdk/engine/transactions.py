@@ -10,8 +10,9 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sinksdk.engine.measures import SourceTaskMeasures
-from sinksdk.engine.retry import AuthorsCode, Persistence
+from sinksdk.engine.measures import Measures
+from sinksdk.engine.options import SourceOptions
+from sinksdk.engine.retry import Persistence, call_author
 from sinksdk.engine.source_context import Decision, KnownPositions, WorkerTransactionContext
 from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.errors import ConnectException, DataException, FencedException
@@ -25,61 +26,46 @@ log = logging.getLogger(__name__)
 
 
 class Boundaries:
-    """Transaction boundaries; by default after each poll (``transaction.boundary=poll``)."""
+    """Where transactions end (``transaction.boundary``).
 
-    def after_record(self, record: SourceRecord) -> Decision:  # noqa: ARG002 - for overriding
+    After each poll; or ``interval`` seconds after the last end, between two polls or during one; or at the
+    task's request.
+
+    Args:
+        now: the time on the clock, when the first interval begins.
+        asked: the task's requests, with boundary ``connector`` only; one made during a poll applies to the
+            next batch.
+    """
+
+    def __init__(self, options: SourceOptions, now: float, asked: WorkerTransactionContext | None) -> None:
+        self._interval = options.interval if options.boundary == "interval" else None
+        self._due = now + options.interval
+        self._asked = asked
+
+    def after_record(self, record: SourceRecord) -> Decision:
         """A record has been sent."""
-        return Decision.CONTINUE
-
-    def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - the same
-        """All records of a poll have been sent."""
-        return Decision.COMMIT
-
-    def while_polling(self, now: float) -> Decision:  # noqa: ARG002 - the same
-        """The task has been polling for a while, with a transaction open or not."""
-        return Decision.CONTINUE
-
-    def at_the_end(self) -> Decision:
-        """The task stops with an open transaction. CONTINUE: it is aborted and read again."""
-        return Decision.COMMIT
-
-
-class IntervalBoundaries(Boundaries):
-    """A transaction ends ``interval`` seconds after the last one did, between two polls or during one."""
-
-    def __init__(self, interval: float, now: float) -> None:
-        self._interval = interval
-        self._due = now + interval
+        return Decision.CONTINUE if self._asked is None else self._asked.take(record)
 
     def after_batch(self, now: float) -> Decision:
-        """Never splits the records of one poll."""
-        if now < self._due:
-            return Decision.CONTINUE
-        self._due = now + self._interval
+        """All records of a poll have been sent. An interval never splits them."""
+        if self._asked is not None:
+            return self._asked.take_batch()
+        if self._interval is not None:
+            if now < self._due:
+                return Decision.CONTINUE
+            self._due = now + self._interval
         return Decision.COMMIT
 
     def while_polling(self, now: float) -> Decision:
-        """Commits earlier records without waiting for ``poll``, which may never return."""
-        return self.after_batch(now)
-
-
-class ConnectorBoundaries(Boundaries):
-    """Transactions end at the task's request; a request during a poll applies to the next batch."""
-
-    def __init__(self, context: WorkerTransactionContext) -> None:
-        self._context = context
-
-    def after_record(self, record: SourceRecord) -> Decision:
-        """As requested for this record."""
-        return self._context.take(record)
-
-    def after_batch(self, now: float) -> Decision:  # noqa: ARG002 - it is the task that decides
-        """As requested for the batch."""
-        return self._context.take_batch()
+        """An interval that is over does not wait for ``poll``, which may never return."""
+        return Decision.CONTINUE if self._interval is None else self.after_batch(now)
 
     def at_the_end(self) -> Decision:
-        """Aborts: readers must not see half of the task's transaction."""
-        return Decision.CONTINUE
+        """The task stops with an open transaction. CONTINUE: it is aborted and read again.
+
+        Readers must not see half of a transaction that the task itself ends.
+        """
+        return Decision.COMMIT if self._asked is None else Decision.CONTINUE
 
 
 _PARTITIONS: Final = range(2**31)  # Kafka's numbers of partitions have 32 bits
@@ -152,17 +138,16 @@ class SourceTransactions:
         *,
         label: str,
         persist: Persistence,
-        measures: SourceTaskMeasures,
+        measures: Measures,
         known: KnownPositions,
     ) -> None:
-        # Eleven attributes: the last four are the open transaction, and the latest partition key.
+        # Ten attributes: the last four are the open transaction, and the latest partition key.
         self._task = task
         self._writer = writer
         self._label = label
         self._persist = persist
         self._measures = measures
         self._known = known
-        self._call = AuthorsCode(label)
         self._is_open = False
         self._sent: list[SourceRecord] = []
         self._positions: dict[str, SourcePosition] = {}
@@ -239,8 +224,8 @@ class SourceTransactions:
     def _report(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
         with self._measures.phase(Phase.TELL):
             for record, metadata in zip(sent, written, strict=True):
-                self._call(self._task.commit_record, record, metadata)
-            self._call(self._task.commit)
+                call_author(self._label, self._task.commit_record, record, metadata)
+            call_author(self._label, self._task.commit)
 
     def _begin(self) -> None:
         if not self._is_open:

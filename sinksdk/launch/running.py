@@ -69,7 +69,7 @@ class RunningConnector:
             is_stopping=lambda: self._signal.is_final or is_stopping(),
             tell=tell,
         )
-        self._life = _Life(prepared, spark, self._tally, self._signal)
+        self._life = _ConnectorThread(prepared, spark, self._tally, self._signal)
         self._runner = ConnectorRunner(self._life, until_caught_up=until_caught_up)
         self._runner.start()
 
@@ -159,7 +159,7 @@ class RunningConnector:
             log.exception("connector %s: failed, too", self._name)
 
 
-class _Life:
+class _ConnectorThread:
     """What runs in the connector's thread: the connector, then the end of what it needed."""
 
     def __init__(

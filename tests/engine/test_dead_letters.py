@@ -162,7 +162,7 @@ def test_many_dead_letters_are_not_all_waited_for_at_once() -> None:
     options = [replace(BAD, offset=8 + i) for i in range(50)]
     harness.deliver(P0, options)
     assert len(letters.records) == 51
-    assert len(harness.worker._failures._letters[P0]) == 1
+    assert len(harness.worker._states[P0].letters) == 1
 
 
 def test_a_lost_dead_letter_among_written_ones_holds_the_partition() -> None:

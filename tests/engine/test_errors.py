@@ -16,8 +16,8 @@ from sinksdk import (
     SinkRecord,
     SinkRecords,
 )
-from sinksdk.engine import EngineOptions
-from sinksdk.engine.errant import Origin, dead_letter
+from sinksdk.engine import EngineOptions, TaskName
+from sinksdk.engine.errant import dead_letter
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, Letters, Offsets, Sink, TwoPhaseSink
 
@@ -308,7 +308,7 @@ def test_a_dead_letter_carries_connects_headers() -> None:
         "flights", 3, 17, key=b"k", value=b"v", timestamp=5, headers=(Header("a", b"1"), Header("a", None))
     )
     letter = dead_letter(
-        record, DataException("too long"), "TASK_PUT", Origin("archive", 2, "ArchiverTask"), "ArchiverTask"
+        record, DataException("too long"), "TASK_PUT", TaskName("archive", 2), "ArchiverTask"
     )
     assert (letter.topic, letter.partition, letter.offset) == ("flights", 3, 17)
     assert (letter.key, letter.value, letter.timestamp) == (b"k", b"v", 5)
@@ -330,7 +330,7 @@ def test_a_dead_letter_carries_connects_headers() -> None:
 
 def test_an_error_without_words_has_no_message_header() -> None:
     """Dead letters: an exception without a message gives a null message header, as in Connect."""
-    letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", Origin("c", 0, "T"), "K")
+    letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", TaskName("c", 0), "K")
     assert dict(letter.headers)["__connect.errors.exception.message"] is None
 
 
