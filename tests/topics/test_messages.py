@@ -192,6 +192,14 @@ def test_an_error_is_told_and_what_comes_after_it_is_read(loop: Loop) -> None:
     assert (second.next, second.event.error.str()) == (2, "Broker: Unknown topic or partition")
 
 
+def test_an_error_whose_text_is_no_text_is_told(loop: Loop) -> None:
+    """Regression: a zero in it ended the task."""
+    library = FakeLibrary([Fake(0, error=3, value=b"go\0ne\xff")])
+    filled = read(library.queue, loop)
+    assert filled.event is not None
+    assert filled.event.error.str() == "go\ufffdne\ufffd"
+
+
 def test_headers_that_cannot_be_read_are_an_event(loop: Loop) -> None:
     """A record without its headers would be another record."""
     library = FakeLibrary([Fake(0), Fake(1, headers=((b"a", b"b"),), headers_error=-199), Fake(2)])

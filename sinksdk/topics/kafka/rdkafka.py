@@ -186,7 +186,9 @@ def as_error(code: int, text: bytes | None = None, *, is_fatal: bool = False) ->
         is_fatal: the client does nothing any more; make another.
     """
     is_retriable = code in _PASSING and not is_fatal
-    return KafkaError(code, _decoded(text) or None, fatal=is_fatal, retriable=is_retriable)
+    # confluent-kafka takes no text with a zero in it.
+    reason = _decoded(text).replace("\0", "\ufffd") or None
+    return KafkaError(code, reason, fatal=is_fatal, retriable=is_retriable)
 
 
 class PartitionQueue:
