@@ -77,7 +77,7 @@ class Verdict:
         return cls(Meaning.UNSUPPORTED, instead)
 
     @property
-    def is_heeded(self) -> bool:
+    def is_applied(self) -> bool:
         """Whether the value has an effect, so that it must be a good one."""
         return self.meaning not in (Meaning.IGNORED, Meaning.UNKNOWN)
 
@@ -105,7 +105,7 @@ class Verdict:
 
 _SAID: Final[Mapping[Meaning, str]] = {
     Meaning.UNSUPPORTED: "is unsupported",
-    Meaning.DIFFERS: "is heeded with a difference",
+    Meaning.DIFFERS: "is applied with a difference",
     Meaning.IGNORED: "has no effect here",
     Meaning.UNKNOWN: "is not known to this connector and has no effect",
     Meaning.SAME: "means the same here",

@@ -121,12 +121,12 @@ class ConnectorConfig(
         return found
 
     @classmethod
-    def _supplemented(cls, heeded: dict[str, Any]) -> dict[str, Any]:
+    def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
         """Connect accepts these as consumer properties only."""
         for key in _CONSUMERS:
-            if CONSUMER_OVERRIDES + key in heeded:
-                heeded.setdefault(key, heeded[CONSUMER_OVERRIDES + key])
-        return heeded
+            if CONSUMER_OVERRIDES + key in applied:
+                applied.setdefault(key, applied[CONSUMER_OVERRIDES + key])
+        return applied
 
     @classmethod
     def _common(cls) -> Sequence[type[BaseModel]]:

@@ -89,7 +89,7 @@ def test_a_keys_own_verdict_goes_before_patterns_and_longer_patterns_before_shor
     ("verdict", "sentence"),
     [
         (Verdict.unsupported("take it out"), "'k' is unsupported: take it out"),
-        (Verdict.differs("a bit"), "'k' is heeded with a difference: a bit"),
+        (Verdict.differs("a bit"), "'k' is applied with a difference: a bit"),
         (Verdict.ignored("why not"), "'k' has no effect here: why not"),
         (Verdict.same(), "'k' means the same here"),
         (Verdict(Meaning.OWN), "'k' is this connector's own"),
@@ -192,13 +192,13 @@ def test_keys_without_effect_are_not_in_the_reference() -> None:
     assert keys & {"old.depth", "value.converter"} == set()
 
 
-def test_keys_of_kafka_connect_that_are_heeded_are_there_to_be_heeded() -> None:
+def test_keys_of_kafka_connect_that_are_applied_are_there_to_be_applied() -> None:
     """CONNECT_OPTIONS: who is told that a key means the same finds it among every connector's, or the client has it."""
-    heeded = {
+    applied = {
         key for key, verdict in CONNECT_OPTIONS.items() if verdict.meaning in (Meaning.SAME, Meaning.DIFFERS)
     }
 
-    own = {key for key in heeded if not key.startswith(("consumer.override.", "producer.override."))}
+    own = {key for key in applied if not key.startswith(("consumer.override.", "producer.override."))}
     assert own - set(ConnectorConfig.keys()) == set()
 
 

@@ -139,7 +139,7 @@ def test_settings_that_are_none_of_spark_start_nothing() -> None:
 
 
 def test_workers_run_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On this host always; on other hosts, where it may be elsewhere, PYSPARK_PYTHON is heeded."""
+    """On this host always; on other hosts, where it may be elsewhere, PYSPARK_PYTHON is applied."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert _variables("local")["PYSPARK_PYTHON"] == sys.executable
     assert _variables("spark://h:7077")["PYSPARK_PYTHON"] == "/opt/python"

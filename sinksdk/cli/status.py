@@ -73,7 +73,11 @@ def show_status(
     else:
         _show_sink(console, info)
     if info.waiting:
-        write(console, f"waits for what is away, and goes on by itself: {in_words(info.waiting)}", "yellow")
+        write(
+            console,
+            f"waits for an unavailable system, and retries by itself: {in_words(info.waiting)}",
+            "yellow",
+        )
     if info.missing_topics:
         write(console, f"missing topics: {', '.join(info.missing_topics)}", "red")
     for row in info.unavailable:

@@ -17,7 +17,7 @@ from sinksdk.control.checks import Checked, check_file
 _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
     Meaning.UNSUPPORTED: ("unsupported: refused, with what to do instead", "bold red"),
     Meaning.UNKNOWN: ("unknown: no effect, perhaps misspelt", "bold yellow"),
-    Meaning.DIFFERS: ("differs: heeded, but not in all as in Kafka Connect", "bold yellow"),
+    Meaning.DIFFERS: ("differs: applied, but not entirely as in Kafka Connect", "bold yellow"),
     Meaning.IGNORED: ("ignored: no effect here, and why", "bold"),
     Meaning.OWN: ("own: a key that Kafka Connect does not have", "bold"),
     Meaning.SAME: ("same: means what it means in Kafka Connect", "bold"),

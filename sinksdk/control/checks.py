@@ -136,7 +136,7 @@ def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[s
     """References to unknown config providers, which are taken literally."""
     for option in options:
         for provider in sorted(set(_REFERENCE.findall(raw[option.key])) - CONFIG_PROVIDERS):
-            if option.verdict.is_heeded:
+            if option.verdict.is_applied:
                 yield (
                     f"'{option.key}' is taken as it is written: ${{{provider}:…}} names no provider there is "
                     f"here; write ${{env:NAME}} or ${{file:/path:key}}"

@@ -165,7 +165,7 @@ class Waits:
         self._failures += is_shown
         delay = self._backoff.delay(max(self._failures, 1))
         self._outage.failed(
-            "%s waits for what is away, and tries again by itself in %.1f s: %s",
+            "%s waits for an unavailable system, and retries by itself in %.1f s: %s",
             self._who,
             delay,
             error,

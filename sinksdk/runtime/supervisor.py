@@ -229,6 +229,7 @@ class Supervisor:
             Closing(reason=reason, timeout=self._session.graceful, asked=self._session.clock.time())
         )
         self._asked = now
+        log.info("connector %s: its generation closes (%s)", self._session.name, reason)
         self._on_closing(reason)
 
     def _cancel(self, running: RunningTasks[Report]) -> None:

@@ -87,14 +87,14 @@ class ConfigModel(BaseModel):
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, unresolved = _resolve(raw)
         options = judge(resolved, cls._rules(), cls.keys())
-        problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_heeded]
+        problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_applied]
         problems += [option.sentence for option in options if not option.is_supported]
-        heeded = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_heeded})
+        applied = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_applied})
         try:
-            config = cls._validated(heeded)
+            config = cls._validated(applied)
         except ValidationError as error:
             problems += [_sentence(cls, detail) for detail in error.errors()]
-            return None, problems + cls._problems_besides(heeded, error)
+            return None, problems + cls._problems_besides(applied, error)
         config._written = dict(raw)  # noqa: SLF001 - of this very class
         problems += config.problems()
         return (None, problems) if problems else (config, [])
@@ -148,9 +148,9 @@ class ConfigModel(BaseModel):
         return cls.compatibility, CONNECT_OPTIONS
 
     @classmethod
-    def _supplemented(cls, heeded: dict[str, Any]) -> dict[str, Any]:
+    def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
         """Values with those that another key stands for."""
-        return heeded
+        return applied
 
     @classmethod
     def _common(cls) -> Sequence[type[BaseModel]]:
@@ -230,7 +230,7 @@ class ConfigModel(BaseModel):
         ordered = sorted(cls.model_fields.items(), key=lambda item: places.get(item[0], 0))
         for name, field in ordered:
             rule = rule_for(field.alias or name, *rules)
-            if field.exclude or (rule is not None and not rule.is_heeded):
+            if field.exclude or (rule is not None and not rule.is_applied):
                 continue
             yield ConfigKey(
                 name=field.alias or name,

@@ -222,7 +222,7 @@ def test_what_needs_attention_comes_first(visit: Visit) -> None:
         "2 stopped",
         "13 running",
     ]
-    assert visit.cells("sessions-archive")[1] == "RUNNING shall be PAUSED"
+    assert visit.cells("sessions-archive")[1] == "RUNNING target: PAUSED"
     assert "DELETING" in visit.cells("carts-archive")[1]
     assert "missing: prices-eu, prices-us" in visit.cells("prices-archive")[0]
     assert "1 of 2 tasks failing" in visit.cells("metrics-source")[0]

@@ -247,7 +247,7 @@ def test_an_operator_stops_it(wish: registry.TargetState, reason: ClosingReason)
     assert running.listener.reasons == [reason]
 
 
-def test_orders_are_heeded_while_tasks_run() -> None:
+def test_orders_are_applied_while_tasks_run() -> None:
     """Rebalance and flush close the generation, and the next one follows; restart_failed with none does not."""
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:

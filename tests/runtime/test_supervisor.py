@@ -213,6 +213,17 @@ def test_tasks_are_told_when_closing_was_asked_for() -> None:
     assert plan.closing.asked == pytest.approx(site.clock.time(), abs=1.0)
 
 
+def test_the_log_has_the_reason_of_a_closing_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where no command shows it: a connector that a program has started."""
+    site = Site(looks=10)
+    site.signal.ask(ClosingReason.REBALANCE)
+    with caplog.at_level("INFO", "sinksdk"):
+        site.run()
+    assert [r.getMessage() for r in caplog.records if "closes" in r.getMessage()] == [
+        "connector c: its generation closes (REBALANCE)"
+    ]
+
+
 def no_results() -> list[TaskResult]:
     message = "the Spark job was cancelled"
     raise ConnectException(message)

@@ -533,7 +533,7 @@ def test_an_outage_at_the_start_is_two_lines(scene: Scene, caplog: pytest.LogCap
         soon(lambda: scene.committed() == 10, "it was not started again")
     first, last = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert first.startswith(
-        "connector c waits for what is away, and tries again by itself in 0.0 s: the bucket"
+        "connector c waits for an unavailable system, and retries by itself in 0.0 s: the bucket"
     )
     assert last.startswith("connector c: what was away works again after")
 
@@ -572,7 +572,7 @@ def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
     assert status.waiting is not None
     assert status.waiting.reason == "its tasks cannot work: store s: no answer for 30 s"
     first, last = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert first.startswith("connector c waits for what is away, and tries again by itself in ")
+    assert first.startswith("connector c waits for an unavailable system, and retries by itself in ")
     assert last.startswith("connector c: what was away works again after")
 
 

@@ -102,16 +102,16 @@ def test_a_secret_is_in_no_answer(name: str, tmp_path: Path) -> None:
 # -- the verdicts ------------------------------------------------------------------------------------
 
 
-def test_keys_that_are_heeded_are_there_to_be_heeded() -> None:
+def test_keys_that_are_applied_are_there_to_be_applied() -> None:
     """Who is told that a key means the same, or differs, finds it among the archiver's keys."""
     judged_by_value = {"connector.class", "format.class", "storage.class", "partitioner.class"}
-    heeded = {
+    applied = {
         key
         for key, rule in COMPATIBILITY.items()
         if rule.meaning in (Meaning.SAME, Meaning.DIFFERS) and key not in judged_by_value
     }
 
-    assert heeded - KEYS == set()
+    assert applied - KEYS == set()
 
 
 def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:

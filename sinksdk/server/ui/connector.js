@@ -36,7 +36,7 @@ export function connector(one, now, width, redraw) {
 function waiting({ reason, since, next_attempt, attempts }) {
   const tried = attempts === 1 ? "once" : count(attempts, "time");
   return (
-    `It waits for what is away since ${moment(since)}, and goes on by itself; tried ${tried}, ` +
+    `It has waited for an unavailable system since ${moment(since)}, and retries by itself; tried ${tried}, ` +
     `next at ${moment(next_attempt)}: ${reason}`
   );
 }
@@ -54,7 +54,7 @@ function alarms(one, now) {
     one.unavailable_count > 0 &&
       h("p", { key: "unavailable", class: "alarm" }, unavailable(one.unavailable, one.unavailable_count)),
     one.state === "UNASSIGNED" &&
-      h("p", { key: "unassigned", class: "alarm" }, `It shall run, and ${silence(one, now)}.`),
+      h("p", { key: "unassigned", class: "alarm" }, `It should run, and ${silence(one, now)}.`),
     one.waiting && h("p", { key: "waiting", class: "alarm" }, waiting(one.waiting)),
     one.trace &&
       h(

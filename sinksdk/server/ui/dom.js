@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 
 const described = new WeakMap(); // node → the description it was made from
 
-/** An element as it shall be. `key` tells it from its siblings, `on…` are listeners. */
+/** A description of an element. `key` tells it from its siblings, `on…` are listeners. */
 export function h(tag, properties, ...children) {
   return { tag, properties: properties ?? {}, children: flat(children) };
 }

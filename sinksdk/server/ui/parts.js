@@ -30,13 +30,13 @@ export function badge(state, text = state) {
   );
 }
 
-/** What shall be, where it is not so yet. */
+/** The target state, where the connector has not reached it yet. */
 export function wish(connector) {
   if (connector.is_deleted) return null; // DELETING says so
   const { state, target_state: target } = connector;
-  // FAILED and UNASSIGNED are no target states: what shall run, and does not, is told by its state.
+  // FAILED and UNASSIGNED are no target states: that a connector should run and does not, its own state says.
   const isFulfilled = target === "RUNNING" ? state !== "PAUSED" && state !== "STOPPED" : state === target;
-  return isFulfilled ? null : h("span", { class: "wish" }, `shall be ${target}`);
+  return isFulfilled ? null : h("span", { class: "wish" }, `target: ${target}`);
 }
 
 /** A column of texts; `cell` makes more of them than a text. */
