@@ -27,6 +27,21 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (moment, moment))
 
 
+def test_a_subscription_is_names_or_an_expression() -> None:
+    """Neither or both, or a broken expression, is a configuration error."""
+    for wrong in ({}, {"topics": ("a",), "regex": "a"}, {"regex": "("}):
+        with pytest.raises(ConfigException):
+            Subscription(**wrong)
+
+
+def test_transactions_that_cannot_be_looked_at_are_not_taken_for_none(tmp_path: Path) -> None:
+    """Regression: where they were a loop of links, all files counted, uncommitted ones too."""
+    write_records(tmp_path, T0, rows(range(3)))
+    (tmp_path / "_transactions").symlink_to(tmp_path / "_transactions")
+    with pytest.raises(ConnectException, match="_transactions cannot be looked at: Too many levels"):
+        TopicDirectorySource(tmp_path).partitions(ALL)
+
+
 def test_a_subscription_by_expression_matches_whole_names_and_may_match_nothing() -> None:
     """`flights` does not match `flights-eu`; matching nothing is no error."""
     assert Subscription(regex="flights").select(["flights", "flights-eu"]) == {"flights"}

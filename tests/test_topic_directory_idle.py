@@ -168,3 +168,18 @@ def test_a_folder_whose_time_never_moves(place: Place, monkeypatch: pytest.Monke
         place.settle()
         write_records(place.root, P0, rows(at, at))
         assert place.look()[P0].end == at + 1
+
+
+def test_what_moves_no_folders_time_is_seen_within_minutes(tmp_path: Path) -> None:
+    """Regression: an entry that was written again in place, with one more file, was never read."""
+    for at in (0, 5):
+        write_transaction(tmp_path, {P0: rows(at, at + 4)})
+    *_, entry = sorted((tmp_path / "_transactions").glob("[0-9]*.json"))
+    whole = entry.read_text()
+    entry.write_text('{"files": []}')
+    place = Place(tmp_path)
+    place.settle()
+    assert place.look() == {P0: (0, 5)}
+    entry.write_text(whole)
+    place.clock.advance(301.0)
+    assert place.look() == {P0: (0, 10)}

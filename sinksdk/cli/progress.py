@@ -56,7 +56,7 @@ class Amounts:
             _sum(row.committed for row in rows),
             _sum(row.position for row in rows),
             _sum(row.end for row in rows),
-            _sum(row.lag for row in rows),
+            _sum(row.lag for row in rows) if rows else 0,
             sum(row.rate for row in rows),
             _sum(row.counts.get("files") for row in rows),
             _sum(row.counts.get("bytes") for row in rows),

@@ -7,7 +7,6 @@ totals once, by its number; readers add the reports of the running one.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -140,24 +139,28 @@ def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHis
 
     Each message is there once, with the sum of ``times``.
     """
-    amounts: defaultdict[int, Amounts] = defaultdict(Amounts)
-    for bucket in (*earlier.buckets, *later.buckets):
-        more = Amounts(bucket.records, bucket.files, bucket.bytes, bucket.transactions)
-        amounts[bucket.start] = amounts[bucket.start].plus(more)
-    oldest = max(amounts, default=0) - KEPT * BUCKET
+    buckets = {bucket.start: bucket for bucket in earlier.buckets}
+    for bucket in later.buckets:
+        known = buckets.get(bucket.start)
+        buckets[bucket.start] = bucket if known is None else _sum(known, bucket)
+    oldest = max(buckets, default=0) - KEPT * BUCKET
     failures: dict[str, PastFailure] = {}
     for failure in (*earlier.failures, *later.failures):
         before = failures.pop(failure.message, None)
-        times = failure.times + (before.times if before else 0)
-        failures[failure.message] = failure.model_copy(update={"times": times})
+        if before is not None:
+            failure = failure.model_copy(update={"times": failure.times + before.times})  # noqa: PLW2901
+        failures[failure.message] = failure
     return ConnectorHistory(
-        buckets=tuple(
-            Bucket(start=start, **total._asdict())
-            for start, total in sorted(amounts.items())
-            if start > oldest
-        ),
+        buckets=tuple(bucket for start, bucket in sorted(buckets.items()) if start > oldest),
         failures=tuple(failures.values())[-FAILURES:],
     )
+
+
+def _sum(a: Bucket, b: Bucket) -> Bucket:
+    amounts = Amounts(a.records, a.files, a.bytes, a.transactions).plus(
+        Amounts(b.records, b.files, b.bytes, b.transactions)
+    )
+    return Bucket(start=a.start, **amounts._asdict())
 
 
 class HistoryKeeper:

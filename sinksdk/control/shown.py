@@ -21,6 +21,7 @@ from sinksdk.store.reports import (
     ConnectorStatus,
     PartitionProgress,
     PartitionStatus,
+    Scalar,
     SourcePartitionOffset,
     SourceProgress,
     TaskProgress,
@@ -31,19 +32,11 @@ from sinksdk.store.reports import (
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry
 
-Scalar = str | int | float | bool | None
-"""A value in JSON that is neither an array nor an object."""
-
 
 class PartitionInfo(BaseModel):
-    """One partition, as ``/progress/{name}`` answers it and the command line shows it.
+    """One partition."""
 
-    Args:
-        counts: its counters (``context.count``), of all generations together; not in the answer.
-        waiting: the unavailable system that it waits for, if any: that is no failure; not in the answer.
-    """
-
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
 
     topic: str
     number: int = Field(alias="partition")
@@ -56,6 +49,8 @@ class PartitionInfo(BaseModel):
     rate: float = Field(description="Records read per second, lately.")
     error: str | None = Field(description="Its last error; null after a success.")
     failures: int = Field(description="How often in a row it has failed.")
+    # Not in answers of the server: counters (``context.count``) of all generations together, and the
+    # unavailable system that it waits for, which is no failure.
     counts: Mapping[str, int] = Field(default_factory=dict, exclude=True)
     waiting: Waiting | None = Field(default=None, exclude=True)
 

@@ -220,6 +220,8 @@ class TaskScope:
         for partition, state in self.states.items():
             if not state.is_open:
                 continue
+            if state.requested is None and state.refusal is None and state.misplaced is None:
+                continue
             for error in (state.requested, state.refusal, state.misplaced):
                 if error is not None:
                     self.note(partition, error, began=began)

@@ -150,7 +150,7 @@ class WorkerSinkTask:
         for partition in opened:
             asked = self._context.moves.pop(partition, None)
             state, committed = self._states[partition], self._commits.committed(partition)
-            if asked is None or state.requested:
+            if asked is None or state.requested is not None:
                 continue
             if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
                 problem = f"{self._label}: the task asked for {partition} at {asked!r}, which is no offset"

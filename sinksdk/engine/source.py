@@ -141,10 +141,10 @@ class WorkerSourceTask:
                 end = End.ABANDONED
         except FencedException as error:
             end, self._failure = End.FENCED, error
-            self._measures.given_up()
+            self._count_failure()
         except Exception as error:  # noqa: BLE001 - the author's code and the writer may raise anything
             end, self._failure = End.FAILED, error
-            self._measures.given_up()
+            self._count_failure()
         finally:
             self._finish()
         if self._cancelled.is_set():
@@ -290,6 +290,10 @@ class WorkerSourceTask:
                     self._task.stop()
             except (Exception, SystemExit):
                 log.warning("%s: stop raised; ignored", self._label, exc_info=True)
+
+    def _count_failure(self) -> None:
+        with self._writing:  # the thread that cancels may be measuring, too
+            self._measures.given_up()
 
     def _release(self) -> None:
         """Abort the open transaction, close the writer and the offsets, once; a second caller waits."""

@@ -98,7 +98,7 @@ class Backoff:
         self, partitions: Iterable[TopicPartition], stale: Collection[TopicPartition]
     ) -> None:
         """A generation had these partitions; those in ``stale`` still have tokens, and wait ever longer."""
-        for partition in partitions:
+        for partition in set(partitions):
             if partition not in stale:
                 self._discards.pop(partition, None)
                 continue
@@ -141,7 +141,7 @@ class Waits:
         self._clock = clock
         self._after = after
         self._backoff = backoff or Backoff(1.0, clock)
-        self._outage = Outage(log, f"{who}: what was away", after=after, clock=clock.now)
+        self._outage = Outage(log, f"{who}: what it waited for", after=after, clock=clock.now)
         self._failures = 0
         self._since = 0.0
         self.has_ended = False

@@ -40,7 +40,7 @@ from sinksdk.topics import Source
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConnectorDriver:
     """Runs one connector from its start to its end.
 
@@ -80,12 +80,18 @@ class ConnectorDriver:
             FencedException: a newer driver has taken over.
             ConnectException: a partition failed too often in a row; the others were committed first.
         """
+        # The author's code may raise: it is called before anything is registered.
+        planner = Planner(
+            self.connector.batch_policy(self.config),
+            self.config.generation_max_records,
+            skip_lost=self.config.on_data_loss == "skip",
+        )
         sync = ConsumerGroupSync()
         if self.group is not None and self.config.offset_mirror:
             sync = self.environment.threads.syncs(self.group, self.config.name)
         try:
             session = DriverSession(self.environment, self.connector, self.config, self.raw)
-            sink = SinkSession(session, self, sync, is_fixed=until_caught_up)
+            sink = SinkSession(session, self, planner, sync, is_fixed=until_caught_up)
             return session.run(sink.drive, sink.meanwhile)
         finally:
             sync.close()
@@ -99,7 +105,13 @@ class SinkSession:
     """
 
     def __init__(
-        self, session: DriverSession, driver: ConnectorDriver, sync: ConsumerGroupSync, *, is_fixed: bool
+        self,
+        session: DriverSession,
+        driver: ConnectorDriver,
+        planner: Planner,
+        sync: ConsumerGroupSync,
+        *,
+        is_fixed: bool,
     ) -> None:
         config, connector = driver.config, driver.connector
         background = session.environment.threads.background
@@ -117,11 +129,6 @@ class SinkSession:
             tracker=self._reporter.tracker,
             clock=session.clock,
             is_fixed=is_fixed,
-        )
-        planner = Planner(
-            connector.batch_policy(config),
-            config.generation_max_records,
-            skip_lost=config.on_data_loss == "skip",
         )
         self._planner = GenerationPlanner(planner, config.generation_max_ms / 1000)
         self._planning = SinkPlanning(

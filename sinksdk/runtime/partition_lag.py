@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _SHOWN = 3  # tokens named in a status
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionLag:
     """The planner's view of a connector's partitions.
 

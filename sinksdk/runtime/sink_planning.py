@@ -23,7 +23,7 @@ from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange
 Reset = Literal["earliest", "latest", "none"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SinkPlanning:
     """Plans a sink's generations, and waits until there is something to plan."""
 

@@ -33,7 +33,7 @@ from sinksdk.support.logs import logging_about
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SourceDriver:
     """Runs one source connector from its start to its end.
 

@@ -60,8 +60,11 @@ class Latest(Generic[T]):
         """A result newer than the call; None: there is none in time."""
         with self._lock:
             asked = self._asked or self._begin()
+        answer = asyncio.wrap_future(asked)
+        # Nobody may wait any more when it fails: asyncio would log that as an error.
+        answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         # Shielded: a caller that stops waiting does not cancel the request of the others.
-        waiting = asyncio.shield(asyncio.wrap_future(asked))
+        waiting = asyncio.shield(answer)
         with suppress(Exception):  # raised where the result is taken
             await asyncio.wait_for(waiting, self._patience)
         return asked if asked.done() else None

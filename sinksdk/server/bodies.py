@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from sinksdk.control.checks import redacted
-from sinksdk.control.shown import ConnectorInfo, Scalar, TaskInfo
+from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
 from sinksdk.records import TopicPartition
 from sinksdk.settings.plugins import ConnectorType
 from sinksdk.source.positions import SourcePosition
-from sinksdk.store.reports import Unavailable, Waiting
+from sinksdk.store.reports import Scalar, Unavailable, Waiting
 
 RawConfig = dict[str, Scalar]
 """A configuration in JSON; its values are kept as texts."""

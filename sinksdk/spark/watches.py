@@ -179,6 +179,7 @@ def _watched(method: str) -> Any:
         finally:
             self._running.remove(running)
 
+    call.__name__ = method  # errors name it
     return call
 
 

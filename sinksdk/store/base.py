@@ -111,20 +111,26 @@ class Store(ABC):
         """The value of a key, None where there is none.
 
         Raises:
-            ConnectException: the value was written by a newer sinksdk.
+            ConnectException: the value was written by a newer sinksdk, or is damaged.
             StoreUnavailable: no response.
             StoreRefused: no retry can help; every other method raises it too.
-            ValueError, KeyError: the value is damaged.
         """
         stored = self._ask(lambda: self._read(key), f"reading {key}")
         if stored is None:
             return None
-        value: dict[str, Any] = json.loads(stored.body)
-        if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
+        try:
+            value: dict[str, Any] = json.loads(stored.body)
+            if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
+                raise ConnectException(
+                    f"store {self.url}: {key} has a format this version of sinksdk does not know; "
+                    f"upgrade it here"
+                )
+            del value["nonce"]
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ConnectException(
-                f"store {self.url}: {key} has a format this version of sinksdk does not know; upgrade it here"
-            )
-        del value["nonce"]
+                f"store {self.url}: {key} is damaged ({type(error).__name__}); restore the store from a "
+                f"backup"
+            ) from error
         return Versioned(value, stored.version)
 
     def version(self, key: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -190,11 +190,15 @@ class PartitionProgress(OfPartition):
     retry: Retry | None = None
 
 
+Scalar = str | int | float | bool | None
+"""A value in JSON that is neither an array nor an object."""
+
+
 class SourcePartitionOffset(Value):
     """Offset of a source partition that the task has committed, or else only requested."""
 
-    partition: dict[str, Any]
-    offset: dict[str, Any]
+    partition: dict[str, Scalar]
+    offset: dict[str, Scalar]
     committed: bool = True
 
 
@@ -262,7 +266,8 @@ class Bucket(Value):
 
     Args:
         records: that commits have covered.
-        files: of the counter of this name (``context.count``), as ``bytes``.
+        files: sum of the counter of this name (``context.count``).
+        bytes: likewise.
         transactions: of a source, those of the committed records.
     """
 
@@ -278,7 +283,8 @@ class PastFailure(Value):
 
     Args:
         topic: of the last failed partition; empty for a task of a source, which has its number in ``task``.
-        at: time of the last one of ``times``.
+        at: time of the last one, in seconds since the epoch.
+        times: number of failures.
         trace: the end of its stack trace.
     """
 

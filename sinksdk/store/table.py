@@ -22,15 +22,13 @@ class Row(NamedTuple, Generic[V]):
 
 def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
     """The value of a key; None if there is none. Raises ConnectException if it is damaged."""
+    found = store.get(key)
+    if found is None:
+        return None
     try:
-        found = store.get(key)
-        return None if found is None else Row(model.model_validate(found.value), found.version)
+        return Row(model.model_validate(found.value), found.version)
     except ValidationError as error:
         raise ConnectException(f"store {store.url}: {key} {_problem(error)}") from error
-    except (ValueError, KeyError) as error:
-        raise ConnectException(
-            f"store {store.url}: {key} is damaged ({type(error).__name__}); restore the store from a backup"
-        ) from error
 
 
 def read_again(

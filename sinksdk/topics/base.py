@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from sinksdk.engine.worker import Unread
-from sinksdk.errors import MissingSourceTopicException
+from sinksdk.errors import ConfigException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 
 BATCH_ROWS: Final = 10_000
@@ -22,11 +22,25 @@ class Subscription:
 
     Args:
         topics: each must exist.
-        regex: in Python's syntax; it may match nothing yet. Either this or the topics.
+        regex: in Python's syntax; it may match nothing yet.
+
+    Raises:
+        ConfigException: not exactly one of the two is given, or the expression is invalid.
     """
 
     topics: tuple[str, ...] = ()
     regex: str | None = None
+
+    def __post_init__(self) -> None:
+        # Checked with the configuration, too; but an author may override that.
+        if bool(self.topics) == bool(self.regex):
+            message = "exactly one of 'topics' and 'topics.regex' must be set"
+            raise ConfigException(message)
+        if self.regex:
+            try:
+                re.compile(self.regex)
+            except re.error as error:
+                raise ConfigException(f"'topics.regex' is no regular expression: {error}") from error
 
     def select(self, existing: Iterable[str]) -> frozenset[str]:
         """Those of the existing topics that are subscribed to.

@@ -535,7 +535,7 @@ def test_an_outage_at_the_start_is_two_lines(scene: Scene, caplog: pytest.LogCap
     assert first.startswith(
         "connector c waits for an unavailable system, and retries by itself in 0.0 s: the bucket"
     )
-    assert last.startswith("connector c: what was away works again after")
+    assert last.startswith("connector c: what it waited for works again after")
 
 
 class Unreachable(InProcess):
@@ -573,7 +573,7 @@ def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
     assert status.waiting.reason == "its tasks cannot work: store s: no answer for 30 s"
     first, last = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert first.startswith("connector c waits for an unavailable system, and retries by itself in ")
-    assert last.startswith("connector c: what was away works again after")
+    assert last.startswith("connector c: what it waited for works again after")
 
 
 def test_what_waits_ends_at_once_when_it_is_asked_to(scene: Scene) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.control.herder import Herder
-from sinksdk.server.admin import PATIENCE
+from sinksdk.server.admin import PATIENCE, Latest
 from sinksdk.server.app import create_app, create_waiting_app
 from sinksdk.server.middleware import Credentials
 from sinksdk.store import Store
@@ -86,6 +88,28 @@ def test_a_store_that_hangs_is_asked_once(client: TestClient, store: Hanging) ->
     for _ in range(2):
         client.get("/health")
     assert store.asked == before + 1
+
+
+def test_a_question_that_fails_when_nobody_waits_any_more_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Regression: each probe of a store that was away left a line "Future exception was never retrieved"."""
+    fails = threading.Event()
+
+    def ask() -> None:
+        fails.wait(30)
+        raise ConnectionError
+
+    async def probe() -> None:
+        latest = Latest(ask, patience=0.05)
+        assert await latest.get() is None
+        fails.set()
+        await asyncio.sleep(0.2)
+        assert latest.last is not None
+
+    asyncio.run(probe())
+    gc.collect()
+    assert not caplog.records
 
 
 def test_many_connectors_have_the_numbers_of_the_scrape_before(

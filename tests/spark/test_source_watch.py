@@ -13,7 +13,9 @@ import pytest
 
 from sinksdk import ClosingReason
 from sinksdk.engine.outcome import End, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine.retry import call_author
 from sinksdk.engine.source_context import KnownPositions
+from sinksdk.errors import ConnectException
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
 from sinksdk.spark.attempts import Attempt
@@ -151,6 +153,18 @@ class Scene:
 @pytest.fixture
 def scene() -> Scene:
     return Scene()
+
+
+@pytest.mark.parametrize(
+    "method", ["initialize", "start", "poll", "commit", "commit_record", "stop", "stopped"]
+)
+def test_an_error_names_the_authors_method(scene: Scene, method: str) -> None:
+    """Regression: each was reported as "call raised"."""
+    broken = Mock()
+    getattr(broken, method).side_effect = ValueError("no such file")
+    task = WatchedSourceTask(broken, scene.clock, 0.0)
+    with pytest.raises(ConnectException, match=f"^task 0: {method} raised ValueError: no such file"):
+        call_author("task 0", getattr(task, method))
 
 
 def test_a_task_is_asked_to_stop_once(scene: Scene) -> None:

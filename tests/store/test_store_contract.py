@@ -252,6 +252,17 @@ def test_a_damaged_value_is_an_error_that_names_its_key(store: Store, body: str)
         table.read(store, "k", ConnectorStatus)
 
 
+def test_an_error_of_the_backend_is_no_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a driver's KeyError was told as "is damaged; restore the store from a backup"."""
+
+    def read(key: str) -> Stored | None:
+        raise KeyError(key)
+
+    monkeypatch.setattr(store, "_read", read)
+    with pytest.raises(KeyError):
+        table.read(store, "k", ConnectorStatus)
+
+
 # -- at the same time --------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ _COARSE: Final = 2.0
 """Seconds: two changes of a folder within them may have the same time (FAT)."""
 
 _NAMES: Final = 30.0  # seconds after which names are compared in a folder that has not changed
+_ANYWAY: Final = 300.0  # seconds after which its files are looked at, too
 
 T = TypeVar("T")
 
@@ -223,7 +224,7 @@ class Listings:
 
     def _is_still(self, folder: str, known: _Listed, now: float) -> bool:
         """Whether a folder that has the same stamp needs no listing."""
-        if not (self._is_trusted and known.is_settled):
+        if not (self._is_trusted and known.is_settled) or now - known.at >= _ANYWAY:
             return False
         if now - known.compared_at < _NAMES:
             return True

@@ -348,8 +348,8 @@ class TransactionLog:
 
 def _valid(model: type[M], content: bytes, path: Path) -> M:
     try:
-        return model.model_validate_json(content)
-    except ValidationError as error:
+        return model.model_validate(json.loads(content))
+    except (ValueError, ValidationError) as error:
         raise ConnectException(f"{path} is no entry of a topic directory's log: {error}") from error
 
 

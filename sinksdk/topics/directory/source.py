@@ -89,7 +89,7 @@ class Transactions:
     """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
 
     def __init__(self, root: Path, listings: Listings, unfinished: Unfinished) -> None:
-        self._folder = root / TRANSACTIONS
+        self.folder = root / TRANSACTIONS
         self._listings = listings
         self._unfinished = unfinished
         self._known: dict[FileStat, tuple[str, ...]] = {}
@@ -104,9 +104,14 @@ class Transactions:
             RetriableException: an entry is still being written.
             ConnectException: an entry has another form.
         """
-        if not self._folder.is_dir():
+        try:
+            self.folder.stat()
+        except FileNotFoundError:
             return _ALL
-        return self._listings.of(str(self._folder), self._of_entries)
+        except OSError as error:
+            # It may be there: all files would count, uncommitted ones too.
+            raise ConnectException(f"{self.folder} cannot be looked at: {error.strerror}") from error
+        return self._listings.of(str(self.folder), self._of_entries)
 
     def _of_entries(self, found: Iterable[os.DirEntry[str]]) -> Visibility:
         entries = (entry for entry in found if entry.name.endswith(".json") and not is_hidden(entry.name))
@@ -129,7 +134,7 @@ class Transactions:
             return
         for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
             with suppress(FileNotFoundError):  # removed with its files, which is allowed
-                yield FileStat.of(self._folder / entry_name(number))
+                yield FileStat.of(self.folder / entry_name(number))
 
     def _read(self, stat: FileStat) -> tuple[str, ...]:
         try:
@@ -159,14 +164,12 @@ class _Seen:
     visibility: Visibility  # decides which of them are visible
     stats: tuple[FileStat, ...]  # those that are
     files: Sequence[DataFile]  # those of them that hold records, by ascending offsets
+    newest: FileStat | None  # the last of these
 
     def is_newest_unchanged(self) -> bool:
         """Whether the last file is as it was: writing it again in place moves no folder's time."""
-        if not self.files:
-            return True
-        path = self.files[-1].path
         try:
-            return FileStat.of(path) == next(stat for stat in reversed(self.stats) if stat.path == path)
+            return self.newest is None or FileStat.of(self.newest.path) == self.newest
         except FileNotFoundError:
             return False
 
@@ -243,7 +246,9 @@ class TopicDirectorySource:
         stats = tuple(chain.from_iterable(map(visibility.select, folders, found)))
         if known is not None and stats == known.stats:
             return replace(known, found=found, visibility=visibility)
-        return _Seen(found, visibility, stats, self._files(partition, stats))
+        files = self._files(partition, stats)
+        newest = next((stat for stat in stats if stat.path == files[-1].path), None) if files else None
+        return _Seen(found, visibility, stats, files, newest)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
         """None: only offsets tell that a folder was created again."""
@@ -254,7 +259,12 @@ class TopicDirectorySource:
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> TopicDirectoryReader:
+        # Entries, topics and files of one moment, or those that replaced others might be missing.
+        self._listings.forget((str(self._transactions.folder), str(self.root)))
         visibility, topics = self._transactions.look(), self._listings.topics()
+        self._listings.forget(
+            chain.from_iterable(topics.get(topic, ()) for topic in {each.topic for each in ranges})
+        )
         wanted = {}
         for partition, offsets in ranges.items():
             of_topic = self._folders(partition.topic, topics.get(partition.topic, ()), visibility)

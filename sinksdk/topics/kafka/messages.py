@@ -190,6 +190,7 @@ def plain_loop(order: Order) -> Filled:  # noqa: C901 - step by step as the one 
     call = _Calls(order.functions)
     held = Held.from_address(order.held)
     columns = ["offset", *(name for name, bit in _BITS.items() if order.columns & bit)]
+    wants_time = "timestamp" in columns or "timestampType" in columns
     rows: list[Sequence[Any]] = []
     sums: Sequence[int] = (0, 0, 0, 0, 0)  # as of _weights
     size = 0  # bytes of keys, values and wanted headers
@@ -220,7 +221,8 @@ def plain_loop(order: Order) -> Filled:  # noqa: C901 - step by step as the one 
             headers, code = call.headers_of(address) if "headers" in columns else ((), 0)
             more = tuple(map(add, sums, _weights(message, headers)))
             if not code and max(more) <= order.limit:
-                rows.append(_row(message, call.timestamp_of(address), headers, columns))
+                time = call.timestamp_of(address) if wants_time else (0, 0)
+                rows.append(_row(message, time, headers, columns))
                 sums, size = more, sum(more[:4])
                 following, is_end = offset + 1, offset + 1 >= order.end
             elif code or not rows:
