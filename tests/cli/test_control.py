@@ -20,7 +20,7 @@ from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import PlannedRange, TaskPlan
-from sinksdk.store.reports import PartitionStatus
+from sinksdk.store.reports import PartitionStatus, Waiting
 from sinksdk.topics import write_records
 from tests.cli.support import Here
 
@@ -70,6 +70,19 @@ def test_list_has_a_line_for_each_connector(here: Here, store: Store) -> None:
         ("lines", "RUNNING", 40),
         ("other", "STOPPED", 0),
     ]
+
+
+def test_status_shows_what_a_connector_waits_for(here: Here, store: Store) -> None:
+    """Since when, how often it was tried, when next, and why."""
+    waiting = Waiting(reason="the bucket does not answer", since=0.0, next_attempt=60.0, attempts=3)
+    driven(store).become("RUNNING", waiting=waiting)
+
+    shown = " ".join(here.sinksdk("status", "lines").stdout.split())
+
+    assert (
+        "waits for an unavailable system, and retries by itself: since 1970-01-01 00:00:00 UTC, tried 3 times, "
+        "next at 1970-01-01 00:01:00 UTC: the bucket does not answer"
+    ) in shown
 
 
 def test_status_tells_of_tasks_and_partitions(here: Here, store: Store) -> None:
