@@ -70,15 +70,11 @@ class PartBuffer:
         self.filled += count
         return data[count:]
 
-    def body(self) -> bytes | bytearray:
-        """The bytes to send; of a full part no copy: valid until the next :meth:`fill` or :meth:`clear`.
-
-        To cut the buffer to the size of another one would cost more than a copy: it has to grow again.
-        """
-        if self.filled == len(self._data):
-            return self._data
-        with memoryview(self._data) as data:
-            return bytes(data[: self.filled])
+    def body(self) -> bytearray:
+        """The bytes to send, and no copy of them: valid until the next :meth:`fill` or :meth:`clear`."""
+        if self.filled < len(self._data):
+            del self._data[self.filled :]  # it grows again, which costs no more than a copy
+        return self._data
 
     def clear(self) -> None:
         """Begin the next part."""
