@@ -16,7 +16,7 @@ from sinksdk import (
     SinkConnector,
     TopicPartition,
 )
-from sinksdk.control.checks import check_file
+from sinksdk.settings.checks import check_file
 from sinksdk.testing import SinkTaskHarness
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
 

@@ -15,10 +15,10 @@ import pytest
 
 from examples.file_source import CHUNK, FileConfig, FileSource, FileTask
 from sinksdk import ConfigException
-from sinksdk.control.checks import check_file
 from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.settings.checks import check_file
 from sinksdk.source import SourceRecord
 from sinksdk.support.threads import SystemThreads
 from sinksdk.topics import Subscription, TopicDirectorySource

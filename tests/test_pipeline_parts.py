@@ -15,7 +15,7 @@ from examples.make_bucket import make_bucket
 from examples.pipeline.check import differences, lines_of
 from examples.pipeline.readings import Readings
 from examples.pipeline.service import Service
-from sinksdk.control.checks import check_file
+from sinksdk.settings.checks import check_file
 from tests.integration.archive_site import client
 
 PIPELINE = Path(__file__).parent.parent / "examples/pipeline"

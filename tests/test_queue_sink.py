@@ -24,13 +24,13 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.connector import ConnectorIdentity
-from sinksdk.control.checks import check_file
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.settings.checks import check_file
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.testing import SinkTaskHarness
 from sinksdk.topics import TopicDirectorySource

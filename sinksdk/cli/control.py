@@ -13,7 +13,6 @@ import typer
 
 from sinksdk.cli.options import DEFAULT_STORE, AsJson, KafkaConfig, KeptIn, Name, SourceOptions, Verbose
 from sinksdk.cli.output import command, print_json, write_result
-from sinksdk.control.checks import check_config, redacted, still_hidden, with_secrets
 from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.errors import ConfigException, ConnectException, FencedException
@@ -21,6 +20,7 @@ from sinksdk.launch.idle import connector_to_delete, group_to_delete
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
+from sinksdk.settings.checks import check_config, redacted, still_hidden, with_secrets
 from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, absolute_store_url, open_store
 

@@ -11,8 +11,8 @@ import typer
 
 from sinksdk.errors import ConfigException
 from sinksdk.launch.prepare import Place
-from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import KafkaTopics, TopicDirectory, Topics, address_problems
+from sinksdk.spark.options import SparkOptions
 from sinksdk.support.logs import LogSettings, configure_logging
 
 DEFAULT_STORE = "sqlite:///sinksdk.sqlite"

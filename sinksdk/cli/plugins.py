@@ -18,8 +18,8 @@ from sinksdk.cli.output import command, print_json, stdout, warn, write
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
-from sinksdk.control.checks import load_class
 from sinksdk.errors import ConfigException
+from sinksdk.settings.checks import load_class
 from sinksdk.settings.plugins import GROUP, plugins
 from sinksdk.source.connector import SourceConnector
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from sinksdk.control import registry
-from sinksdk.control.checks import connector_type
 from sinksdk.control.history import read_totals, task_progress, with_progress
 from sinksdk.control.liveness import SILENCE, is_gone
 from sinksdk.control.shown import (
@@ -20,6 +19,7 @@ from sinksdk.control.shown import (
 )
 from sinksdk.control.status import State, read_status
 from sinksdk.errors import ConnectException
+from sinksdk.settings.checks import connector_type
 from sinksdk.settings.plugins import ConnectorType
 from sinksdk.store import Store, StoreUnavailable, newest_plan
 from sinksdk.store.keys import CONNECTORS, connector_prefix

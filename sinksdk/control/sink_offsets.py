@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
-from sinksdk.control.checks import check_config
 from sinksdk.errors import ConfigException
 from sinksdk.records import TopicPartition
+from sinksdk.settings.checks import check_config
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.topics import Source, Subscription
 from sinksdk.topics.base import take_snapshot

@@ -6,19 +6,17 @@ import logging
 import traceback
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from sinksdk.context import ErrantRecordReporter
 from sinksdk.engine.commits import DeadLetters, TaskScope
-from sinksdk.engine.converters import Converter
-from sinksdk.engine.options import EngineOptions, ErrorLimit, TaskName
+from sinksdk.engine.options import ErrorLimit, TaskName
 from sinksdk.engine.partition import InDoubt
-from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.records import Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.errors import ConnectException
+from sinksdk.records import Header, SinkRecord, TopicPartition
 from sinksdk.support.confidential import SECRETS
 
 log = logging.getLogger(__name__)
@@ -245,61 +243,3 @@ class ErrorCounter:
         length = left + 1 + right
         self._runs[place] = self._runs[place - left] = self._runs[place + right] = length
         return length
-
-
-class Conversion:
-    """Key and value converters over batches. Bytes stay Arrow: then no record is touched."""
-
-    def __init__(self, options: EngineOptions, reporter: WorkerErrantRecordReporter) -> None:
-        self._key = options.key_converter
-        self._value = options.value_converter
-        self._reporter = reporter
-
-    def __call__(self, records: SinkRecords) -> SinkRecords:
-        """The batch as the task gets it.
-
-        Raises:
-            ConnectException: a record cannot be converted and ``errors.tolerance`` is none.
-            RetriableException: a converter requests another attempt.
-            ConfigException: a converter cannot work as it is configured.
-        """
-        if self._key is None and self._value is None:
-            return records
-        kept, keys, values = [], [], []
-        failed: list[_Failed] = []
-        for row, record in enumerate(records):
-            converted = self._convert(record)
-            if isinstance(converted, _Failed):
-                failed.append(converted)
-            else:
-                kept.append(row)
-                keys.append(converted[0])
-                values.append(converted[1])
-        for stage, record, error in failed:  # now that no converter requests another attempt at the batch
-            converter = self._key if stage == "KEY_CONVERTER" else self._value
-            self._reporter.report_from(stage, record, error, converter)
-        arrow = records.arrow.take(pa.array(kept, pa.int64())) if failed else records.arrow
-        return SinkRecords(records.partition, arrow, keys, values)
-
-    def _convert(self, record: SinkRecord) -> tuple[Any, Any] | _Failed:
-        stage: Stage = "KEY_CONVERTER"
-        try:
-            key = _apply(self._key, record.topic, record.key)
-            stage = "VALUE_CONVERTER"
-            return key, _apply(self._value, record.topic, record.value)
-        except (RetriableException, ConfigException):
-            raise  # not the record's fault: an outage would otherwise drain the topic into its dead letters
-        except Exception as error:  # noqa: BLE001 - a converter may raise anything; Connect tolerates it
-            return _Failed(stage, record, error)
-
-
-class _Failed(NamedTuple):
-    """A record that cannot be converted."""
-
-    stage: Stage
-    record: SinkRecord
-    error: Exception
-
-
-def _apply(converter: Converter | None, topic: str, data: bytes | None) -> Any:
-    return data if converter is None else converter(topic, data)

@@ -2,15 +2,14 @@
 
 ::
 
-    run            sinksdk.run and sinksdk.start
-    prepare        all checks before Spark is started
-    topics         the source or target of records
-    connectors     a checked configuration with its opened source or target
-    spark_options  which Spark: the user's own, or one as Spark is configured
-    deployment     store, topics and Spark of all connectors of a process
-    running        one connector in threads of this process
-    spark          Spark, started when the first generation needs it
-    idle           connectors that do not run: their offsets, their deletion
+    run         sinksdk.run and sinksdk.start
+    prepare     all checks before Spark is started
+    topics      the source or target of records
+    connectors  a checked configuration with its opened source or target
+    deployment  store, topics and Spark of all connectors of a process
+    running     one connector in threads of this process
+    spark       Spark, started when the first generation needs it
+    idle        connectors that do not run: their offsets, their deletion
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector
-from sinksdk.control.checks import Checked, check_config
 from sinksdk.control.progress import Listener
 from sinksdk.engine.writer import Target
 from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
@@ -15,6 +14,7 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import Launcher, SourceLauncher
 from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.settings.checks import Checked, check_config
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 

@@ -9,13 +9,13 @@ from sinksdk.control.progress import Listener
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.launch.connectors import Launchers, PreparedConnector, prepare_written
 from sinksdk.launch.idle import connector_to_delete, group_to_delete, source_ends
-from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import Topics
 from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
+from sinksdk.spark.options import SparkSettings
 from sinksdk.store import Store
 
 

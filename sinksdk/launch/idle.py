@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector, TopicPartition
-from sinksdk.control.checks import check_config
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.sink_offsets import OpenedSink, opened_sink
 from sinksdk.control.source_offsets import OpenedTarget
 from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target, sink_source
+from sinksdk.settings.checks import check_config
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 from sinksdk.store.records import ConnectorRecord

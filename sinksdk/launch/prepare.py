@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
-from sinksdk.control.checks import Checked, check_file
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
 from sinksdk.launch.connectors import PreparedConnector, prepare_connector
 from sinksdk.launch.deployment import Deployment
-from sinksdk.launch.spark_options import SparkOptions, SparkSettings, collecting
 from sinksdk.launch.topics import Topics, open_source
+from sinksdk.settings.checks import Checked, check_file, collecting
 from sinksdk.settings.references import ConfigProviders
+from sinksdk.spark.options import SparkOptions, SparkSettings
 from sinksdk.store import absolute_store_url, open_store
 from sinksdk.topics import Source, Subscription
 

@@ -13,9 +13,9 @@ from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import ClosingSignals, close_on_signal
-from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.summary import Summary
 from sinksdk.launch.topics import Topics, topics_at
+from sinksdk.spark.options import SparkOptions
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from sinksdk.control.checks import redacted
 from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
 from sinksdk.records import TopicPartition
+from sinksdk.settings.checks import redacted
 from sinksdk.settings.plugins import ConnectorType
 from sinksdk.source.positions import SourcePosition
 from sinksdk.store.reports import Scalar, Unavailable, Waiting

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
 from sinksdk.compatibility import Meaning
-from sinksdk.control.checks import check_config, still_hidden, with_secrets
 from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException, texts
 from sinksdk.errors import ConfigException, ConnectException
@@ -33,6 +32,7 @@ from sinksdk.server.bodies import (
 )
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.parameters import Name, TheHerder, TheProviders, TheSourceOffsets, path_of
+from sinksdk.settings.checks import check_config, still_hidden, with_secrets
 from sinksdk.settings.references import ConfigProviders
 
 log = logging.getLogger(__name__)

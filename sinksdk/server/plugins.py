@@ -8,12 +8,12 @@ from typing import Final
 from fastapi import APIRouter
 
 from sinksdk.config import ConfigKey
-from sinksdk.control.checks import check_config, connector_type, load_class, redacted
 from sinksdk.control.registry import texts
 from sinksdk.errors import ConfigException
 from sinksdk.server.bodies import ConfigDefinition, ConfigInfo, ConfigInfos, ConfigValue, Plugin, RawConfig
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.parameters import Name, TheProviders
+from sinksdk.settings.checks import check_config, connector_type, load_class, redacted
 from sinksdk.settings.plugins import plugins
 from sinksdk.settings.references import ConfigProviders
 

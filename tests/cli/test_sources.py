@@ -17,8 +17,8 @@ from sinksdk.cli.run import summary
 from sinksdk.context import ClosingReason
 from sinksdk.launch.connectors import PreparedSource
 from sinksdk.launch.prepare import Place, prepare
-from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
+from sinksdk.spark.options import SparkOptions
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.store.reports import SourceProgress
 from sinksdk.testing import ManualClock

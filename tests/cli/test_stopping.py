@@ -15,8 +15,8 @@ from sinksdk.cli.run import ShutdownSignals, drive
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.prepare import Place, prepare
 from sinksdk.launch.spark import LauncherOnDemand, SparkOnDemand
-from sinksdk.launch.spark_options import SparkOptions
 from sinksdk.launch.topics import TopicDirectory
+from sinksdk.spark.options import SparkOptions
 from sinksdk.store import absolute_store_url
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings

@@ -24,8 +24,8 @@ from sinksdk.control.progress import Listener
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.deployment import Deployment
-from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import KafkaTopics
+from sinksdk.spark.options import SparkSettings
 from sinksdk.store import Store, open_store
 from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import GenerationPlan

@@ -11,8 +11,8 @@ from sinksdk import ConnectException
 from sinksdk.launch import spark as launch_spark
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark import SparkOnDemand
-from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import TopicDirectory
+from sinksdk.spark.options import SparkSettings
 from sinksdk.support.logs import WARNINGS
 from tests.memory_store import MemoryStore
 

@@ -23,10 +23,10 @@ from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine.outcome import Failure
 from sinksdk.launch.connectors import prepare_written
 from sinksdk.launch.deployment import Deployment
-from sinksdk.launch.spark_options import SparkSettings
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.server.app import create_app
 from sinksdk.settings.references import ConfigProviders
+from sinksdk.spark.options import SparkSettings
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.confidential import WithoutSecrets
 from tests.memory_store import MemoryStore

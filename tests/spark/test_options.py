@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.launch import spark_options
-from sinksdk.launch.spark_options import SparkOptions, SparkSettings
 from sinksdk.spark import conf as spark_configured
 from sinksdk.spark.conf import configured, master_to_start
 from sinksdk.spark.context import spark_conf
+from sinksdk.spark.options import SparkOptions, SparkSettings
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +116,7 @@ def active(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A Spark that runs in this process."""
     conf = {"spark.x": "1"}
     running = SimpleNamespace(master="local[2,4]", appName="mine", getConf=lambda: conf)
-    monkeypatch.setattr(spark_options, "active_spark", lambda: running)
+    monkeypatch.setattr("sinksdk.spark.options.active_spark", lambda: running)
     return running
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from typing import Any, Final
 from sinksdk.compatibility import Meaning, Option
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.settings.file import read_config
 from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_class
@@ -26,6 +27,19 @@ from sinksdk.support.confidential import HIDDEN, Secrets, sounds_secret, without
 
 _REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
 _ANY_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
+
+
+@contextmanager
+def collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
+    """Collect problems instead of raising them; with ``away`` also RetriableExceptions."""
+    try:
+        yield
+    except ConfigException as error:
+        problems += error.problems
+    except RetriableException as error:
+        if away is None:
+            raise
+        away.append(error)
 
 
 @dataclass(frozen=True, slots=True)

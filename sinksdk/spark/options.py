@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sinksdk.errors import ConfigException, RetriableException
+from sinksdk.errors import ConfigException
+from sinksdk.settings.checks import collecting
 from sinksdk.spark.conf import check_conf, is_configured, master_to_start, parse_conf
 from sinksdk.spark.context import active_spark, context_of
 from sinksdk.spark.master import check_master, is_same_master, with_places
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-
-
-@contextmanager
-def collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
-    """Collect problems instead of raising them; with ``away`` also RetriableExceptions."""
-    try:
-        yield
-    except ConfigException as error:
-        problems += error.problems
-    except RetriableException as error:
-        if away is None:
-            raise
-        away.append(error)
 
 
 @dataclass(frozen=True, slots=True)
