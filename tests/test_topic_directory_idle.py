@@ -183,3 +183,15 @@ def test_what_moves_no_folders_time_is_seen_within_minutes(tmp_path: Path) -> No
     entry.write_text(whole)
     place.clock.advance(301.0)
     assert place.look() == {P0: (0, 10)}
+
+
+def test_a_reader_of_many_partitions_lists_each_folder_once(tmp_path: Path, calls: Counter[str]) -> None:
+    """Regression: the topic's folder was listed anew for each of its partitions."""
+    partitions = [TopicPartition("t", number) for number in range(30)]
+    for partition in partitions:
+        write_records(tmp_path, partition, rows(0, 0))
+    place = Place(tmp_path)
+    place.settle()
+    calls.clear()
+    place.directory.reader(dict.fromkeys(partitions, OffsetRange(0, 1)))
+    assert calls["scandir"] == 1 + 1 + len(partitions), "the root, the topic, each partition"

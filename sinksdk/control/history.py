@@ -147,9 +147,9 @@ def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHis
     failures: dict[str, PastFailure] = {}
     for failure in (*earlier.failures, *later.failures):
         before = failures.pop(failure.message, None)
-        if before is not None:
-            failure = failure.model_copy(update={"times": failure.times + before.times})  # noqa: PLW2901
-        failures[failure.message] = failure
+        failures[failure.message] = (
+            failure if before is None else failure.model_copy(update={"times": failure.times + before.times})
+        )
     return ConnectorHistory(
         buckets=tuple(bucket for start, bucket in sorted(buckets.items()) if start > oldest),
         failures=tuple(failures.values())[-FAILURES:],

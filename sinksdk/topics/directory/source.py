@@ -262,13 +262,13 @@ class TopicDirectorySource:
         # Entries, topics and files of one moment, or those that replaced others might be missing.
         self._listings.forget((str(self._transactions.folder), str(self.root)))
         visibility, topics = self._transactions.look(), self._listings.topics()
-        self._listings.forget(
-            chain.from_iterable(topics.get(topic, ()) for topic in {each.topic for each in ranges})
-        )
+        folders_of: dict[TopicPartition, list[str]] = {}
+        for topic in dict.fromkeys(partition.topic for partition in ranges):
+            self._listings.forget(topics.get(topic, ()))
+            folders_of |= self._folders(topic, topics.get(topic, ()), visibility)
         wanted = {}
         for partition, offsets in ranges.items():
-            of_topic = self._folders(partition.topic, topics.get(partition.topic, ()), visibility)
-            folders = of_topic.get(partition, ())
+            folders = folders_of.get(partition, ())
             self._listings.forget(folders)
             files = self._see(partition, folders, visibility).files
             _check_range(partition, offsets, files)
