@@ -1,19 +1,210 @@
-"""The context of a running sink task, and the requests that the task made through it."""
+"""A sink task's state, which the parts of its worker share, and the context that shows it to its author."""
 
 from __future__ import annotations
 
+import json
 import logging
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
-from sinksdk.engine.commits import TaskScope
-from sinksdk.engine.validation import token_flaw
-from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, Token, TopicPartition, as_token
+from sinksdk.engine.clock import Clock
+from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.measures import Measures
+from sinksdk.engine.options import EngineOptions, RangeTerms
+from sinksdk.engine.outcome import Failure
+from sinksdk.engine.partition import InDoubt, OrderViolation, PartitionState
+from sinksdk.engine.retry import Attempts
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition, as_token
+from sinksdk.support.retry import Retry
+from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Ending(NamedTuple):
+    """Why this generation makes no retry; ``retry`` is what it leaves to a later one."""
+
+    error: BaseException
+    retry: Retry | None = None
+
+
+class TaskScope:
+    """State that all parts of one sink task's worker share; ``label`` names it in messages.
+
+    A partition fails once, with the first of these; the caller then ends it:
+
+    1. an error raised by the task or on its behalf (:meth:`note`)
+    2. an error passed to ``context.fail``
+    3. the first of its records that was refused (:meth:`reported`)
+    4. a requested position that is not possible (:meth:`misplace`)
+
+    The last three happen during a call of the author's code, and take effect when it has returned
+    (:meth:`note_requested`).
+    """
+
+    def __init__(
+        self, task: SinkTask, label: str, commits: CommitLog, clock: Clock, options: EngineOptions
+    ) -> None:
+        self.task = task
+        self.label = label
+        self.commits = commits
+        self.clock = clock
+        self.options = options
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.measures = Measures(clock)
+        self._write_failure: BaseException | None = None
+
+    def begin(self, partition: TopicPartition, offsets: OffsetRange | None, terms: RangeTerms) -> None:
+        """Begin a range, at the commit if an earlier attempt has committed some of it."""
+        committed = self.commits.committed(partition)
+        begin = offsets.start if offsets else 0
+        # The commit may also be behind: the source may have lost records.
+        start = max(committed.offset if committed else 0, begin)
+        self.states[partition] = PartitionState(
+            partition,
+            start,
+            offsets.end if offsets else None,
+            position=start,
+            begin=begin,
+            limit=terms.records,
+            retry=terms.retry,
+        )
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Partitions that are open."""
+        return frozenset(p for p, state in self.states.items() if state.is_open)
+
+    def floor(self, partition: TopicPartition) -> int:
+        """The offset up to which a partition is committed, or its range began."""
+        committed, start = self.commits.committed(partition), self.states[partition].start
+        return max(committed.offset, start) if committed else start
+
+    # -- calls of the author's code --------------------------------------------------------------
+
+    def call(self, method: Callable[..., T], *arguments: object) -> T:
+        """Run the author's code. A write that failed inside it takes precedence over its result.
+
+        When it raises, the caller first calls :meth:`raise_failure`. A ``sys.exit`` counts as an error: it
+        would end Spark's Python worker, and Spark would run the task again.
+        """
+        try:
+            result = method(*arguments)
+        except SystemExit as error:
+            message = f"{getattr(method, '__name__', 'the task')} raised SystemExit: {error.code}"
+            raise ConnectException(message) from error
+        self.raise_failure()
+        return result
+
+    def write(self, method: Callable[..., None], *arguments: object) -> None:
+        """Call a method of the commit log that writes. No write follows one that failed."""
+        self.raise_failure()
+        try:
+            method(*arguments)
+        except BaseException as error:
+            self._write_failure = error
+            raise
+
+    def raise_failure(self) -> None:
+        """Raise what the first failed write raised, if one did: the record's content is unknown since."""
+        if self._write_failure is not None:
+            raise self._write_failure
+
+    def misplace(self, partition: TopicPartition, offset: int) -> None:
+        """The task requests a position outside ``open``."""
+        state = self.states[partition]
+        state.misplaced = ConnectException(
+            f"{self.label}: the task asked for {partition} at offset {offset} while at "
+            f"{state.position}; the next generation starts it at its commit"
+        )
+
+    def reported(
+        self, partition: TopicPartition, letter: Future[None], refusal: ConnectException | None
+    ) -> None:
+        """A record was reported; ``refusal`` is set where bad records are not tolerated."""
+        state = self.states.get(partition)
+        if state is None or not state.is_open:
+            return
+        while state.letters and _is_written(state.letters[0]):
+            state.letters.popleft()
+        state.letters.append(letter)
+        if state.refusal is None:
+            state.refusal = refusal
+
+    # -- failures --------------------------------------------------------------------------------
+
+    def note_requested(self, began: float | None = None) -> None:
+        """Record the failures of the author's call that just returned; ``began`` is its start."""
+        for partition, state in self.states.items():
+            if not state.is_open:
+                continue
+            if state.requested is None and state.refusal is None and state.misplaced is None:
+                continue
+            for error in (state.requested, state.refusal, state.misplaced):
+                if error is not None:
+                    self.note(partition, error, began=began)
+            state.requested = state.refusal = state.misplaced = None
+
+    def note(
+        self,
+        partition: TopicPartition,
+        error: BaseException,
+        *,
+        at_once: bool = False,
+        began: float | None = None,
+        retry: Retry | None = None,
+    ) -> None:
+        """Record a partition's failure. The first one counts.
+
+        Args:
+            at_once: the next generation opens it without a back-off.
+            began: start of the failed operation; by default now.
+            retry: what to leave to a later generation, if known.
+        """
+        state = self.states[partition]
+        if state.failure is not None:
+            return
+        if retry is None and not at_once and isinstance(error, RetriableException):
+            retry = self._retry_of(state, error, began)
+        is_final = isinstance(error, OrderViolation)
+        state.failure = Failure.of(error, at_once=at_once, is_final=is_final, retry=retry)
+        if retry is None:
+            self.measures.given_up()
+            log.error(
+                "%s: %s ends at offset %d: %s", self.label, partition, state.position, error, exc_info=error
+            )
+        else:
+            self.measures.retried()
+            log.info(  # the driver warns of it
+                "%s: %s ends at offset %d, and is tried again by a later generation in %.1f s: %s",
+                self.label,
+                partition,
+                state.position,
+                retry.next_attempt - self.clock.now(),
+                error,
+            )
+
+    @staticmethod
+    def casts_doubt(error: BaseException) -> bool:
+        """Whether nothing may be committed of what the task accepted before this."""
+        return isinstance(error, InDoubt)
+
+    def _retry_of(
+        self, state: PartitionState, error: RetriableException, began: float | None
+    ) -> Retry | None:
+        """The retry that this generation leaves to a later one."""
+        policy, now = self.options.retry, self.clock.now()
+        if policy.patience is None:
+            return None
+        attempts = Attempts(policy, now if began is None else began, state.retry)
+        delay = attempts.failed(now, error.retry_after)
+        return None if delay is None else attempts.left(now, delay)
 
 
 class WorkerSinkTaskContext(SinkTaskContext):
@@ -134,3 +325,37 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     def errant_record_reporter(self) -> ErrantRecordReporter:
         return self._reporter
+
+
+def token_flaw(given: Any) -> str | None:
+    """The flaw of a value that should be a list of tokens (or their ids), or None.
+
+    The store keeps tokens as JSON. A flaw found here fails one partition; found in the write, it would fail
+    the whole attempt.
+    """
+    if isinstance(given, str) or not isinstance(given, Collection):
+        return f"{given!r} is no list of tokens"
+    for item in given:
+        flaw = _item_flaw(item)
+        if flaw:
+            return flaw
+    return None
+
+
+def _item_flaw(item: Any) -> str | None:
+    if not isinstance(item, str | Token):
+        return f"{item!r} is no token"
+    token: Any = as_token(item)
+    if not isinstance(token.id, str):
+        return f"{item!r} has an id that is no text"
+    if not isinstance(token.data, Mapping):
+        return f"the data of token {token.id} is a {type(token.data).__name__}, not a mapping"
+    try:
+        json.dumps(dict(token.data))
+    except (TypeError, ValueError) as error:
+        return f"the data of token {token.id} is no JSON: {error}"
+    return None
+
+
+def _is_written(letter: Future[None]) -> bool:
+    return letter.done() and not letter.cancelled() and letter.exception() is None

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from sinksdk.engine.commits import DeadLetters, Ending, TaskScope
-from sinksdk.engine.context import WorkerSinkTaskContext
+from sinksdk.engine.commits import DeadLetters
+from sinksdk.engine.context import Ending, TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.converters import Converter
 from sinksdk.engine.errant import Stage, TooManyErrorsException, WorkerErrantRecordReporter
 from sinksdk.engine.options import EngineOptions, TaskName

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sinksdk.context import ErrantRecordReporter
-from sinksdk.engine.commits import DeadLetters, TaskScope
+from sinksdk.engine.commits import DeadLetters
+from sinksdk.engine.context import TaskScope
 from sinksdk.engine.options import ErrorLimit, TaskName
 from sinksdk.engine.partition import InDoubt
 from sinksdk.errors import ConnectException

@@ -15,9 +15,9 @@ from typing import Any, SupportsIndex
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.commits import CommitLog, DeadLetters, TaskScope, TopicIdCheck, always_valid
+from sinksdk.engine.commits import CommitLog, DeadLetters, TopicIdCheck, always_valid
 from sinksdk.engine.committer import Committer
-from sinksdk.engine.context import WorkerSinkTaskContext
+from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.delivery import Delivery
 from sinksdk.engine.options import EngineOptions, RangeTerms, TaskName
 from sinksdk.engine.outcome import PartitionOutcome

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from sinksdk.engine.validation import flaw_of
+from sinksdk.engine.committer import flaw_of
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.store.records import TaskRecord
 from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
