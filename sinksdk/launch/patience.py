@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Final, TypeVar
 
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.runtime.backoff import PASSING, Waits
 from sinksdk.store.reports import Waiting
+from sinksdk.support.threads import beside
 
 T = TypeVar("T")
 
@@ -41,7 +40,7 @@ def patiently(
     """
     waits = Waits(who, SystemWallClock())
     while not is_stopping():
-        answer = _beside(ask)
+        answer = beside(ask, "beginning")
         while not answer.done() and not is_stopping():
             time.sleep(_LOOK / 10)
         if not answer.done():
@@ -58,16 +57,3 @@ def patiently(
         while not is_stopping() and time.monotonic() < give_up:
             time.sleep(_LOOK)
     return None
-
-
-def _beside(ask: Callable[[], T]) -> Future[T]:
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="beginning", daemon=True).start()
-    return answer

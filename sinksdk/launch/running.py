@@ -22,8 +22,8 @@ from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.summary import ErrorCounter, Summary
-from sinksdk.runtime.worker import ConnectorRunner
 from sinksdk.support.logs import LogSettings
+from sinksdk.support.threads import beside, has_ended
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,7 @@ class RunningConnector:
             tell=tell,
         )
         self._life = _ConnectorThread(prepared, spark, self._tally, self._signal)
-        self._runner = ConnectorRunner(self._life, until_caught_up=until_caught_up)
-        self._runner.start()
+        self._ended = beside(lambda: self._life.run(until_caught_up=until_caught_up), "driver")
 
     @property
     def name(self) -> str:
@@ -103,13 +102,13 @@ class RunningConnector:
         """
         # Before that the driver reads no requests; nothing was read either.
         while not self._tally.begun.wait(_LOOK):
-            if self._runner.await_termination(0):
+            if has_ended(self._ended, 0):
                 return
         self._life.flush()
 
     def close(self) -> None:
         """Request the end: read records are flushed and committed first. Does not wait for it."""
-        self._runner.close()
+        self._life.close()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end.
@@ -126,7 +125,7 @@ class RunningConnector:
             FencedException: a newer driver of the same connector has taken over.
             ConnectException: it failed for good; what was committed stays committed.
         """
-        return self._runner.await_termination(timeout)
+        return has_ended(self._ended, timeout)
 
     def stop(self) -> Summary:
         """Flush, commit and close, and wait for it; ``task.shutdown.graceful.timeout.ms`` bounds that.
@@ -174,7 +173,7 @@ class _ConnectorThread:
         self._ending = Lock()
         self._last: ConnectorInfo | None = None
 
-    def run(self, *, until_caught_up: bool = False) -> None:
+    def run(self, *, until_caught_up: bool) -> None:
         """Run the connector to its end."""
         try:
             with self._spark:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 from sinksdk.control import registry
 from sinksdk.control.info import connector_info
@@ -20,6 +21,7 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store import Store, StoreUnavailable
 from sinksdk.support.logs import Outage
+from sinksdk.support.threads import beside, has_ended
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +41,14 @@ class ConnectorRunner:
     def __init__(self, driver: Driver, *, until_caught_up: bool = False) -> None:
         self._driver = driver
         self._until_caught_up = until_caught_up
-        self._ended: Future[None] = Future()
-        # A daemon: a process whose main thread ends does not wait for calls into Spark that hang.
-        self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
+        self._ended: Future[object] | None = None
 
     def start(self) -> None:
         """Start running. Raises RuntimeError when it was started before."""
-        self._thread.start()
+        if self._ended is not None:
+            message = "a runner starts once"
+            raise RuntimeError(message)
+        self._ended = beside(partial(self._driver.run, until_caught_up=self._until_caught_up), "driver")
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most ``timeout`` seconds.
@@ -58,24 +61,11 @@ class ConnectorRunner:
             FencedException: a newer driver has taken over.
             Exception: any other error that ended it; at each call.
         """
-        if timeout != 0:
-            wait([self._ended], timeout)
-        if not self._ended.done():
-            return False
-        self._ended.result()
-        return True
+        return self._ended is not None and has_ended(self._ended, timeout)
 
     def close(self) -> None:
         """Request the end: the running generation flushes, commits and closes first. Does not wait for it."""
         self._driver.close()
-
-    def _run(self) -> None:
-        try:
-            self._driver.run(until_caught_up=self._until_caught_up)
-        except BaseException as error:  # noqa: BLE001 - raised again by await_termination()
-            self._ended.set_exception(error)
-        else:
-            self._ended.set_result(None)
 
 
 @dataclass(slots=True)
