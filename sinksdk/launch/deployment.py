@@ -49,19 +49,21 @@ class Deployment:
             first: the configuration that this process brings; None: the store has it, and the connector is
                 watched over when it has failed, too.
         """
-        brought, raw = ([first], first.checked.raw) if first is not None else ([], {})
+        environment = Environment(self.store, signal=signal or ClosingSignal())
+        environment = replace(
+            environment,
+            waits=Waits(f"connector {name}", environment.clock),
+            requests=environment.requests_for(name),
+        )
+        raw = first.checked.raw if first is not None else {}
 
         def driver(environment: Environment) -> Driver:
-            record = environment.record
-            if record is None and brought:
-                ready = brought.pop()
-            else:  # what was started before, and failed, is not started again: another one is
-                ready = prepare_written(self.topics, record.config if record else raw, self.providers)
+            config = environment.record.config if environment.record is not None else raw
+            ready = prepare_written(self.topics, config, self.providers)
             return ready.driver(environment, launchers, listener)
 
-        environment = Environment(self.store, signal=signal or ClosingSignal())
         return WorkerConnector(
-            replace(environment, waits=Waits(f"connector {name}", environment.clock)),
+            environment,
             name,
             driver,
             Openers(
@@ -69,6 +71,7 @@ class Deployment:
                 partial(group_to_delete, self.topics, providers=self.providers),
                 partial(source_ends, self.topics, providers=self.providers),
             ),
+            first=first.driver(environment, launchers, listener) if first is not None else None,
             brings_config=first is not None,
             stays=first is None,
         )

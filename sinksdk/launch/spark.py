@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sinksdk.errors import ConnectException, RetriableException
@@ -81,19 +82,19 @@ class SparkOnDemand:
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
         """Launches the generations of a sink with this configuration."""
-        spec = self._spec(ready.config.name, kafka=ready.dead_letters, source=ready.opened.client)
-        source = ready.opened.source
+        source, client = ready.opened.source, ready.opened.client
+        spec = cache(partial(self._spec, ready.config.name, kafka=ready.dead_letters, source=client))
         return LauncherOnDemand(
-            self, lambda spark, plan: SparkLauncher(spark, source, columns_read(ready), spec).launch(plan)
+            self, lambda spark, plan: SparkLauncher(spark, source, columns_read(ready), spec()).launch(plan)
         )
 
     def source_launcher(self, ready: PreparedSource) -> LauncherOnDemand:
         """Launches the generations of a source with this configuration."""
-        spec = self._spec(ready.config.name, target=ready.target)
-        return LauncherOnDemand(self, lambda spark, plan: SparkSourceLauncher(spark, spec).launch(plan))
+        spec = cache(partial(self._spec, ready.config.name, target=ready.target))
+        return LauncherOnDemand(self, lambda spark, plan: SparkSourceLauncher(spark, spec()).launch(plan))
 
     def _spec(self, connector: str, **more: Any) -> GenerationSpec:
-        """The part of the tasks' specification that all its generations share."""
+        """The part of the tasks' specification that all its generations share; asks the store for its id."""
         url, store_id = self._deployment.store_url, identify(self._deployment.store)
         return GenerationSpec(url, store_id, connector, 0, self._python_path, self._logs, **more)
 

@@ -46,6 +46,8 @@ class WorkerConnector:
     Args:
         environment: without ``waits`` the process ends if a required system is unavailable, unless ``stays``.
         drivers: create its driver. None: it is only deleted here, and not touched if it was created again.
+        first: its first driver, with this process's own configuration. What was started before, and failed,
+            is not started again: ``drivers`` create another one.
         brings_config: whether this process has the connector's configuration; otherwise the store does.
         stays: whether it waits for the operator after a failure of the connector; otherwise it ends.
         patience: seconds for which a deletion is retried; then its error is raised.
@@ -58,6 +60,7 @@ class WorkerConnector:
         drivers: Drivers | None,
         openers: Openers,
         *,
+        first: Driver | None = None,
         brings_config: bool = False,
         stays: bool = False,
         patience: float = math.inf,
@@ -65,6 +68,7 @@ class WorkerConnector:
         self._environment = replace(environment, requests=environment.requests_for(connector))
         self._connector = connector
         self._drivers = drivers
+        self._first = first
         self._brings_config = brings_config
         self._stays = stays
         self._is_patient = stays or environment.waits is not None
@@ -137,7 +141,10 @@ class WorkerConnector:
     ) -> ClosingReason | None:
         """Run it while its target state is RUNNING. None: it has ended."""
         try:
-            reason = drivers(replace(self._environment, record=record)).run(until_caught_up=until_caught_up)
+            driver, self._first = self._first, None
+            if driver is None or record is not None:
+                driver = drivers(replace(self._environment, record=record))
+            reason = driver.run(until_caught_up=until_caught_up)
             assert reason is None or isinstance(reason, ClosingReason)  # noqa: S101 - a driver's
         except (FencedException, *PASSING):
             raise

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from sinksdk import ConnectException
 from sinksdk.launch import spark as launch_spark
+from sinksdk.launch.connectors import PreparedSource
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.topics import TopicDirectory
+from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.options import SparkSettings
+from sinksdk.store import Store, StoreUnavailable
+from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import WARNINGS
 from tests.memory_store import MemoryStore
 
@@ -110,6 +115,40 @@ def test_one_of_ours_that_has_died_is_replaced_for_all_that_use_it(process: Proc
 
     assert (len(process.started), process.buried) == (2, 1)
     assert process.active() is None
+
+
+def test_the_store_is_asked_for_its_id_when_a_generation_is_launched(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not when the launcher is made, which nobody retries; once it has answered, not again."""
+    answers: list[str | StoreUnavailable] = ["the store's id", StoreUnavailable("no answer")]
+    specs: list[GenerationSpec] = []
+
+    def identify(_: Store) -> str:
+        answer = answers.pop()
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        return answer
+
+    class Launcher:
+        def __init__(self, _: Any, spec: GenerationSpec) -> None:
+            specs.append(spec)
+
+        def launch(self, plan: GenerationPlan) -> None:
+            """Nothing runs."""
+
+    monkeypatch.setattr(launch_spark, "identify", identify)
+    monkeypatch.setattr(launch_spark, "SparkSourceLauncher", Launcher)
+    plan = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
+    ready = SimpleNamespace(config=SimpleNamespace(name="c"), target=None)
+    with on_demand() as spark:
+        launcher = spark.source_launcher(cast("PreparedSource", ready))
+        with pytest.raises(StoreUnavailable):
+            launcher.launch(plan)
+        launcher.launch(plan)
+        launcher.launch(plan)
+
+    assert [spec.store_id for spec in specs] == ["the store's id"] * 2
 
 
 def test_a_command_takes_no_part_in_what_is_active(process: Process) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -19,12 +19,15 @@ import sinksdk
 from sinksdk import (
     ClosingReason,
     ConfigException,
+    ConnectorConfig,
     FencedException,
     OffsetAndMetadata,
+    RetriableException,
     SinkRecords,
     TopicPartition,
 )
 from sinksdk.launch import running
+from sinksdk.launch.connectors import PreparedConnector, prepare_written
 from sinksdk.store import Store, StoreUnavailable, take_over
 from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import GenerationPlan
@@ -313,6 +316,33 @@ def test_what_a_connector_fails_with_is_raised(
         pass
     with pytest.raises(ConfigException, match="no such bucket"):
         sinksdk.run(RAW, **where)
+
+
+def test_what_was_started_and_failed_is_not_started_again(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """run: an outage in start; the next attempt is another connector's, with the configuration as it was written."""
+    begun: list[object] = []
+    opened: list[dict[str, str]] = []
+
+    def start(self: object, _: ConnectorConfig) -> None:
+        begun.append(self)
+        if len(begun) == 1:
+            message = "the bucket is away"
+            raise RetriableException(message)
+
+    def open_again(topics: Any, raw: Mapping[str, str], providers: Any) -> PreparedConnector:
+        opened.append(dict(raw))
+        return prepare_written(topics, raw, providers)
+
+    monkeypatch.setattr("tests.runtime.running_sinks.Connector.start", start, raising=False)
+    monkeypatch.setattr("sinksdk.launch.deployment.prepare_written", open_again)
+    monkeypatch.setattr("sinksdk.runtime.backoff.Waits.failed", lambda *_, **__: (0.0, None))
+
+    assert sinksdk.run(RAW, **where, until_caught_up=True).records == RECORDS
+    assert opened == [RAW]
+    assert len(begun) == 2
+    assert begun[0] is not begun[1]
 
 
 def refuse(*_: Any) -> None:
