@@ -12,6 +12,7 @@ import typer
 from sinksdk.errors import ConfigException
 from sinksdk.launch.prepare import Place
 from sinksdk.launch.topics import KafkaTopics, TopicDirectory, Topics, address_problems
+from sinksdk.settings.checks import collecting
 from sinksdk.spark.options import SparkOptions
 from sinksdk.support.logs import LogSettings, configure_logging
 
@@ -140,4 +141,7 @@ class SourceOptions:
 
     def place(self, store: str, **spark: Any) -> Place:
         """Where connectors run; ``spark`` as for :class:`SparkOptions`."""
-        return Place(self.topics, store, SparkOptions(**spark))
+        topics, problems = None, list[str]()
+        with collecting(problems):
+            topics = self.topics()
+        return Place(topics, store, SparkOptions(**spark), problems)

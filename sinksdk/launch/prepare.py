@@ -32,13 +32,14 @@ class Place:
     """Options for where connectors run, not checked yet.
 
     Args:
-        topics: returns the location of topics. Raises ConfigException.
+        topics: what the options for topics name; None: they name nothing, and ``problems`` says why.
         store: the store's URL.
     """
 
-    topics: Callable[[], Topics]
+    topics: Topics | None
     store: str
     spark: SparkOptions
+    problems: Sequence[str] = ()
 
 
 class Prepared(NamedTuple):
@@ -60,15 +61,15 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
         ConnectException: the source cannot be read.
     """
     problems, away = list[str](), list[RetriableException]()
-    checked, topics, opened = Checked({}), None, None
+    checked, topics, opened = Checked({}), place.topics, None
     with collecting(problems):
         checked = check_file(config)
         problems += checked.problems
         _warn_of(checked, warn)
+    problems += place.problems
     sink = checked.config if isinstance(checked.config, ConnectorConfig) else None
-    with collecting(problems, away):
-        topics = place.topics()
-        if sink is not None or checked.config is None:
+    if topics is not None and (sink is not None or checked.config is None):
+        with collecting(problems, away):
             opened = open_source(topics, sink)
     store_url, spark = _check(place, problems)
     if sink is not None and sink.needs_registry() and not _has(_AVRO):
@@ -92,11 +93,10 @@ def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Dep
     Raises:
         ConfigException: every problem at once.
     """
-    problems: list[str] = []
-    topics: Topics | None = None
-    with collecting(problems):
-        topics = place.topics()
-        open_source(topics, None)
+    topics, problems = place.topics, list(place.problems)
+    if topics is not None:
+        with collecting(problems):
+            open_source(topics, None)
     store_url, spark = _check(place, problems)
     if not _has(["fastapi", "uvicorn"]):
         problems.append("the server is not installed: pip install 'sinksdk[server]'")

@@ -15,6 +15,7 @@ from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import ClosingSignals, close_on_signal
 from sinksdk.launch.summary import Summary
 from sinksdk.launch.topics import Topics, topics_at
+from sinksdk.settings.checks import collecting
 from sinksdk.spark.options import SparkOptions
 
 if TYPE_CHECKING:
@@ -117,7 +118,10 @@ def start(
 
 
 def _place(source: Source, store: str, spark: SparkOptions) -> Place:
-    return Place(partial(topics_at, source), store, spark)
+    topics, problems = None, list[str]()
+    with collecting(problems):
+        topics = topics_at(source)
+    return Place(topics, store, spark, problems)
 
 
 def _warn(text: str) -> None:

@@ -43,7 +43,7 @@ def test_a_source_writes_the_topic_directory_that_sinks_read(here: Here) -> None
     """--source-directory by another name; it need not be there, the folder it is in must be."""
 
     def place(directory: str) -> Place:
-        return Place(lambda: TopicDirectory(directory), "sqlite:///store.db", SparkOptions("local[1]"))
+        return Place(TopicDirectory(directory), "sqlite:///store.db", SparkOptions("local[1]"))
 
     _, ready = prepare(config(here), place("topics"), warn)
 

@@ -102,7 +102,7 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> LauncherOnDemand:
     topics = TopicDirectory(here.topic())
-    place = Place(lambda: topics, "sqlite:///store.db", SparkOptions("local[1]", conf))
+    place = Place(topics, "sqlite:///store.db", SparkOptions("local[1]", conf))
     deployment, ready = prepare(here.config(), place, lambda _: None)
     spark = SparkOnDemand(
         deployment, "x", python_path=(), logs=LogSettings(), is_stopping=is_stopping, tell=lambda _: None
