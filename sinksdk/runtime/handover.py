@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.liveness import LOOK, MARGIN, Heartbeats, is_gone
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import FencedException
 from sinksdk.store import Conflict, Store, ask_to_close, table
@@ -31,7 +32,7 @@ class Handover:
 
     Args:
         driver: this driver's name.
-        wait: waits for a number of seconds; True if the process must end meanwhile.
+        signal: close requests to this driver, heard while it waits for its turn.
         graceful: seconds the running tasks have for closing.
     """
 
@@ -42,7 +43,7 @@ class Handover:
         driver: str,
         *,
         clock: WallClock,
-        wait: Callable[[float], bool],
+        signal: ClosingSignal,
         graceful: float,
         is_gone: Callable[[str], bool] = is_gone,
     ) -> None:
@@ -50,7 +51,7 @@ class Handover:
         self._connector = connector
         self._driver = driver
         self._clock = clock
-        self._wait = wait
+        self._signal = signal
         self._graceful = graceful
         self._is_gone = is_gone
         self._heartbeats = Heartbeats(store, connector, clock, is_gone)
@@ -71,7 +72,7 @@ class Handover:
             self._log_waiting(running)
             if running.closing is None or running.closing.successor is None:
                 self._ask(running)
-            elif self._wait(max(LOOK, self._store.closing_poll / 5)):
+            elif self._must_end(max(LOOK, self._store.closing_poll / 5)):
                 self._withdraw()
                 return False
         return True
@@ -96,6 +97,12 @@ class Handover:
             self._connector,
             successor,
         )
+
+    def _must_end(self, timeout: float) -> bool:
+        """Wait; whether the driver must end meanwhile. There is nothing to rebalance yet."""
+        if self._signal.wait(timeout):
+            self._signal.answered()
+        return self._signal.is_final
 
     def _withdraw(self) -> None:
         """Withdraw the request: a driver that has not answered yet continues."""

@@ -87,7 +87,7 @@ class DriverSession:
             config.name,
             self._driver,
             clock=self.clock,
-            wait=self._wait_for_turn,
+            signal=self.signal,
             graceful=self.graceful,
         )
 
@@ -282,9 +282,3 @@ class DriverSession:
             )
             return ClosingReason.REBALANCE
         return drive(claim, record)
-
-    def _wait_for_turn(self, timeout: float) -> bool:
-        """Wait; whether the driver must end meanwhile. There is nothing to rebalance yet."""
-        if self.signal.wait(timeout):
-            self.signal.answered()
-        return self.signal.is_final

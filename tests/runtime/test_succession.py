@@ -12,6 +12,7 @@ import pytest
 
 from sinksdk import ClosingReason, FencedException, TopicPartition
 from sinksdk.control.liveness import SILENCE, deregister, is_gone, register
+from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import StatusKeeper
 from sinksdk.runtime.handover import Handover
 from sinksdk.store import asked_to_close
@@ -23,6 +24,19 @@ from tests.memory_store import MemoryStore
 
 TP = TopicPartition("t", 0)
 GRACEFUL = 60.0
+
+
+class Signal(ClosingSignal):
+    """Close requests of a newcomer, which come while it waits: on the site's clock."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self._site = site
+
+    def wait(self, timeout: float) -> bool:
+        if self._site.wait(timeout):
+            self.ask(ClosingReason.SHUTDOWN)
+        return super().wait(0)
 
 
 class Site:
@@ -48,8 +62,9 @@ class Site:
         return self.while_waiting()
 
     def await_turn(self) -> bool:
-        newcomer = Handover(self.store, "c", "here:2#1", clock=self.clock, wait=self.wait, graceful=GRACEFUL)
-        return newcomer.await_turn()
+        return Handover(
+            self.store, "c", "here:2#1", clock=self.clock, signal=Signal(self), graceful=GRACEFUL
+        ).await_turn()
 
     @property
     def closing(self) -> Closing | None:
