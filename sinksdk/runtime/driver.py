@@ -113,7 +113,7 @@ class SinkSession:
         *,
         is_fixed: bool,
     ) -> None:
-        config, connector = driver.config, driver.connector
+        config = driver.config
         background = session.environment.threads.background
         self._session = session
         self._launcher = driver.launcher
@@ -123,7 +123,6 @@ class SinkSession:
         self._failures = PartitionFailures(config, session.status, backoff, session.clock)
         lag = PartitionLag(
             config,
-            lambda topics: session.call("subscribed", lambda: connector.subscribed(topics)),
             status=session.status,
             backoff=backoff,
             tracker=self._reporter.tracker,

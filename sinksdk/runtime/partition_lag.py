@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, field
 
@@ -30,24 +30,20 @@ class PartitionLag:
     """The planner's view of a connector's partitions.
 
     Args:
-        subscribed: calls the connector with all its topics whenever there is a new one.
         is_fixed: whether only records available at the start are read.
     """
 
     config: ConnectorConfig
-    subscribed: Callable[[list[str]], None]
     _: KW_ONLY
     status: StatusKeeper
     backoff: Backoff
     tracker: ProgressTracker
     clock: WallClock
     is_fixed: bool
-    _topics: set[str] = field(default_factory=set, init=False)
     _skipped: set[TopicPartition] = field(default_factory=set, init=False)
 
     def of(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
         """The backlog of each readable partition."""
-        self._subscribe({p.topic for p in available})
         if self.is_fixed:
             available = {p: _at_least(offsets, claim.committed.get(p)) for p, offsets in available.items()}
         for partition in claim.all_unsettled() - available.keys():  # no longer subscribed, or missing
@@ -85,12 +81,6 @@ class PartitionLag:
             f"what no commit covers could not be discarded in {tries} generations in a row, and is tried "
             f"again after a growing delay; the task's log has the reason: {', '.join(tokens[:_SHOWN])}{more}"
         )
-
-    def _subscribe(self, topics: set[str]) -> None:
-        """Call ``subscribed`` if there are new topics."""
-        if topics - self._topics:
-            self.subscribed(sorted(topics))
-            self._topics |= topics
 
     def _log_loss(self, backlog: Backlog) -> None:
         lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)

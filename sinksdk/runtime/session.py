@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import Connector, ConnectorIdentity
+from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason
 from sinksdk.control import liveness
 from sinksdk.control.connector_calls import ConnectorCalls
@@ -69,6 +69,7 @@ class DriverSession:
         self._connector = connector
         self._config = config
         self._raw = raw
+        self._subscribed: set[str] = set()
         self._meanwhile: Callable[[], None] = lambda: None
         backoff = Backoff(self.poll_interval, self.clock, longest=_LONGEST)
         self._source_waits = Waits(f"connector {config.name}", self.clock, backoff, after=_SILENCE)
@@ -183,6 +184,14 @@ class DriverSession:
         if not all(isinstance(text, str) for own in configs for item in own.items() for text in item):
             raise ConnectException(f"{what} must return dictionaries of texts, as Connect's: {configs}")
         return configs
+
+    def subscribe(self, topics: set[str]) -> None:
+        """Call a sink's ``subscribed`` with all its topics, if there are new ones."""
+        connector = self._connector
+        assert isinstance(connector, SinkConnector)  # noqa: S101 - a source reads no topics
+        if topics - self._subscribed:
+            self.call("subscribed", lambda: connector.subscribed(sorted(topics)))
+            self._subscribed |= topics
 
     def is_ended(self) -> bool:
         """Whether the process must end, or the operator stops the connector."""

@@ -126,6 +126,7 @@ class SinkPlanning:
             available = self._look()
             if session.signal.reason is not None:
                 continue  # that may have ended the look: nothing is known then of what is there
+            session.subscribe({partition.topic for partition in available})
             backlogs = self.lag.of(claim, available)
             self.reporter.source_ends(self.monitor.ends)
             now = clock.time()
