@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -111,7 +112,7 @@ class DriverSession:
             self.requests.follow(self.environment.record)
         reason: ClosingReason | None = None
         try:
-            self.call("start", lambda: self._connector.start(self._config))
+            self.call("start", self._connector.start, self._config)
             if self._handover.await_turn():
                 reason = self._take_turn(drive)
                 if reason is ClosingReason.DELETE and self._has_unpublished():
@@ -144,7 +145,7 @@ class DriverSession:
             )
         return bool(left)
 
-    def call(self, what: str, function: Callable[[], T]) -> T:
+    def call(self, what: str, function: Callable[..., T], *arguments: object) -> T:
         """Call the connector's own code, which may hang, and handle the operator's requests meanwhile.
 
         Raises:
@@ -153,7 +154,7 @@ class DriverSession:
         """
         return self._calls.call(
             what,
-            function,
+            partial(function, *arguments),
             timeout=self._config.connector_start_timeout_ms / 1000,
             is_unwanted=self.is_unwanted,
             grace=self._config.connector_shutdown_timeout_ms / 1000,
@@ -190,7 +191,7 @@ class DriverSession:
         connector = self._connector
         assert isinstance(connector, SinkConnector)  # noqa: S101 - a source reads no topics
         if topics - self._subscribed:
-            self.call("subscribed", lambda: connector.subscribed(sorted(topics)))
+            self.call("subscribed", connector.subscribed, sorted(topics))
             self._subscribed |= topics
 
     def is_ended(self) -> bool:
