@@ -96,8 +96,53 @@ class SubscriptionSettings(BaseModel):
     )
 
 
+class TransformSettings(BaseModel):
+    """What Spark does with records before the task gets them."""
+
+    records_sql: str | None = Field(
+        default=None,
+        alias="records.sql",
+        description="One SELECT over the view `records`, which has the columns `topic`, `partition`, "
+        "`offset`, `timestamp`, `timestampType`, `key`, `value` and `headers`. Records may be dropped, "
+        "changed and multiplied; `topic`, `partition` and `offset` must stay as they are, in their order. "
+        "A text as `key` or `value` becomes its UTF-8 bytes.",
+    )
+    records_transform: str | None = Field(
+        default=None,
+        alias="records.transform",
+        description="The same as a function, `package.module:function`: it is given the DataFrame `records` "
+        "and returns another one. At most one of the two can be set.",
+    )
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether Spark's operators stand between the source and the task."""
+        return self.records_sql is not None or self.records_transform is not None
+
+    def transform_problems(self) -> list[str]:
+        """What is wrong with these fields."""
+        if self.records_sql is not None and self.records_transform is not None:
+            return ["at most one of 'records.sql' and 'records.transform' can be set"]
+        if self.records_sql is not None and not self.records_sql.strip():
+            return ["'records.sql' is empty: give a SELECT over the view 'records', or leave it out"]
+        function = self.records_transform
+        if function is not None and not re.fullmatch(r"[\w.]+:\w+", function):
+            problem = (
+                f"'records.transform' is {function!r}: write it as package.module:function, a function that "
+                f"is given a DataFrame and returns one"
+            )
+            return [problem]
+        return []
+
+
 class ConnectorConfig(
-    SubscriptionSettings, PaceSettings, ErrorSettings, ConverterSettings, NameSettings, ConfigModel
+    SubscriptionSettings,
+    TransformSettings,
+    PaceSettings,
+    ErrorSettings,
+    ConverterSettings,
+    NameSettings,
+    ConfigModel,
 ):
     """Configuration of every sink. Connectors subclass it and add their own fields.
 
@@ -116,6 +161,7 @@ class ConnectorConfig(
                 re.compile(self.topics_regex)
             except re.error as error:
                 found.append(f"'topics.regex' is no regular expression: {error}")
+        found += self.transform_problems()
         found += self.converter_problems()
         found += self.dead_letter_problems(self.topics, self.topics_regex)
         return found
@@ -133,6 +179,7 @@ class ConnectorConfig(
         return (
             NameSettings,
             SubscriptionSettings,
+            TransformSettings,
             PaceSettings,
             ConverterSettings,
             RetrySettings,

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, overload
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 NO_TIMESTAMP: Final = -1
@@ -145,6 +147,10 @@ class SinkRecord:
 class SinkRecords(Sequence[SinkRecord]):
     """Records of ONE topic partition, offsets ascending, over ONE Arrow RecordBatch. Read-only.
 
+    A transform (``records.sql``, ``records.transform``) may make several records of one: they share an offset
+    and stand in one batch. A task that ends a file or a request between two records does it at
+    :meth:`whole_offsets`, since a commit cannot divide an offset.
+
     Iterating makes a :class:`SinkRecord` per row; for speed, use :attr:`arrow`, which makes no Python object
     per record. Slicing copies nothing.
 
@@ -162,6 +168,12 @@ class SinkRecords(Sequence[SinkRecord]):
     values: Sequence[Any] | None = None
 
     @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The offset of each row, not copied: read-only."""
+        # Arrow's own to_numpy would import pandas where that is installed, at 40 MB and half a second.
+        return np.from_dlpack(self.arrow.column("offset")).view(np.int64)
+
+    @property
     def first_offset(self) -> int:
         """Offset of the first record. Raises IndexError when there is none."""
         return self._offset_at(0)
@@ -176,6 +188,16 @@ class SinkRecords(Sequence[SinkRecord]):
             raise IndexError(f"{self.partition}: a batch without records has no offsets")
         offset: int = self.arrow.column("offset")[index].as_py()
         return offset
+
+    def whole_offsets(self, rows: int) -> int:
+        """The first ``rows`` rows (at least one) and those that share the last one's offset: their number.
+
+        Without a transform that multiplies records it is ``rows`` itself, or all where there are fewer.
+        """
+        if rows >= len(self):
+            return len(self)
+        offsets = self.offsets
+        return int(np.searchsorted(offsets, offsets[max(rows, 1) - 1], side="right"))
 
     def __len__(self) -> int:
         rows: int = self.arrow.num_rows

@@ -174,7 +174,8 @@ class PartitionWriter:
     def _take(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
             file = self._file(batch)
-            room = self._factory.room(file, batch)
+            # A commit cannot divide the records of one offset, so no file does.
+            room = SinkRecords(self._partition, batch).whole_offsets(self._factory.room(file, batch))
             rows, batch = batch.slice(0, room), batch.slice(room)
             self._write(file, file.take(rows))
             self._next_offset = file.end

@@ -1,6 +1,6 @@
 """Drives one task: pure and deterministic. Clock, commit log and batches come in from outside."""
 
-from sinksdk.engine.clock import Clock, SystemClock
+from sinksdk.engine.clock import Clock, SystemClock, WallClock
 from sinksdk.engine.commits import CommitLog
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.engine.outcome import PartitionOutcome
@@ -13,5 +13,6 @@ __all__ = [
     "PartitionOutcome",
     "SystemClock",
     "TaskName",
+    "WallClock",
     "WorkerSinkTask",
 ]

@@ -75,6 +75,7 @@ class TaskScope:
             begin=begin,
             limit=terms.records,
             retry=terms.retry,
+            is_transformed=self.options.is_transformed,
         )
 
     def assignment(self) -> frozenset[TopicPartition]:

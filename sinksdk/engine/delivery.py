@@ -14,7 +14,6 @@ from sinksdk.engine.context import Ending, TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.converters import Converter
 from sinksdk.engine.errant import Stage, TooManyErrorsException, WorkerErrantRecordReporter
 from sinksdk.engine.options import EngineOptions, TaskName
-from sinksdk.engine.partition import offsets_of
 from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
@@ -28,7 +27,7 @@ class PendingBatch:
     """A batch that ``put`` has not accepted completely. Kafka Connect puts what one poll returned.
 
     Args:
-        most: maximum number of records of one ``put``; None for all.
+        most: maximum number of records of one ``put``; None for all. Records of one offset are put together.
         now: the time on the clock, at which the first portion is due.
     """
 
@@ -65,7 +64,8 @@ class PendingBatch:
     def take_first(self, error: RetriableException) -> SinkRecords:
         """Mark the first ``error.accepted`` records as accepted and return them, as read.
 
-        Records that could not be converted, and were reported, go with those before them.
+        Records that could not be converted, and were reported, go with those before them. Of records that
+        share an offset the first ones are accepted only with the last.
 
         Raises:
             ConnectException: ``accepted`` is not possible.
@@ -78,7 +78,7 @@ class PendingBatch:
         if count == len(self.converted):
             return self.take()
         rest = self.converted[count:]
-        taken = self._take(int(np.searchsorted(offsets_of(self.portion), rest.first_offset)))
+        taken = self._take(int(np.searchsorted(self.portion.offsets, rest.first_offset)))
         self.converted = rest
         return taken
 
@@ -106,7 +106,9 @@ class PendingBatch:
 
     def _next(self) -> SinkRecords:
         most = self._most
-        return self.records if most is None or len(self.records) <= most else self.records[:most]
+        if most is None or len(self.records) <= most:
+            return self.records
+        return self.records[: self.records.whole_offsets(most)]
 
     def put_off(
         self,
@@ -181,7 +183,7 @@ class Delivery:
         """The next batch; its first attempt is due at once."""
         options, task = self._scope.options, self._scope.task
         self._measures.read(len(records))
-        self.reporter.begin(records.partition, offsets_of(records))
+        self.reporter.begin(records.partition, records.offsets)
         self._batch = PendingBatch(
             records,
             most=task.max_poll_records if options.max_poll_records is None else options.max_poll_records,

@@ -77,6 +77,7 @@ class EngineOptions:
         key_converter: None leaves the bytes.
         value_converter: None leaves the bytes.
         max_poll_records: maximum number of records of one ``put``; None for the task class's default.
+        is_transformed: Spark's operators between source and task may drop and multiply records.
     """
 
     commit_interval: float = 60.0
@@ -89,6 +90,7 @@ class EngineOptions:
     key_converter: Converter | None = None
     value_converter: Converter | None = None
     max_poll_records: int | None = None
+    is_transformed: bool = False
 
     @classmethod
     def of(
@@ -122,6 +124,7 @@ class EngineOptions:
             key_converter=converter_of(config.converter_spec(is_key=True), registry),
             value_converter=converter_of(config.converter_spec(is_key=False), registry),
             max_poll_records=config.max_poll_records,
+            is_transformed=config.is_transformed,
         )
 
 

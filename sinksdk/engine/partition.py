@@ -30,41 +30,53 @@ class OrderViolation(InDoubt):
     """
 
 
-def late_offsets(offsets: npt.NDArray[np.int64], before: int) -> tuple[npt.NDArray[np.int64], str] | None:
+def late_offsets(
+    offsets: npt.NDArray[np.int64], before: int, *, may_repeat: bool = False
+) -> tuple[npt.NDArray[np.int64], str] | None:
     """Offsets of a batch that are not above all before them.
 
     Args:
         before: the highest one of the batches before it, -1 if there was none.
+        may_repeat: rows that follow each other in the batch may share an offset.
 
     Returns:
         The late (or repeated) ones, and the first of them in words; None where all ascend.
     """
-    if offsets[0] > before and (len(offsets) == 1 or bool((offsets[1:] > offsets[:-1]).all())):
+    later, earlier = offsets[1:], offsets[:-1]
+    if offsets[0] > before and bool((later >= earlier if may_repeat else later > earlier).all()):
         return None
     highest = np.maximum.accumulate(np.concatenate((np.array([before], np.int64), offsets)))[:-1]
     is_late = offsets <= highest
+    if may_repeat:
+        is_late[1:] &= offsets[1:] < highest[1:]
     first = int(np.argmax(is_late))
     return offsets[is_late], f"offset {offsets[first]} after {highest[first]}"
 
 
 def order_violation(
-    label: str, partition: TopicPartition, what: str, late: Sequence[int], committed: int | None
+    label: str,
+    partition: TopicPartition,
+    what: str,
+    late: Sequence[int],
+    committed: int | None,
+    *,
+    who: str = "source",
 ) -> OrderViolation:
-    """The error that ends a partition."""
+    """The error that ends a partition. ``who`` delivers the records: the source, or a transform of them."""
     passed = [offset for offset in late if committed is not None and offset < committed]
     if passed:
         outcome = (
             f"it was committed up to {committed} before that, which passed over {_listed(passed)} unless "
-            f"the source had delivered them already: once it is in order, stop the connector and alter its "
+            f"the {who} had delivered them already: once it is in order, stop the connector and alter its "
             f"offset to {min(passed)}"
         )
     else:
         outcome = (
-            f"no commit followed, so nothing is passed over: once the source is in order, restart the "
+            f"no commit followed, so nothing is passed over: once the {who} is in order, restart the "
             f"connector; it reads on from {'where it began' if committed is None else committed}"
         )
     return OrderViolation(
-        f"{label}: {partition}: the source delivers {what}; offsets must ascend (late or repeated: "
+        f"{label}: {partition}: the {who} delivers {what}; offsets must ascend (late or repeated: "
         f"{_listed(late)}); {outcome}"
     )
 
@@ -110,6 +122,8 @@ class PartitionState:
         has_skipped: the task requested ``start``, and that is not committed yet.
         moved_to: position below the commit that the task requested for the next generation.
         retry: left by earlier generations.
+        is_transformed: records may have been dropped and multiplied on their way: those of one offset are in
+            one batch.
         stays: this generation delivered what earlier ones could not, so the destination is available. Until a
             commit, the task retries in place, for any delay: a partition that ended at each refusal would
             read its tail again and again, and commit nothing.
@@ -132,6 +146,7 @@ class PartitionState:
     has_skipped: bool = False
     moved_to: int | None = None
     retry: Retry | None = None
+    is_transformed: bool = False
     stays: bool = False
     failure: Failure | None = None
     requested: BaseException | None = None
@@ -145,13 +160,15 @@ class PartitionState:
         """Rows of an ordered batch that are still to deliver: those below ``start`` were committed before."""
         if not len(records) or self.start <= records.first_offset:
             return records
-        offsets = offsets_of(records)
+        offsets = records.offsets
         return records[int(np.searchsorted(offsets, self.start)) :]
 
     def within_limit(self, records: SinkRecords) -> SinkRecords:
         """The rows of a batch within the limit; if rows are left out, the range is cut."""
         room = len(records) if self.limit is None else self.limit - self.records
-        return records if len(records) <= room else records[:room]
+        if len(records) <= room:
+            return records
+        return records[: records.whole_offsets(room) if room > 0 else 0]
 
     def flaw(self, records: SinkRecords, committed: int | None, label: str) -> ConnectException | None:
         """What is wrong with a batch's offsets, if anything.
@@ -159,17 +176,18 @@ class PartitionState:
         Args:
             records: as the source delivers them, with rows that an earlier attempt has committed.
         """
-        offsets = offsets_of(records)
-        late = late_offsets(offsets, self.seen)
+        offsets = records.offsets
+        who = "transform" if self.is_transformed else "source"
+        late = late_offsets(offsets, self.seen, may_repeat=self.is_transformed)
         if late is not None:
-            return order_violation(label, self.partition, late[1], late[0].tolist(), committed)
+            return order_violation(label, self.partition, late[1], late[0].tolist(), committed, who=who)
         if offsets[0] < self.begin:
             below = offsets[offsets < self.begin].tolist()
             what = f"offset {below[0]}, before the range that begins at {self.begin}"
-            return order_violation(label, self.partition, what, below, committed)
+            return order_violation(label, self.partition, what, below, committed, who=who)
         if self.end is not None and offsets[-1] >= self.end:
             return ConnectException(
-                f"{label}: {self.partition}: the source delivers offset {offsets[-1]}, beyond the range that "
+                f"{label}: {self.partition}: the {who} delivers offset {offsets[-1]}, beyond the range that "
                 f"ends at {self.end}"
             )
         return None
@@ -181,8 +199,8 @@ class PartitionState:
     def accept(self, records: SinkRecords) -> None:
         """The task has accepted these records: their offsets may be committed from now on."""
         first, after = records.first_offset, records.next_offset
-        gapless = after - first == len(records)
-        offsets = None if gapless else offsets_of(records).copy()
+        gapless = after - first == len(records) and not self.is_transformed
+        offsets = None if gapless else records.offsets.copy()
         self._uncommitted.append(_Accepted(first, after, len(records), offsets))
         self.position = after
         self.records += len(records)
@@ -249,9 +267,3 @@ class PartitionState:
             self.start,
             self.moved_to,
         )
-
-
-def offsets_of(records: SinkRecords) -> npt.NDArray[np.int64]:
-    """A batch's offsets without copying them."""
-    # Arrow's own to_numpy would import pandas where that is installed, at 40 MB and half a second.
-    return np.from_dlpack(records.arrow.column("offset")).view(np.int64)

@@ -153,9 +153,10 @@ class RunningConnector:
             return  # it was closed before: the caller chose not to wait any longer
         try:
             self.stop()
-        except Exception:
-            # The block's own exception is raised; this one must not hide it.
-            log.exception("connector %s: failed, too", self._name)
+        except Exception as failure:
+            # The block's own exception is raised, which may be the connector's; this one must not hide it.
+            if failure is not error:
+                log.exception("connector %s: failed, too", self._name)
 
 
 class _ConnectorThread:

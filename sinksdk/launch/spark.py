@@ -84,9 +84,12 @@ class SparkOnDemand:
         """Launches the generations of a sink with this configuration."""
         source, client = ready.opened.source, ready.opened.client
         spec = cache(partial(self._spec, ready.config.name, kafka=ready.dead_letters, source=client))
-        return LauncherOnDemand(
-            self, lambda spark, plan: SparkLauncher(spark, source, columns_read(ready), spec()).launch(plan)
-        )
+
+        @cache
+        def launcher(spark: SparkContext) -> SparkLauncher:
+            return SparkLauncher(spark, source, columns_read(ready), spec(), ready.config)
+
+        return LauncherOnDemand(self, lambda spark, plan: launcher(spark).launch(plan))
 
     def source_launcher(self, ready: PreparedSource) -> LauncherOnDemand:
         """Launches the generations of a source with this configuration."""

@@ -17,7 +17,6 @@ from sinksdk.settings.properties import read_properties
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
-    from pyspark import SparkContext
 
 MASTER: Final = "spark.master"
 _NAME: Final = "spark.app.name"
@@ -65,11 +64,6 @@ def check_conf(conf: Mapping[str, str]) -> None:
         problems.append("the Spark setting 'spark.master' is not taken: name the master by itself (--master)")
     if problems:
         raise ConfigException(problems)
-
-
-def speculates(spark: SparkContext) -> bool:
-    """Whether it runs second copies of slow tasks."""
-    return spark.getConf().get("spark.speculation", "false").lower() == "true"
 
 
 def is_submitted() -> bool:

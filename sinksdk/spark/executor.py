@@ -1,19 +1,22 @@
-"""A sink's task on an executor: passes its reader's batches to the author's code, and reports."""
+"""A sink's task on an executor: reads ahead, passes batches to the author's code, and reports."""
 
 from __future__ import annotations
 
 import gc
-from contextlib import ExitStack
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import cache
 from typing import Final
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
-from sinksdk.engine import EngineOptions, WorkerSinkTask
-from sinksdk.engine.clock import WallClock
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.engine import EngineOptions, WallClock, WorkerSinkTask
+from sinksdk.engine.worker import AssignedRange, SinkTaskRun, Unread
+from sinksdk.errors import ConnectException
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.spark.attempts import Attempt, prepare_process, run_owned
-from sinksdk.spark.batches import Read, reading
-from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.generation_spec import GenerationSpec, unpacked
 from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
 from sinksdk.spark.progress import ProgressWriter
 from sinksdk.spark.task_result import TaskResult, peak_memory
@@ -22,6 +25,16 @@ from sinksdk.store import Store
 
 _PATIENCE: Final = 5.0
 """Maximum seconds that a task waits in place for a retry; it takes longer pauses between batches."""
+_AHEAD: Final = 2  # batches: one being read while one is being delivered
+_LONGEST: Final = 5.0  # seconds for a reader to close
+_NOTHING_FOR: Final = 0.05  # seconds without a batch until the task gets None
+
+Batches = Iterable[SinkRecords | Unread | None]
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+Read = Callable[[Ranges, Mapping[str, str]], AbstractContextManager[Batches]]
+"""Gives the batches of ranges while the block runs; the second argument: client properties that the connector
+overrides."""
 
 
 def run_task(spec: GenerationSpec, task: int) -> TaskResult:
@@ -128,3 +141,86 @@ def _worker(attempt: Attempt, stack: ExitStack) -> tuple[WorkerSinkTask, Connect
         check_topics=vouch_for(config, attempt.spec.source, attempt.taken.plan.topic_ids),
     )
     return worker, config
+
+
+# -- input ---------------------------------------------------------------------------------------------
+
+
+def reading(spec: GenerationSpec, task: int) -> Read:
+    """Reads with the task's reader, ahead of the task."""
+    reader = unpacked(spec.readers[task])
+
+    def read(ranges: Ranges, overrides: Mapping[str, str]) -> AbstractContextManager[Batches]:
+        return closing(ReadAhead(reader.read(ranges, spec.columns, overrides)))
+
+    return read
+
+
+class InputError(RuntimeError):
+    """Reading the input failed; the cause says how."""
+
+
+class ReadAhead:
+    """Reads batches in a separate thread: the next one is read while this one is delivered.
+
+    So the task sees a close request even while the source is slow.
+    """
+
+    def __init__(self, batches: Generator[SinkRecords | Unread | None]) -> None:
+        self._queue: queue.Queue[SinkRecords | Unread | BaseException | None] = queue.Queue(_AHEAD)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._read, args=(batches,), name="input", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[SinkRecords | Unread | None]:
+        """Batches; None when none arrived for a while.
+
+        Raises:
+            ConnectException: what the reader raised.
+            InputError: reading failed otherwise.
+        """
+        while True:
+            try:
+                item = self._queue.get(timeout=_NOTHING_FOR)
+            except queue.Empty:
+                yield None
+                continue
+            if item is None:
+                return
+            if isinstance(item, ConnectException):
+                raise item
+            if isinstance(item, BaseException):
+                raise InputError(f"the task's input could not be read: {item!r}") from item
+            yield item
+
+    def close(self) -> None:
+        """Read no more; a batch being read meanwhile is dropped.
+
+        If the reader hangs, its thread is abandoned: everything read is committed by now.
+        """
+        self._stopped.set()
+        self._thread.join(_LONGEST)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether its thread still uses the reader."""
+        return self._thread.is_alive()
+
+    def _read(self, batches: Generator[SinkRecords | Unread | None]) -> None:
+        try:
+            with closing(batches):
+                for batch in batches:
+                    if self._stopped.is_set() or (batch is not None and not self._put(batch)):
+                        return
+            self._put(None)
+        except BaseException as error:  # noqa: BLE001 - raised in the task's thread
+            self._put(error)
+
+    def _put(self, item: SinkRecords | Unread | BaseException | None) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._queue.put(item, timeout=_NOTHING_FOR)
+            except queue.Full:
+                continue
+            return True
+        return False

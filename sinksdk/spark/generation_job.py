@@ -1,7 +1,7 @@
 """One generation as one Spark job: one Spark partition per task.
 
 Tasks read the source themselves, so an RDD of empty partitions is sufficient. For a DataFrame Spark would
-plan, optimize and compile, which takes 3.5 s of a cold start and 117 MB.
+plan, optimize and compile, which takes 3.5 s of a cold start and 117 MB: only a transform needs one.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.spark.conf import speculates
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec, packed
 from sinksdk.spark.jvm import missing_module, raised, unavailable_store
-from sinksdk.spark.master import is_local, places_of
-from sinksdk.spark.places import POOL
+from sinksdk.spark.places import POOL, expect_room, speculates
 from sinksdk.spark.source_executor import run_source_task
 from sinksdk.spark.task_result import R, SourceTaskResult, TaskResult, from_rows, to_row
+from sinksdk.spark.transform import TransformedRecords
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import same_subject
 
@@ -40,35 +41,19 @@ _AGAIN = 0.5  # seconds until a job that continues after its cancellation is can
 
 T = TypeVar("T")
 
-Work = Callable[[GenerationSpec, int], R]
-"""A task on an executor: from its number to its report."""
+Job = Callable[[], Iterable[str]]
+"""Runs all tasks of a generation, and returns their reports."""
 
 
 class SparkGeneration(Generic[R]):
-    """A running generation: ``work`` for each of its tasks, which report a ``kind``."""
+    """A running generation, whose tasks report a ``kind``."""
 
-    def __init__(
-        self,
-        spark: SparkContext,
-        tasks: int,
-        spec: GenerationSpec,
-        work: Work[R],
-        kind: type[R],
-        *,
-        keeps_workers: bool = True,
-    ) -> None:
+    def __init__(self, spark: SparkContext, spec: GenerationSpec, job: Job, kind: type[R]) -> None:
         self._spark = spark
         self._tag = f"sinksdk-{uuid.uuid4().hex}"
         self._is_cancelled = False
         self._future: Future[list[R]] = Future()
-
-        def task(number: int) -> str:
-            return to_row(work(spec, number))
-
-        def job() -> list[R]:
-            return from_rows(kind, run_tasks(spark, tasks, task, keeps_workers=keeps_workers))
-
-        run = same_subject(lambda: self._run(spec, job))
+        run = same_subject(lambda: self._run(spec, lambda: from_rows(kind, job())))
         self._thread = Thread(target=run, name=f"generation-{spec.generation}", daemon=True)
         self._thread.start()
 
@@ -125,15 +110,28 @@ class SparkGeneration(Generic[R]):
 
 
 class SparkLauncher:
-    """Starts generations of one sink as Spark jobs, which read only these columns of a record."""
+    """Starts generations of one sink as Spark jobs, which read only these columns of a record.
+
+    Args:
+        config: may have a transform.
+
+    Raises:
+        ConfigException: the transform cannot be used.
+    """
 
     def __init__(
-        self, spark: SparkContext, source: Source, columns: Collection[str], template: GenerationSpec
+        self,
+        spark: SparkContext,
+        source: Source,
+        columns: Collection[str],
+        template: GenerationSpec,
+        config: ConnectorConfig | None = None,
     ) -> None:
         self._spark = spark
         self._source = source
         self._columns = columns
         self._template = template
+        self._transformed = TransformedRecords.of(config, spark, columns, template.python_path)
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
         """Start the job of a generation.
@@ -155,7 +153,11 @@ class SparkLauncher:
             readers=packed(reader.of([r.topic_partition for r in task.ranges]) for task in plan.tasks),
             columns=tuple(self._columns),
         )
-        return SparkGeneration(self._spark, len(plan.tasks), spec, run_task, TaskResult)
+        if self._transformed is not None:
+            job: Job = self._transformed.job(spec, len(plan.tasks))
+        else:
+            job = job_of(self._spark, len(plan.tasks), spec, run_task)
+        return SparkGeneration(self._spark, spec, job, TaskResult)
 
 
 class SparkSourceLauncher:
@@ -171,31 +173,24 @@ class SparkSourceLauncher:
         Raises:
             ConfigException: a local Spark will never run all its tasks at once.
         """
-        _expect_room(self._spark, len(plan.tasks))
+        expect_room(self._spark, len(plan.tasks))
         spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
         # Threads of the author's code that hang end with the task's process.
-        return SparkGeneration(
-            self._spark, len(plan.tasks), spec, run_source_task, SourceTaskResult, keeps_workers=False
-        )
+        job = job_of(self._spark, len(plan.tasks), spec, run_source_task, keeps_workers=False)
+        return SparkGeneration(self._spark, spec, job, SourceTaskResult)
 
 
-def _expect_room(context: SparkContext, tasks: int) -> None:
-    """Raise ConfigException if a local Spark has too few task slots: a source's tasks never free theirs."""
-    master = context.master or ""
-    places = places_of(master, context.defaultParallelism)
-    if tasks <= places:
-        return
-    if is_local(master):
-        raise ConfigException(
-            f"{tasks} tasks of a source run at the same time, but Spark on {context.master} has places for "
-            f"{places}: lower 'tasks.max', or give it more (--master 'local[N]')"
-        )
-    log.warning(
-        "%d tasks of a source run at the same time, and Spark on %s has places for %d now; the others wait "
-        "for executors",
-        tasks,
-        context.master,
-        places,
+def job_of(
+    spark: SparkContext,
+    tasks: int,
+    spec: GenerationSpec,
+    work: Callable[[GenerationSpec, int], R],
+    *,
+    keeps_workers: bool = True,
+) -> Job:
+    """A job of ``work`` for each task, by its number; see :func:`run_tasks`."""
+    return partial(
+        run_tasks, spark, tasks, lambda number: to_row(work(spec, number)), keeps_workers=keeps_workers
     )
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sinksdk.spark.master import places_of
+from sinksdk.errors import ConfigException
+from sinksdk.spark.master import is_local, places_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
 
 POOL = "spark.scheduler.pool"
 """Property of a thread: the scheduling pool of the jobs that it starts."""
@@ -62,3 +66,28 @@ def places(spark: SparkContext) -> Places:
             max(before.longest, seconds if running else 0.0),
         )
     return Places(places_of(spark.master or "", spark.defaultParallelism), held)
+
+
+def expect_room(context: SparkContext, tasks: int) -> None:
+    """Raise ConfigException if a local Spark has too few task slots: a source's tasks never free theirs."""
+    master = context.master or ""
+    places = places_of(master, context.defaultParallelism)
+    if tasks <= places:
+        return
+    if is_local(master):
+        raise ConfigException(
+            f"{tasks} tasks of a source run at the same time, but Spark on {context.master} has places for "
+            f"{places}: lower 'tasks.max', or give it more (--master 'local[N]')"
+        )
+    log.warning(
+        "%d tasks of a source run at the same time, and Spark on %s has places for %d now; the others wait "
+        "for executors",
+        tasks,
+        context.master,
+        places,
+    )
+
+
+def speculates(spark: SparkContext) -> bool:
+    """Whether it runs second copies of slow tasks."""
+    return spark.getConf().get("spark.speculation", "false").lower() == "true"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sinksdk.errors import ConnectException
-from sinksdk.spark.generation_job import SparkGeneration
+from sinksdk.spark.generation_job import SparkGeneration, job_of
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 
@@ -30,7 +30,7 @@ def stuck(spec: GenerationSpec, task: int) -> TaskResult:
 def running_stuck(spark: SparkContext, generation: int) -> SparkGeneration[TaskResult]:
     """A generation of one such task."""
     spec = GenerationSpec("sqlite:///absent", "id", "lines", generation)
-    return SparkGeneration(spark, 1, spec, stuck, TaskResult)
+    return SparkGeneration(spark, spec, job_of(spark, 1, spec, stuck), TaskResult)
 
 
 def descriptions(spark: SparkContext) -> set[str]:
@@ -78,7 +78,8 @@ def test_workers_are_kept_or_end_with_their_tasks(spark: SparkContext, *, keeps_
     seen = []
     for number in range(1, 4):
         spec = GenerationSpec("sqlite:///absent", "id", "lines", number)
-        running = SparkGeneration(spark, 1, spec, process_id, TaskResult, keeps_workers=keeps_workers)
+        job = job_of(spark, 1, spec, process_id, keeps_workers=keeps_workers)
+        running = SparkGeneration(spark, spec, job, TaskResult)
         assert running.wait(30)
         seen += [result.peak_memory for result in running.results()]
     assert len(set(seen)) == (1 if keeps_workers else 3), seen

@@ -462,10 +462,9 @@ def test_taking_and_encoding_records_does_not_import_pandas(tmp_path: Path) -> N
         import sys, pyarrow as pa
         from sinksdk import SinkRecords, TopicPartition
         from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
-        from sinksdk.engine.partition import offsets_of
         partition = TopicPartition("flights", 3)
         records = SinkRecords(partition, pa.ipc.open_file(sys.argv[1]).get_batch(0))
-        print(*offsets_of(records), len(RecordEncoder(partition).encode(records.arrow)), "pandas" in sys.modules)
+        print(*records.offsets, len(RecordEncoder(partition).encode(records.arrow)), "pandas" in sys.modules)
     """
     output = subprocess.check_output([sys.executable, "-c", code, str(tmp_path / "batch")], text=True)
     assert output.split() == ["0", "1", "2", "3", "False"]

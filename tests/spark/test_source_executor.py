@@ -12,8 +12,8 @@ import pytest
 from sinksdk import ClosingReason, ConfigException, ConnectException
 from sinksdk.engine.outcome import End
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
-from sinksdk.spark.generation_job import _expect_room
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.places import expect_room
 from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.spark.task_result import SourceTaskResult, from_rows, to_row
 from sinksdk.store import table
@@ -262,21 +262,21 @@ def test_a_result_comes_back_as_it_was() -> None:
 def test_more_tasks_than_a_local_spark_has_places_for_are_refused(master: str) -> None:
     """They run for as long as the source does: those that find no place would never begin."""
     context: Any = SimpleNamespace(defaultParallelism=2, master=master)
-    _expect_room(context, 2)
+    expect_room(context, 2)
     with pytest.raises(ConfigException, match="places for 2"):
-        _expect_room(context, 3)
+        expect_room(context, 3)
 
 
 def test_a_local_cluster_whose_executors_are_still_to_come_has_room() -> None:
     """Spark counts those that are there, or says two."""
     context: Any = SimpleNamespace(defaultParallelism=2, master="local-cluster[2, 2, 1024]")
-    _expect_room(context, 4)
+    expect_room(context, 4)
 
 
 def test_a_cluster_may_get_more_places(caplog: pytest.LogCaptureFixture) -> None:
     """Executors may come later: it is only said."""
     context: Any = SimpleNamespace(defaultParallelism=2, master="spark://host:7077")
-    _expect_room(context, 3)
+    expect_room(context, 3)
     assert "the others wait for executors" in caplog.text
 
 

@@ -17,7 +17,7 @@ from sinksdk import ConnectException, OffsetRange, RetriableException, SinkRecor
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark.batches import ReadAhead
+from sinksdk.spark.executor import ReadAhead
 from sinksdk.topics.kafka import KafkaClient, reader
 from sinksdk.topics.kafka.rdkafka import Consumer
 from sinksdk.topics.kafka.reader import KafkaReader, Reading

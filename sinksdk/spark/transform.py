@@ -1,0 +1,370 @@
+"""Transforms: a user's SQL or function between the records and the task, all in one Spark stage.
+
+::
+
+    spark.range(tasks) → mapInArrow(read) → the user's operators → mapInArrow(sink)
+
+Each Spark partition stays one task. So only operators that leave rows in their partition, in their order, may
+stand in between: the plan is looked at before anything is read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sinksdk.config import ConnectorConfig
+from sinksdk.errors import ConfigException
+from sinksdk.records import RECORD_COLUMNS
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.transform_task import READ, RECORDS, REPORT, reads, sinks
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+_VIEW: Final = "records"
+_CONTEXT_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_COORDINATES: Final = {"topic": ("string",), "partition": ("int",), "offset": ("bigint",)}
+_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    **_COORDINATES,
+    "timestamp": ("timestamp",),
+    "timestampType": ("int",),
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+"""Spark's types of what a transform returns; a text becomes its bytes."""
+
+_SETTINGS: Final = {
+    # It would add exchanges after the plan was looked at, and one stage leaves it nothing to adapt.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+}
+"""Of the session that transforms run in, a copy of the user's."""
+
+_KEEPS_ROWS: Final = frozenset(
+    {
+        *("Project", "Filter", "Generate", "Expand", "Sample", "ColumnarToRow", "InputAdapter"),
+        *("MapInArrow", "PythonMapInArrow", "MapInPandas"),
+        *("ArrowEvalPython", "BatchEvalPython", "ArrowEvalPythonUDTF", "BatchEvalPythonUDTF"),
+        *("BroadcastHashJoin", "BroadcastNestedLoopJoin", "CollectMetrics"),
+    }
+)
+"""Operators that leave each row in its partition, and rows in their order. Not all joins of the two: a side
+that is broadcast is not read as records."""
+
+_REASONS: Final[Mapping[str, str]] = {
+    "Exchange": "moves rows between tasks (GROUP BY, DISTINCT, a window, a join that is not a broadcast "
+    "join, repartition)",
+    "Aggregate": "needs rows of several offsets together (GROUP BY, DISTINCT, max, count)",
+    "Limit": "stops before the end (LIMIT)",
+    "Window": "needs rows of several offsets together (OVER)",
+    "Sort": "changes the order of rows (ORDER BY, a sort-merge join)",
+    "Coalesce": "puts rows of several tasks together",
+    "Union": "adds partitions that no task has",
+    "InMemoryTableScan": "is a cache: it would hold the records of the first generation",
+}
+_UNKNOWN: Final = "is none that is known to keep rows in place"
+_ADVICE: Final = (
+    "rows must stay in their partition and in their order. SELECT, WHERE, functions, explode, UDFs, "
+    "mapInArrow and broadcast joins (hint /*+ BROADCAST(t) */) do that"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """What a connector's configuration does with records on Spark.
+
+    Args:
+        key: of the configuration, for messages.
+        apply: from the DataFrame ``records`` to another one.
+    """
+
+    key: str
+    apply: Callable[[DataFrame], DataFrame]
+
+    @classmethod
+    def of(cls, config: ConnectorConfig) -> Transform | None:
+        """The configured one, if there is one.
+
+        Raises:
+            ConfigException: its function cannot be imported.
+        """
+        if config.records_sql is not None:
+            return cls("records.sql", _Query(config.records_sql))
+        if config.records_transform is not None:
+            return cls("records.transform", _function(config.records_transform))
+        return None
+
+
+class _Query:
+    """A SELECT over the view ``records``."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.strip().rstrip(";")
+
+    def __call__(self, records: DataFrame) -> DataFrame:
+        from pyspark.errors import ParseException  # noqa: PLC0415 - loaded with the session
+
+        session = records.sparkSession
+        # Alone, so that positions in its message are the user's.
+        session._jsparkSession.sessionState().sqlParser().parsePlan(self._text)  # noqa: SLF001 - as above
+        records.createOrReplaceTempView(_VIEW)
+        try:  # in brackets, since Spark would run a statement at once
+            return _within_brackets(session, self._text)
+        except ParseException as error:
+            message = "it is a statement: give one SELECT over the view 'records'"
+            raise ConfigException(message) from error
+
+
+def _within_brackets(session: SparkSession, text: str) -> DataFrame:
+    return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608 - SQL is what they configure
+
+
+def _function(path: str) -> Callable[[DataFrame], DataFrame]:
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise ConfigException(
+            f"'records.transform': {path} cannot be imported ({error}): run from its folder or install it"
+        ) from error
+    except AttributeError as error:
+        raise ConfigException(f"'records.transform': module '{module}' has no '{name}'") from error
+    if not callable(function):
+        raise ConfigException(
+            f"'records.transform': {path} is of type {type(function).__name__}, not a function"
+        )
+    found: Callable[[DataFrame], DataFrame] = function
+    return found
+
+
+class TransformedRecords:
+    """Builds the DataFrames of one connector's generations.
+
+    Args:
+        columns: those of a record that the connector reads.
+        python_path: folders from which executors import no transform by themselves.
+    """
+
+    def __init__(
+        self,
+        spark: SparkContext,
+        transform: Transform,
+        columns: Collection[str],
+        python_path: Collection[str] = (),
+    ) -> None:
+        self._session = _copied_session(spark)
+        self._transform = transform
+        self._columns = columns
+        self._has_warned = False
+        _ship(transform.apply, python_path)
+
+    @classmethod
+    def of(
+        cls,
+        config: ConnectorConfig | None,
+        spark: SparkContext,
+        columns: Collection[str],
+        python_path: Collection[str],
+    ) -> TransformedRecords | None:
+        """Those of a connector's configuration; None if it has no transform.
+
+        Raises:
+            ConfigException: its transform cannot be used.
+        """
+        transform = Transform.of(config) if config is not None else None
+        if transform is None:
+            return None
+        found = cls(spark, transform, columns, python_path)
+        found.check()
+        return found
+
+    def job(self, spec: GenerationSpec, tasks: int) -> Callable[[], list[str]]:
+        """The job of a generation: called, it runs until all tasks have reported, and returns their reports.
+
+        Raises:
+            ConfigException: the transform is none that keeps rows in place, or returns other columns.
+        """
+        reports = self._transformed(spec, tasks).mapInArrow(sinks(spec), REPORT)
+
+        def run() -> list[str]:
+            with _quiet():
+                return [row[0] for row in reports.collect()]
+
+        return run
+
+    def check(self) -> None:
+        """Raise ConfigException if the transform cannot be used; nothing is read."""
+        self._transformed(GenerationSpec("", "", "", 0), 2)  # of one partition Spark moves no rows
+
+    def _transformed(self, spec: GenerationSpec, tasks: int) -> DataFrame:
+        records = self._session.range(0, tasks, 1, tasks).mapInArrow(reads(spec), RECORDS)
+        frame = self._apply(records)
+        selected = self._selected(frame)
+        if problem := _misplacing(selected):
+            raise ConfigException(f"'{self._transform.key}' {problem}")
+        if not self._has_warned and not selected._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no other way
+            self._has_warned = True
+            log.warning(
+                "'%s' gives other records each time it runs (rand, uuid, a nondeterministic UDF): what is "
+                "read again after a crash may differ from what was read before",
+                self._transform.key,
+            )
+        return selected
+
+    def _apply(self, records: DataFrame) -> DataFrame:
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded with the session
+        from pyspark.sql import DataFrame  # noqa: PLC0415 - the same
+
+        key = self._transform.key
+        try:
+            with _quiet():
+                frame = self._transform.apply(records)
+                if isinstance(frame, DataFrame):
+                    frame.schema  # noqa: B018 - Spark looks columns up when they are asked for
+        except (PySparkException, ConfigException) as error:
+            raise ConfigException(f"'{key}': {_first_line(error)}") from error
+        except Exception as error:
+            raise ConfigException(f"'{key}' raised {type(error).__name__}: {error}") from error
+        if not isinstance(frame, DataFrame):
+            raise ConfigException(f"'{key}' returned {type(frame).__name__}: return a DataFrame")
+        if frame.isStreaming:
+            raise ConfigException(f"'{key}' returned a streaming DataFrame: make it from 'records'")
+        return frame
+
+    def _selected(self, frame: DataFrame) -> DataFrame:
+        """The columns that the connector reads, in their order and types."""
+        from pyspark.sql.functions import col  # noqa: PLC0415 - loaded with the session
+
+        key, found = self._transform.key, {field.name: field.dataType for field in frame.schema}
+        problems = []
+        if len(found) < len(frame.columns):
+            twice = sorted({name for name in frame.columns if frame.columns.count(name) > 1})
+            problems.append(f"'{key}' returns {_list(twice)} more than once")
+        if missing := [name for name in (*_COORDINATES, "value") if name not in found]:
+            problems.append(
+                f"'{key}' returns no {_list(missing)}: keep topic, partition and offset as they are, and "
+                f"name the new value 'value'"
+            )
+        if unknown := [name for name in found if name not in _TYPES]:
+            problems.append(
+                f"'{key}' returns {_list(unknown)}, and a record has {_list(_TYPES)} only: put it into the "
+                f"value, for example with to_json(struct(…)) AS value"
+            )
+        problems += [
+            f"'{key}' returns {name} as {kind.simpleString()}: it must be {' or '.join(_TYPES[name])}"
+            for name, kind in found.items()
+            if name in _TYPES and kind.simpleString() not in _TYPES[name]
+        ]
+        if problems:
+            raise ConfigException(problems)
+        if dropped := [name for name in self._columns if name not in found]:
+            log.info("'%s' returns no %s: they are null for the task", key, _list(dropped))
+        chosen = [name for name in RECORD_COLUMNS if name in found and name in {*self._columns, "offset"}]
+        return frame.select(
+            "topic",
+            "partition",
+            *(col(name).cast("binary").alias(name) if name in ("key", "value") else name for name in chosen),
+        )
+
+
+def _copied_session(spark: SparkContext) -> SparkSession:
+    """A session with the functions, views and settings of the user's, in which ours do not show."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded with Spark
+
+    theirs = SparkSession.getActiveSession() or SparkSession(spark)
+    session = SparkSession(spark, theirs._jsparkSession.cloneSession())  # noqa: SLF001 - pyspark has no copy
+    for key, value in _SETTINGS.items():
+        session.conf.set(key, value)
+    return session
+
+
+def _ship(function: object, folders: Collection[str]) -> None:
+    """UDFs of a module that executors cannot import are sent to them, not named."""
+    from pyspark import cloudpickle  # noqa: PLC0415 - loaded with Spark
+
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    file = getattr(module, "__file__", None)
+    if module is not None and file and any(Path(file).is_relative_to(folder) for folder in folders):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(names)
+
+
+def _first_line(error: BaseException) -> str:
+    """Without the position that Spark adds, which counts our own line."""
+    line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return re.sub(r"; line \d+ pos \d+;?$", "", line)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Errors are told once, by us: pyspark would print them besides, as JSON."""
+    loggers = [logging.getLogger(name) for name in _CONTEXT_LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
+
+
+# -- the plan --------------------------------------------------------------------------------------------
+
+
+def _misplacing(frame: DataFrame) -> str | None:
+    """Why rows would not stay in place: the first operator on their way that moves them."""
+    plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark has no other access to a plan
+    if not (path := _path(plan)):
+        return (
+            f"does not read the view '{_VIEW}', or from a cache, an RDD or a collected copy of it: build the "
+            f"result from the DataFrame itself"
+        )
+    for node in path[:-1]:
+        name = node.nodeName().split(" ")[0]
+        if name not in _KEEPS_ROWS and not name.startswith("WholeStageCodegen"):
+            reason = next((why for part, why in _REASONS.items() if part in name), _UNKNOWN)
+            return f"needs Spark's operator {name}, which {reason}: {_ADVICE}"
+    if _mentions(frame) > 1:
+        return f"reads the view '{_VIEW}' more than once: each record is read once, and only forward"
+    return None
+
+
+def _path(node: Any) -> list[Any]:
+    """The operators from a plan's root to the records; empty if it does not read them."""
+    if _is_records(node):
+        return [node]
+    for child in _children(node):
+        if below := _path(child):
+            return [node, *below]
+    return []
+
+
+def _mentions(frame: DataFrame) -> int:
+    """How often a query reads the records, in subqueries and what is broadcast, too."""
+    text: str = frame._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001 - as above
+    return text.count(f"{READ}(")
+
+
+def _is_records(node: Any) -> bool:
+    return node.nodeName() in ("MapInArrow", "PythonMapInArrow") and f"{READ}(" in node.simpleString(1000)
+
+
+def _children(node: Any) -> Iterator[Any]:
+    children = node.children()
+    return (children.apply(number) for number in range(children.size()))

@@ -1,0 +1,325 @@
+"""A sink's task with a transform: one Python worker reads, Spark's operators follow, another worker sinks.
+
+Both workers serve the same attempt of the same Spark task. What rows cannot carry goes beside them, through
+files in Spark's folder: ranges that could not be read to their end, and that reading shall stop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinksdk.config import CONSUMER_OVERRIDES
+from sinksdk.engine.worker import Unread
+from sinksdk.errors import ConnectException
+from sinksdk.records import RECORD_COLUMNS, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.settings.plugins import sink_class
+from sinksdk.spark.attempts import prepare_process
+from sinksdk.spark.executor import ReadAhead, run_attempt
+from sinksdk.spark.generation_spec import GenerationSpec, unpacked
+from sinksdk.spark.task_result import to_row
+from sinksdk.store import Store, newest_plan
+
+RECORDS: Final = (
+    "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, "
+    "value binary, headers array<struct<key:string,value:binary>>"
+)
+"""Spark's schema of the records that transforms are given."""
+REPORT: Final = "report string"
+READ: Final = "sinksdk_records"
+"""Name of the operator that reads, in Spark's plans."""
+
+_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+_CLEAN_END: Final = b"\xff\xff\xff\xfc"
+"""What Spark sends a worker after its last batch: pyspark's ``SpecialLengths.END_OF_STREAM``."""
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+Rows = Iterator[pa.RecordBatch]
+
+
+class _Reading(ConnectException):
+    """The worker that reads has failed."""
+
+
+class _BesideRows:
+    """What the two workers of a task tell each other."""
+
+    def __init__(self, folder: Path, attempt: int) -> None:
+        self._said = folder / f"sinksdk-{attempt}-said"
+        self._stop = folder / f"sinksdk-{attempt}-stop"
+
+    @classmethod
+    def of_this_task(cls) -> _BesideRows:
+        """Of the Spark task that this process works for; ends with Spark's folder at the latest."""
+        from pyspark import SparkFiles  # noqa: PLC0415 - loaded by the worker
+
+        return cls(Path(SparkFiles.getRootDirectory()), _spark_task().taskAttemptId())
+
+    def say(self, news: Unread | ConnectException) -> None:
+        """Called before any later row is given to Spark: whoever has such a row can hear it."""
+        with self._said.open("ab") as file:
+            pickle.dump(news, file)
+
+    def said(self) -> list[Unread | ConnectException]:
+        """All that was said, in its order."""
+        news = []
+        with suppress(FileNotFoundError), self._said.open("rb") as file, suppress(EOFError):
+            while True:
+                news.append(pickle.load(file))  # noqa: S301 - our own, of the same task
+        return news
+
+    def stop(self) -> None:
+        """No more rows are wanted."""
+        self._stop.touch()
+
+    def is_stopped(self) -> bool:
+        """Whether no more rows are wanted."""
+        return self._stop.exists()
+
+    def remove(self) -> None:
+        """Remove the files; ``stop`` remains for a reader that has not looked yet, if there still is one."""
+        self._said.unlink(missing_ok=True)
+
+
+def _spark_task() -> Any:
+    from pyspark import TaskContext  # noqa: PLC0415 - loaded by the worker
+
+    return TaskContext.get()
+
+
+# -- the worker that reads -------------------------------------------------------------------------------
+
+
+def reads(spec: GenerationSpec) -> Callable[[Rows], Rows]:
+    """The function for ``mapInArrow`` that gives the records of its task."""
+
+    def sinksdk_records(control: Rows) -> Rows:
+        deque(control, maxlen=0)
+        return _read(spec, _spark_task().partitionId(), _BesideRows.of_this_task())
+
+    return sinksdk_records
+
+
+def _read(spec: GenerationSpec, task: int, beside: _BesideRows) -> Rows:
+    try:
+        with closing(_batches(spec, prepare_process(spec), task)) as batches:
+            for item in batches:
+                if beside.is_stopped():
+                    return
+                if isinstance(item, Unread):
+                    beside.say(item)
+                elif item is not None:
+                    yield _rows_of(item)
+    except GeneratorExit:
+        raise
+    except Exception as error:  # noqa: BLE001 - the other worker raises it: here Spark would tell it as its own
+        beside.say(_Reading(f"the task's input could not be read: {type(error).__name__}: {error}"))
+
+
+def _batches(spec: GenerationSpec, store: Store, task: int) -> Generator[SinkRecords | Unread | None]:
+    _, plan = newest_plan(store, spec.connector)
+    if plan is None or plan.generation != spec.generation:
+        raise ConnectException(f"generation {spec.generation} is over; a newer one has taken over")
+    mine = plan.tasks[task]
+    raw = {**plan.config, **mine.config}
+    config = sink_class(raw.get("connector.class", "")).config_class.parse(raw)
+    ranges = {item.topic_partition: item.offsets for item in mine.ranges}
+    yield from unpacked(spec.readers[task]).read(
+        ranges, tuple(RECORD_COLUMNS), config.overrides(CONSUMER_OVERRIDES)
+    )
+
+
+def _rows_of(records: SinkRecords) -> pa.RecordBatch:
+    """The records as rows of :data:`RECORDS`."""
+    topic, partition = records.partition
+    rows = len(records)
+    columns = {
+        "topic": pa.repeat(pa.scalar(topic), rows),
+        "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+    }
+    for name, kind in RECORD_COLUMNS.items():
+        index = records.arrow.schema.get_field_index(name)
+        column = pa.nulls(rows, kind) if index < 0 else records.arrow.column(index)
+        columns[name] = column if name == "timestamp" or column.type == kind else column.cast(kind)
+    try:
+        columns["timestamp"] = columns["timestamp"].cast(_MICROSECONDS)
+    except pa.ArrowInvalid as error:
+        raise ConnectException(
+            f"{records.partition}, offsets {records.first_offset} to {records.next_offset - 1}: a timestamp "
+            f"is beyond what Spark's hold (microseconds in 64 bits), which a transform is given: {error}"
+        ) from error
+    return pa.RecordBatch.from_pydict(columns)
+
+
+# -- the worker that sinks -------------------------------------------------------------------------------
+
+
+def sinks(spec: GenerationSpec) -> Callable[[Rows], Rows]:
+    """The function for ``mapInArrow`` that runs a task on what the transform returns, and reports."""
+
+    def sinksdk_sink(rows: Rows) -> Rows:
+        beside, has_ended = _BesideRows.of_this_task(), _end_of(_input_of_worker())
+        ahead: list[ReadAhead] = []
+
+        @contextmanager
+        def read(_ranges: Ranges, _overrides: Mapping[str, str]) -> Iterator[ReadAhead]:
+            ahead.append(ReadAhead(arranged(rows, beside.said, has_ended)))
+            try:
+                yield ahead[0]
+            finally:
+                beside.stop()  # before its thread is waited for: it waits for rows
+                ahead[0].close()
+
+        number = _spark_task().partitionId()
+        try:
+            report = run_attempt(spec, prepare_process(spec), number, read)
+        finally:
+            beside.stop()
+            if not any(reader.is_reading for reader in ahead):
+                deque(rows, maxlen=0)  # what is on its way: a pipe that breaks would end the other worker
+                beside.remove()
+        yield pa.RecordBatch.from_pydict({"report": [to_row(report)]})
+
+    return sinksdk_sink
+
+
+def arranged(
+    rows: Iterable[pa.RecordBatch],
+    said: Callable[[], Iterable[Unread | ConnectException]],
+    has_ended: Callable[[], bool],
+) -> Generator[SinkRecords | Unread]:
+    """What a transform returns, as a task's input: by partition, the records of one offset in one batch.
+
+    Args:
+        rows: in the order of the input; a row's offset may be missing, or repeated.
+        said: what the reading worker has said until now.
+        has_ended: whether Spark has sent all rows, once ``rows`` ends. They also end where an operator fails.
+
+    Raises:
+        ConnectException: a row has lost its coordinates, the transform or the reading failed.
+    """
+    told: set[TopicPartition] = set()
+
+    def left(partitions: Collection[TopicPartition] | None = None) -> Iterator[Unread]:
+        """Of these, all of whose rows have come, or of all partitions."""
+        for item in said():
+            is_meant = partitions is None or (isinstance(item, Unread) and item.partition in partitions)
+            if is_meant and isinstance(item, Unread) and item.partition not in told:
+                told.add(item.partition)
+                yield item
+
+    def check_end() -> None:
+        if failure := next((item for item in said() if isinstance(item, ConnectException)), None):
+            raise failure
+        if not has_ended():
+            message = "the transform failed, or Spark ended it: nothing that may be incomplete is committed"
+            raise ConnectException(message)
+
+    before: TopicPartition | None = None
+    for records in _whole_offsets(rows, check_end):
+        if before is not None and before != records.partition:
+            yield from left((before,))
+        before = records.partition
+        yield records
+    yield from left()
+
+
+def _whole_offsets(rows: Iterable[pa.RecordBatch], check_end: Callable[[], None]) -> Generator[SinkRecords]:
+    """Batches of one partition each, of which none ends within an offset.
+
+    Args:
+        check_end: called before the last batch is given, which may be cut.
+    """
+    held: SinkRecords | None = None
+    for batch in rows:
+        for records in _by_partition(batch):
+            *whole, held = _split(held, records)
+            yield from whole
+    check_end()
+    if held is not None:
+        yield held
+
+
+def _split(held: SinkRecords | None, records: SinkRecords) -> list[SinkRecords]:
+    """Both, divided between offsets; the last one may go on in the next batch."""
+    if held is None:
+        return [records]
+    if held.partition != records.partition or held.next_offset - 1 != records.first_offset:
+        return [held, records]
+    shared, begin = records.whole_offsets(1), int(np.searchsorted(held.offsets, records.first_offset))
+    both = pa.concat_batches([held.arrow[begin:], records.arrow[:shared]])
+    pieces = [held[:begin], SinkRecords(held.partition, both), records[shared:]]
+    return [piece for piece in pieces if len(piece)]
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
+    """Rows that follow each other and are of the same partition."""
+    for name in ("topic", "partition", "offset"):
+        if batch.column(name).null_count:
+            raise ConnectException(
+                f"the transform returns a row whose {name} is null: topic, partition and offset must stay as "
+                f"they are (an outer join, or an expression in their place?)"
+            )
+    if not batch.num_rows:
+        return
+    topics = batch.column("topic").dictionary_encode()
+    numbers = np.from_dlpack(batch.column("partition"))
+    changes = np.diff(numbers) != 0
+    if len(topics.dictionary) > 1:
+        changes |= np.diff(np.from_dlpack(topics.indices)) != 0
+    names = [name for name in RECORD_COLUMNS if name in batch.schema.names]
+    records = pa.RecordBatch.from_arrays([_as_read(name, batch.column(name)) for name in names], names=names)
+    borders = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
+    for begin, end in itertools.pairwise(borders):
+        partition = TopicPartition(batch.column("topic")[begin].as_py(), int(numbers[begin]))
+        yield SinkRecords(partition, records.slice(begin, end - begin))
+
+
+def _as_read(name: str, column: pa.Array) -> pa.Array:
+    kind = RECORD_COLUMNS[name]
+    return column if column.type == kind else pc.cast(column, kind, safe=False)
+
+
+# -- the end of the input ----------------------------------------------------------------------------------
+
+
+def _end_of(stream: BinaryIO) -> Callable[[], bool]:
+    """Whether Spark has sent the end of a worker's input, once all its batches were read.
+
+    Where an operator before it fails, Spark closes the connection, and an Arrow stream that is cut between
+    two batches looks like one that has ended. pyspark notices when the function has returned: too late for a
+    commit to the range's end.
+    """
+
+    def has_ended() -> bool:
+        found: bytes = stream.peek(len(_CLEAN_END))[: len(_CLEAN_END)]  # type: ignore[attr-defined] # a BufferedReader
+        return bool(found) and _CLEAN_END.startswith(found)
+
+    return has_ended
+
+
+def _input_of_worker() -> BinaryIO:
+    """The stream that pyspark reads this worker's input from, which it does not hand on."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - pyspark has no other way to ask
+    while frame is not None:
+        if frame.f_code.co_name == "main" and "infile" in frame.f_locals:
+            stream: BinaryIO = frame.f_locals["infile"]
+            return stream
+        frame = frame.f_back
+    import pyspark  # noqa: PLC0415 - loaded by the worker
+
+    raise ConnectException(
+        f"transforms cannot be used with PySpark {pyspark.__version__}: its workers keep their "
+        f"input elsewhere"
+    )
