@@ -118,6 +118,7 @@ def test_every_block_says_its_language(page: Path) -> None:
         "json",
         "properties",
         "python",
+        "sql",  # tests/integration/test_transform_plans.py
         "text",
         "toml",
     }

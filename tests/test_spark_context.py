@@ -125,6 +125,7 @@ def test_the_jvm_of_a_local_master_is_small(monkeypatch: pytest.MonkeyPatch) -> 
     small = spark_conf("app", "local[2]", {})[key]
     assert " -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms48m -Xmn24m " in small
     assert "-XX" not in spark_conf("app", "spark://host:7077", {})[key]
+    assert "-XX" not in spark_conf("app", "local[2]", {}, only_schedules=False)[key], "transforms run there"
     own = spark_conf("app", "local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
     assert "Serial" not in own[key]
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-Xss1m -XX:+UseZGC")

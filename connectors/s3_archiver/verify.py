@@ -45,6 +45,7 @@ class ArchivedFile:
         size: its bytes.
         first: offset of its first record.
         last: offset of its last record.
+        offsets: how many different ones its records have.
     """
 
     key: str
@@ -53,11 +54,12 @@ class ArchivedFile:
     records: int
     first: int
     last: int
+    offsets: int
 
     @property
     def gaps(self) -> int:
         """Offsets between the first and the last that it does not hold."""
-        return self.last - self.first + 1 - self.records
+        return self.last - self.first + 1 - self.offsets
 
     @property
     def archived(self) -> Archived:
@@ -65,8 +67,11 @@ class ArchivedFile:
         return self.header.before.with_file(self.records, self.last + 1)
 
 
-def inspect(s3: S3, location: Location, name: FileName) -> ArchivedFile:
+def inspect(s3: S3, location: Location, name: FileName, *, may_repeat: bool = False) -> ArchivedFile:
     """Read a file to its end.
+
+    Args:
+        may_repeat: records that follow each other may share an offset: a transform has multiplied them.
 
     Raises:
         Unreadable: damaged, or not what its name says.
@@ -78,7 +83,7 @@ def inspect(s3: S3, location: Location, name: FileName) -> ArchivedFile:
         try:
             blocks = fastavro.block_reader(cast("BinaryIO", counted), _COORDINATES)
             header = FileHeader.of(blocks.metadata)
-            order = _Order(name)
+            order = _Order(name, may_repeat=may_repeat)
             for block in blocks:
                 order.follow(cast("Iterable[dict[str, Any]]", block))
         except ConnectException:
@@ -92,7 +97,9 @@ def inspect(s3: S3, location: Location, name: FileName) -> ArchivedFile:
             f"{location} is not what its name says: its header says {header.partition} from offset "
             f"{header.start}, its records begin at {order.first}"
         )
-    return ArchivedFile(location.key, counted.size, header, order.records, order.first, order.last)
+    return ArchivedFile(
+        location.key, counted.size, header, order.records, order.first, order.last, order.offsets
+    )
 
 
 def _check_whole(s3: S3, location: Location, counted: _Counted) -> None:
@@ -109,8 +116,10 @@ def _check_whole(s3: S3, location: Location, counted: _Counted) -> None:
 class _Order:
     """Follows a file's records: all of one partition, offsets ascending."""
 
-    def __init__(self, name: FileName) -> None:
+    def __init__(self, name: FileName, *, may_repeat: bool) -> None:
         self._name = name
+        self._may_repeat = may_repeat
+        self.offsets = 0
         self.first = -1
         self.last = -1
         self.records = 0
@@ -120,11 +129,12 @@ class _Order:
             offset = row["offset"]
             if (row["topic"], row["partition"]) != self._name.partition:
                 raise ValueError(f"it holds a record of {row['topic']}-{row['partition']} (offset {offset})")
-            if offset <= self.last:
+            if offset < self.last or (offset == self.last and not self._may_repeat):
                 what = "twice" if offset == self.last else f"after {self.last}"
                 raise ValueError(f"it holds offset {offset} {what}")
             if not self.records:
                 self.first = offset
+            self.offsets += offset > self.last
             self.last = offset
             self.records += 1
 
@@ -256,7 +266,7 @@ def _read(
     for start in starts:
         location = Location(config.s3_bucket_name, layout.file(found.partition, start))
         try:
-            file = inspect(s3, location, FileName(found.partition, start))
+            file = inspect(s3, location, FileName(found.partition, start), may_repeat=config.is_transformed)
         except Unreadable as error:
             found.problems.append(str(error))
             continue

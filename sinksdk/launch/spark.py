@@ -65,6 +65,7 @@ class SparkOnDemand:
         self._tell = tell
         self._spark: SparkContext | None = None
         self._is_ours = False
+        self._only_schedules = True
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +84,8 @@ class SparkOnDemand:
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
         """Launches the generations of a sink with this configuration."""
         source, client = ready.opened.source, ready.opened.client
+        # Spark may run already: then transforms are only slower.
+        self._only_schedules = self._only_schedules and not ready.config.is_transformed
         spec = cache(partial(self._spec, ready.config.name, kafka=ready.dead_letters, source=client))
 
         @cache
@@ -155,7 +158,12 @@ class SparkOnDemand:
         spark = settings.context or (context.active_spark() if settings.joins else None)
         if spark is None:
             self._tell(f"starting Spark on {settings.master}")
-            spark = context.start_spark(f"sinksdk {self._name}", settings.master, extra_conf=settings.conf)
+            spark = context.start_spark(
+                f"sinksdk {self._name}",
+                settings.master,
+                extra_conf=settings.conf,
+                only_schedules=self._only_schedules,
+            )
             _STARTED[spark] = set()
         self._is_ours = spark in _STARTED
         if self._is_ours:

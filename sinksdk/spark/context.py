@@ -56,7 +56,9 @@ _JVM_ENVIRONMENT: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMI
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 
 
-def start_spark(app_name: str, master: str, *, extra_conf: Mapping[str, str] | None = None) -> SparkContext:
+def start_spark(
+    app_name: str, master: str, *, extra_conf: Mapping[str, str] | None = None, only_schedules: bool = True
+) -> SparkContext:
     """Start Spark for running connectors; the one session of this process.
 
     What Spark's own ways to configure it say (spark-submit, ``spark-defaults.conf``) counts: what is set
@@ -75,6 +77,7 @@ def start_spark(app_name: str, master: str, *, extra_conf: Mapping[str, str] | N
         master: Spark's master URL, for example ``local[*]``, ``local-cluster[2,1,1024]``,
             ``spark://host:7077``.
         extra_conf: Spark's configuration keys; they win over all others.
+        only_schedules: no transform runs there, so that a small JVM will do.
 
     Raises:
         ConfigException: pyspark or Java is not there, Spark runs here already, a setting cannot be
@@ -84,7 +87,7 @@ def start_spark(app_name: str, master: str, *, extra_conf: Mapping[str, str] | N
     check_conf(extra_conf or {})
     context_class = _spark_context_class()
     theirs = configured()
-    conf = spark_conf(app_name, master, extra_conf or {}, theirs)
+    conf = spark_conf(app_name, master, extra_conf or {}, theirs, only_schedules=only_schedules)
     with _environment(_variables(master)), _own_signal_handlers():
         # A process has one JVM; it outlives the Spark that was started in it.
         gateway = context_class._gateway  # noqa: SLF001 - pyspark has no public way to ask
@@ -166,7 +169,12 @@ def forget_dead_spark() -> None:
 
 
 def spark_conf(
-    app_name: str, master: str, extra_conf: Mapping[str, str], theirs: Mapping[str, str] | None = None
+    app_name: str,
+    master: str,
+    extra_conf: Mapping[str, str],
+    theirs: Mapping[str, str] | None = None,
+    *,
+    only_schedules: bool = True,
 ) -> dict[str, str]:
     """Spark's configuration; ``theirs`` is what Spark's own ways to configure it say."""
     given = {**(theirs or {}), **extra_conf}
@@ -178,7 +186,9 @@ def spark_conf(
     # A local master that somebody has named to Spark itself tries tasks as often as its URL says.
     is_theirs = theirs is not None and theirs.get("spark.master") == master
     conf |= {**given, "spark.master": master if is_theirs else with_attempts(master)}
-    options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"', _small_jvm(master, given)]
+    options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"']
+    if only_schedules:
+        options.append(_small_jvm(master, given))
     return conf | {_JVM_OPTIONS: " ".join(filter(None, [*options, given.get(_JVM_OPTIONS, "")]))}
 
 

@@ -11,6 +11,7 @@ stand in between: the plan is looked at before anything is read.
 from __future__ import annotations
 
 import importlib
+import itertools
 import logging
 import re
 import sys
@@ -45,6 +46,9 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Spark's types of what a transform returns; a text becomes its bytes."""
 
+_NUMBERS: Final = itertools.count()
+_MOST_TASKS: Final = 1_000_000
+
 _SETTINGS: Final = {
     # It would add exchanges after the plan was looked at, and one stage leaves it nothing to adapt.
     "spark.sql.adaptive.enabled": "false",
@@ -72,7 +76,6 @@ _REASONS: Final[Mapping[str, str]] = {
     "Sort": "changes the order of rows (ORDER BY, a sort-merge join)",
     "Coalesce": "puts rows of several tasks together",
     "Union": "adds partitions that no task has",
-    "InMemoryTableScan": "is a cache: it would hold the records of the first generation",
 }
 _UNKNOWN: Final = "is none that is known to keep rows in place"
 _ADVICE: Final = (
@@ -209,7 +212,9 @@ class TransformedRecords:
         self._transformed(GenerationSpec("", "", "", 0), 2)  # of one partition Spark moves no rows
 
     def _transformed(self, spec: GenerationSpec, tasks: int) -> DataFrame:
-        records = self._session.range(0, tasks, 1, tasks).mapInArrow(reads(spec), RECORDS)
+        # No two plans are the same, so that one which a user's function has cached is not taken for another.
+        first = next(_NUMBERS) * _MOST_TASKS
+        records = self._session.range(first, first + tasks, 1, tasks).mapInArrow(reads(spec), RECORDS)
         frame = self._apply(records)
         selected = self._selected(frame)
         if problem := _misplacing(selected):
@@ -332,8 +337,8 @@ def _misplacing(frame: DataFrame) -> str | None:
     plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark has no other access to a plan
     if not (path := _path(plan)):
         return (
-            f"does not read the view '{_VIEW}', or from a cache, an RDD or a collected copy of it: build the "
-            f"result from the DataFrame itself"
+            f"does not read the view '{_VIEW}', or from a cache, an RDD or a collected copy of it, which "
+            f"would hold the records of one moment: build the result from the DataFrame itself"
         )
     for node in path[:-1]:
         name = node.nodeName().split(" ")[0]

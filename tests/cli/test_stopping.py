@@ -153,7 +153,8 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
     """As they were given; of a repeated key the last one."""
     seen: list[object] = []
 
-    def start_spark(*_: object, extra_conf: object) -> None:
+    def start_spark(*_: object, extra_conf: object, only_schedules: bool) -> None:
+        assert only_schedules
         seen.append(extra_conf)
         no_java()
 

@@ -1,0 +1,181 @@
+"""Records that a transform has dropped and multiplied: those of one offset stay together, in every way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from sinksdk import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
+from sinksdk.engine.options import RangeTerms
+from sinksdk.testing import ManualClock, MemoryCommitLog, SinkTaskHarness
+from tests.engine.sinks import P0, P1, Sink, offsets_of, rows
+from tests.engine.test_portions import Partly, until_taken
+
+
+def transformed(partition: TopicPartition, *offsets: int) -> SinkRecords:
+    """A batch as a transform returns it."""
+    ascending = sorted(set(offsets))
+    batch = rows(partition, *ascending)
+    return SinkRecords(partition, batch.arrow.take([ascending.index(offset) for offset in offsets]))
+
+
+def committed(harness: SinkTaskHarness) -> int | None:
+    found = harness.committed.get(P0)
+    return found.offset if found else None
+
+
+def harness_of(task: Sink, *, most: int | None = None) -> SinkTaskHarness:
+    harness = SinkTaskHarness(task, options=EngineOptions(max_poll_records=most, is_transformed=True))
+    harness.start()
+    harness.assign(P0, P1)
+    return harness
+
+
+@dataclass
+class Batch:
+    """One batch, and how it is put."""
+
+    offsets: list[int]
+    most: int
+    puts: list[list[int]] = field(default_factory=list)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch([0, 0, 0, 1, 2, 2], 2, [[0, 0, 0], [1, 2, 2]]),
+        Batch([5, 5, 5, 5], 1, [[5, 5, 5, 5]]),
+        Batch([1, 2, 3, 4, 4], 4, [[1, 2, 3, 4, 4]]),
+        Batch([1, 3, 5], 2, [[1, 3], [5]]),
+    ],
+)
+def test_one_put_holds_all_records_of_an_offset(batch: Batch) -> None:
+    """Even where that is more than max.poll.records."""
+    harness = harness_of(Partly(), most=batch.most)
+    harness.deliver(P0, transformed(P0, *batch.offsets))
+    assert harness.task.given == batch.puts
+    harness.commit()
+    assert committed(harness) == batch.offsets[-1] + 1
+
+
+def test_an_offset_of_which_some_records_are_accepted_is_not_committed() -> None:
+    """The others are put again, without those; a commit in between covers the offsets before it only."""
+    harness = harness_of(Partly(3))
+    harness.deliver(P0, transformed(P0, 0, 1, 1, 1, 2))
+    harness.commit()
+    assert committed(harness) == 1
+
+    until_taken(harness)
+
+    assert harness.task.given == [[0, 1, 1, 1, 2], [1, 2]]
+    harness.commit()
+    assert committed(harness) == 3
+
+
+def test_nothing_of_an_offset_is_committed_when_it_closes_in_its_middle() -> None:
+    """The next generation reads the whole offset again."""
+    harness = harness_of(Partly(2, 0))
+    harness.deliver(P0, transformed(P0, 7, 7, 7))
+    harness.revoke(P0)
+    assert committed(harness) is None
+
+
+def test_a_limit_of_records_ends_between_offsets() -> None:
+    """generation.max.records counts records, and the last offset is still whole."""
+    log, task = MemoryCommitLog(), Sink()
+    worker = WorkerSinkTask(
+        task,
+        TaskName("c", 0),
+        None,
+        commits=log,
+        clock=ManualClock(),
+        options=EngineOptions(is_transformed=True),
+    )
+    worker.start()
+    worker.open({P0: OffsetRange(0, 10)}, {P0: RangeTerms(records=2)})
+    worker.deliver(transformed(P0, 0, 1, 1, 1, 2, 3))
+    assert task.taken == {P0: [0, 1, 1, 1]}
+    assert log.committed(P0) == OffsetAndMetadata(2)
+    assert not worker.assignment()
+
+
+@pytest.mark.parametrize("delivered", [[], [0, 0], [3]])
+def test_what_is_dropped_leaves_no_lag(delivered: list[int]) -> None:
+    """A range is committed to its end, whether all, its begin or its tail was dropped."""
+    harness = SinkTaskHarness(Sink, options=EngineOptions(is_transformed=True))
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(0, 9))
+    if delivered:
+        harness.deliver(P0, transformed(P0, *delivered))
+    harness.worker.finish(P0, None)
+    assert committed(harness) == 9
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [([2, 2], "offset 2 after 2"), ([1], "offset 1 after 2"), ([3, 3, 5, 4], "offset 4 after 5")],
+)
+def test_an_order_violation_is_the_transforms(second: list[int], said: str) -> None:
+    """Records of an offset that comes again, or late, end the partition; nothing in doubt is committed."""
+    harness = harness_of(Sink())
+    harness.deliver(P0, transformed(P0, 0, 2, 2))
+    harness.deliver(P0, transformed(P0, *second))
+    failure = harness.outcome(P0).failure
+    assert f"the transform delivers {said}" in failure.message
+    assert "once the transform is in order" in failure.message
+    assert committed(harness) is None
+
+
+def test_a_source_without_a_transform_may_not_repeat_an_offset() -> None:
+    """Then it is the source that is broken."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, transformed(P0, 0, 1, 1))
+    assert "the source delivers offset 1 after 1" in harness.outcome(P0).failure.message
+
+
+def test_rows_up_to_a_whole_offset() -> None:
+    """At least one row, at most all."""
+    batch = transformed(P0, 4, 4, 6, 7, 7, 7)
+    assert [batch.whole_offsets(count) for count in range(8)] == [2, 2, 2, 3, 6, 6, 6, 6]
+    assert batch.offsets.tolist() == offsets_of(batch)
+
+
+def test_records_of_one_offset_count_once_against_the_limit_of_errors() -> None:
+    """All of them failing is one offset that failed."""
+
+    class Reporting(Sink):
+        def put(self, records: SinkRecords) -> None:
+            for record in records:
+                self.context.errant_record_reporter().report(record, ValueError("bad"))
+
+    options = EngineOptions(is_transformed=True, tolerate_errors=True)
+    harness = SinkTaskHarness(Reporting, options=options)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, transformed(P0, *([1] * 5)))
+    harness.commit()
+    assert committed(harness) == 2
+    assert harness.outcome(P0).failure is None
+
+
+def test_a_busy_sink_keeps_its_offsets_whole() -> None:
+    """However many records it accepts at a time, each record is taken once and each offset ends up committed."""
+    for accepted in (0, 1):
+        harness = harness_of(Partly(*[accepted] * 5), most=4)
+        harness.deliver(P0, transformed(P0, 0, 0, 0, 1, 2, 2))
+        while harness.worker.pending:
+            assert committed(harness) in (None, 1, 2, 3)
+            harness.advance(harness.worker.wait())
+            harness.commit()
+        assert committed(harness) == 3
+
+
+def test_more_than_was_given_cannot_be_accepted() -> None:
+    """The records of one offset are counted one by one."""
+    harness = harness_of(Partly(9))
+    harness.deliver(P0, transformed(P0, 0, 0))
+    assert "was given 2 records" in harness.outcome(P0).failure.message

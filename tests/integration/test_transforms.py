@@ -1,0 +1,129 @@
+"""Transforms on Spark, from the command line: processes are killed in the middle, then the archive is read."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from tests.integration.archive_site import Site, client, descendants, ended, site, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS, RECORDS = 2, 60_000
+DROPS_AND_MULTIPLIES = """
+    -- every third one goes, every seventh comes three times, the last thousand go
+    SELECT r.* EXCEPT (value), concat('v', offset) AS value
+    FROM records AS r LATERAL VIEW explode(sequence(1, if(offset % 7 = 0, 3, 1))) AS copy
+    WHERE offset % 3 > 0 AND offset < 59000
+"""
+EXPECTED = {offset: 3 if offset % 7 == 0 else 1 for offset in range(59_000) if offset % 3 > 0}
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    with site(tmp_path) as made:
+        made.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=5_000)
+        made.produce(PARTITIONS, RECORDS, size=50)
+        made.s3.delays["CompleteMultipartUpload"] = 0.15
+        yield made
+
+
+def archived(archive: Site) -> dict[int, list[dict[str, object]]]:
+    """All records of each partition, file by file."""
+    s3, found = client(archive.endpoint), dict[int, list[dict[str, object]]]()
+    for item in s3.list_objects_v2(Bucket=archive.bucket)["Contents"]:
+        if not item["Key"].endswith(".avro"):
+            continue
+        body = s3.get_object(Bucket=archive.bucket, Key=item["Key"])["Body"].read()
+        for record in fastavro.reader(io.BytesIO(body)):
+            found.setdefault(record["partition"], []).append(record)
+    return found
+
+
+def in_the_middle(archive: Site) -> bool:
+    return 10_000 <= sum(archive.committed().values()) < PARTITIONS * RECORDS
+
+
+def assert_complete(archive: Site) -> None:
+    """Exactly what the query makes of the topic is archived; what it drops leaves no lag and nothing behind."""
+    assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
+    records = archived(archive)
+    assert len(records) == PARTITIONS
+    for rows in records.values():
+        assert Counter(row["offset"] for row in rows) == EXPECTED
+        assert all(row["value"] == b"v%d" % row["offset"] for row in rows)
+    assert archive.uploads_with_data() == []
+    command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(archive.config)]
+    found = subprocess.run([*command, "--store", archive.store], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    "whose",
+    [
+        pytest.param("driver", marks=pytest.mark.nightly),
+        pytest.param("worker", id="one of the workers"),
+        pytest.param("oldest worker", id="another worker", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, whose: str) -> None:
+    """Kill -9 of the driver, or of a worker that reads or sinks: dropped and multiplied records are as wanted."""
+    driver = archive.start("--until-caught-up")
+    wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
+    if whose == "driver":
+        driver.kill()
+        ended(driver)
+        assert sum(archive.committed().values()) < PARTITIONS * RECORDS
+        code, output = archive.run("--until-caught-up")
+    else:
+        workers = sorted(
+            pid
+            for pid, command in descendants(driver.pid)
+            if "pyspark.worker" in command or "worker_daemon" in command
+        )
+        os.kill(workers[1] if whose == "oldest worker" else workers[-1], signal.SIGKILL)
+        code, output = ended(driver)
+
+    assert code == 0, output
+    assert_complete(archive)
+
+
+def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archive: Site) -> None:
+    """SIGTERM in mid-file: the partial file is committed; Spark's operators end without a stack trace."""
+    archive.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=50_000)
+    archive.s3.delays.update(UploadPart=1.5, CreateMultipartUpload=0.5)
+    driver = archive.start("--until-caught-up", "--conf", "spark.sql.execution.arrow.maxRecordsPerBatch=500")
+    wait_until(lambda: "UploadPart" in archive.s3.operations, driver, "a part was sent")
+    os.killpg(driver.pid, signal.SIGTERM)
+    code, output = ended(driver)
+
+    assert code == 0, output
+    assert "Traceback" not in output
+    assert "Broken pipe" not in output
+    committed = archive.committed()
+    assert 0 < sum(committed.values()) < PARTITIONS * RECORDS, committed
+    assert archive.uploads_with_data() == []
+
+    archive.s3.delays.clear()
+    code, output = archive.run("--until-caught-up")
+    assert code == 0, output
+    assert_complete(archive)
+
+
+def test_a_transform_that_cannot_be_used_ends_the_connector_with_one_sentence(archive: Site) -> None:
+    """Exit code and message as for any wrong configuration; nothing was read."""
+    archive.configure(records_sql="SELECT * FROM records ORDER BY offset")
+    code, output = archive.run("--until-caught-up")
+
+    assert code == 2, output
+    assert "'records.sql' needs Spark's operator Sort" in output
+    assert archive.committed() == {}

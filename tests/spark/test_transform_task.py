@@ -1,0 +1,233 @@
+"""What a transform returns, as a task's input: partition by partition, whole offsets, and an end that is one."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinksdk import ConnectException, OffsetOutOfRangeException, SinkRecords, TopicPartition
+from sinksdk.engine.worker import Unread
+from sinksdk.records import RECORD_COLUMNS
+from sinksdk.spark.transform_task import _BesideRows, _end_of, _rows_of, arranged
+from tests.engine.sinks import rows
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+Row = tuple[TopicPartition, int]
+
+
+def batch_of(*found: Row) -> pa.RecordBatch:
+    """A batch as Spark sends it: the coordinates, and each row's place among all as its value."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": pa.array([partition.topic for partition, _ in found], pa.string()),
+            "partition": pa.array([partition.partition for partition, _ in found], pa.int32()),
+            "offset": pa.array([offset for _, offset in found], pa.int64()),
+            "value": pa.array([b"%d" % offset for _, offset in found], pa.binary()),
+        }
+    )
+
+
+def ended() -> bool:
+    return True
+
+
+def cut() -> bool:
+    return False
+
+
+def nothing() -> Iterable[Unread]:
+    return ()
+
+
+def shown(items: Iterable[SinkRecords | Unread]) -> list[tuple[str, list[int]] | str]:
+    """Partition and offsets of each batch, and what could not be read."""
+    return [
+        f"unread {item.partition}"
+        if isinstance(item, Unread)
+        else (str(item.partition), item.offsets.tolist())
+        for item in items
+    ]
+
+
+def test_rows_come_by_partition_and_the_next_begins_where_the_first_ends() -> None:
+    """In one batch of Spark's there may be several."""
+    found = arranged([batch_of((P0, 1), (P0, 2), (P1, 1)), batch_of((P1, 4))], nothing, ended)
+    assert shown(found) == [("flights-0", [1, 2]), ("flights-1", [1]), ("flights-1", [4])]
+
+
+def test_topics_of_the_same_partition_number_are_told_apart() -> None:
+    """A connector may read many."""
+    other = TopicPartition("trains", 0)
+    found = arranged([batch_of((P0, 1), (other, 2), (other, 2))], nothing, ended)
+    assert shown(found) == [("flights-0", [1]), ("trains-0", [2, 2])]
+
+
+def test_an_offset_goes_on_in_the_next_batches() -> None:
+    """Its rows are given together, however many batches Spark has made of them."""
+    batches = [batch_of((P0, 0), (P0, 5)), batch_of((P0, 5), (P0, 5)), batch_of((P0, 5), (P0, 9))]
+    assert shown(arranged(batches, nothing, ended)) == [
+        ("flights-0", [0]),
+        ("flights-0", [5, 5, 5, 5]),
+        ("flights-0", [9]),
+    ]
+
+
+@given(
+    offsets=st.lists(st.integers(0, 9), max_size=40).map(sorted),
+    borders=st.lists(st.integers(0, 40), max_size=12).map(sorted),
+)
+def test_however_rows_are_divided_no_batch_ends_within_an_offset(
+    offsets: list[int], borders: list[int]
+) -> None:
+    """All rows come, in their order, and each offset in one batch."""
+    found: list[Row] = [(P0, offset) for offset in offsets]
+    edges = [0, *borders, len(found)]
+    batches = [batch_of(*found[begin:end]) for begin, end in itertools.pairwise(edges)]
+    given_batches = list(arranged(batches, nothing, ended))
+    assert [int(offset) for item in given_batches for offset in item.offsets] == offsets  # type: ignore[union-attr]
+    for before, after in itertools.pairwise(given_batches):
+        assert isinstance(before, SinkRecords)
+        assert isinstance(after, SinkRecords)
+        assert before.next_offset <= after.first_offset
+
+
+def test_a_stream_that_was_cut_gives_no_last_batch() -> None:
+    """Its last offset may have more rows, and its range no end: Spark runs the task again.
+
+    Regression: an Arrow stream that is cut between two batches looks like one that has ended.
+    """
+    items = arranged([batch_of((P0, 1), (P0, 2)), batch_of((P0, 3))], nothing, cut)
+    assert shown([next(items)]) == [("flights-0", [1, 2])]
+    with pytest.raises(ConnectException, match="may be incomplete"):
+        next(items)
+
+
+def test_what_the_reading_worker_could_not_read_is_told_behind_its_rows() -> None:
+    """When rows of another partition come, or at the end for partitions of which none came."""
+    lost = [Unread(p, OffsetOutOfRangeException("gone")) for p in (P0, P1)]
+    third = TopicPartition("flights", 2)
+    items = arranged([batch_of((P0, 1)), batch_of((third, 1))], lambda: lost, ended)
+    assert shown(items) == [
+        ("flights-0", [1]),
+        "unread flights-0",
+        ("flights-2", [1]),
+        "unread flights-1",
+    ]
+
+
+def test_rows_on_their_way_come_before_what_is_told_about_their_partition() -> None:
+    """The reading worker is ahead: it tells of the next partition while rows of it have yet to come."""
+    items = arranged(
+        [batch_of((P0, 1)), batch_of((P1, 1)), batch_of((P1, 2))],
+        lambda: [Unread(P1, OffsetOutOfRangeException("gone"))],
+        ended,
+    )
+    assert shown(items) == [
+        ("flights-0", [1]),
+        ("flights-1", [1]),
+        ("flights-1", [2]),
+        "unread flights-1",
+    ]
+
+
+def test_a_failure_of_the_reading_worker_is_raised_as_its_own() -> None:
+    """It is the cause, not that rows have ended."""
+    items = arranged([batch_of((P0, 1))], lambda: [ConnectException("no such broker")], cut)  # type: ignore[list-item]
+    with pytest.raises(ConnectException, match="no such broker"):
+        list(items)
+
+
+@pytest.mark.parametrize("name", ["topic", "partition", "offset"])
+def test_a_row_that_has_lost_its_coordinates_is_refused(name: str) -> None:
+    """An outer join makes such rows."""
+    batch = batch_of((P0, 1))
+    index = batch.schema.get_field_index(name)
+    batch = batch.set_column(index, name, pa.nulls(1, batch.schema.field(name).type))
+    with pytest.raises(ConnectException, match=f"a row whose {name} is null"):
+        list(arranged([batch], nothing, ended))
+
+
+@pytest.mark.parametrize("partition", [P0, TopicPartition("другой", 7)])
+def test_records_survive_the_way_to_spark_and_back(partition: TopicPartition) -> None:
+    """All columns, null and empty values, a timestamp of -1 and one before 1970."""
+    count = 4
+    arrow = pa.RecordBatch.from_arrays(
+        [
+            pa.array([3, 5, 6, 9], pa.int64()),
+            pa.array([-1, -86_400_000, 0, 1_700_000_000_123], pa.int64()).cast(RECORD_COLUMNS["timestamp"]),
+            pa.array([0, 1, None, 0], pa.int32()),
+            pa.array([b"k", None, b"", b"\xff"], pa.binary()),
+            pa.array([None, b"", b"v", b"\x00"], pa.binary()),
+            pa.array(
+                [[{"key": "h", "value": None}], None, [], [{"key": "", "value": b"x"}]],
+                RECORD_COLUMNS["headers"],
+            ),
+        ],
+        names=list(RECORD_COLUMNS),
+    )
+    (back,) = arranged([_rows_of(SinkRecords(partition, arrow))], nothing, ended)
+    assert isinstance(back, SinkRecords)
+    assert (back.partition, len(back)) == (partition, count)
+    assert back.arrow.equals(arrow)
+
+
+def test_columns_that_a_source_does_not_have_are_null() -> None:
+    """A topic directory need not have headers."""
+    batch = rows(P0, 1, 2)
+    found = _rows_of(SinkRecords(P0, batch.arrow.select(["offset", "value"])))
+    assert found.column("headers").null_count == 2
+    assert found.column("value").to_pylist() == [b"1", b"2"]
+
+
+def test_a_timestamp_beyond_sparks_is_told_with_its_place() -> None:
+    """A producer that has taken nanoseconds for milliseconds: Spark has microseconds in 64 bits."""
+    arrow = rows(P0, 7).arrow
+    index = arrow.schema.get_field_index("timestamp")
+    late = pa.array([1_700_000_000_000_000_000], pa.int64()).cast(RECORD_COLUMNS["timestamp"])
+    with pytest.raises(
+        ConnectException, match=r"flights-0, offsets 7 to 7: a timestamp is beyond what Spark's"
+    ):
+        _rows_of(SinkRecords(P0, arrow.set_column(index, "timestamp", late)))
+
+
+@pytest.mark.parametrize(
+    ("after", "is_end"),
+    [
+        (b"\xff\xff\xff\xfc", True),
+        (b"\xff\xff\xff\xfcmore", True),
+        (b"\xff\xff", True),
+        (b"", False),
+        (b"\x00\x00\x00\x07", False),
+    ],
+)
+def test_the_end_of_the_input_is_the_one_that_spark_sends(after: bytes, *, is_end: bool) -> None:
+    """Nothing is taken from the stream: pyspark reads it afterwards. The two parts of it may come apart."""
+    stream = io.BufferedReader(io.BytesIO(after))  # type: ignore[arg-type]
+    assert _end_of(stream)() is is_end
+    assert stream.read() == after
+
+
+def test_the_workers_of_a_task_hear_each_other(tmp_path: Path) -> None:
+    """Through files of their attempt; those of others are not heard."""
+    one, other = _BesideRows(tmp_path, 1), _BesideRows(tmp_path, 2)
+    assert one.said() == []
+    one.say(Unread(P0, OffsetOutOfRangeException("gone")))
+    one.say(ConnectException("failed"))
+    (unread, failure) = _BesideRows(tmp_path, 1).said()
+    assert isinstance(unread, Unread)
+    assert (unread.partition, str(unread.error), str(failure)) == (P0, "gone", "failed")
+    assert other.said() == []
+
+    one.stop()
+    assert _BesideRows(tmp_path, 1).is_stopped()
+    assert not other.is_stopped()
+    one.remove()
+    assert one.said() == []
