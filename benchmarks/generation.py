@@ -184,7 +184,14 @@ class Job:
 
 
 def archive_once(
-    spark: SparkContext, topics: Path, endpoint: str, codec: str, *, tasks: int, flush_size: int = 1_000_000
+    spark: SparkContext,
+    topics: Path,
+    endpoint: str,
+    codec: str,
+    *,
+    tasks: int,
+    flush_size: int = 1_000_000,
+    records_sql: str | None = None,
 ) -> list[TaskResult]:
     """Archive a topic directory to its end, from claim to the last commit, with a store of its own."""
     raw = {
@@ -199,6 +206,7 @@ def archive_once(
         "flush.size": str(flush_size),
         "avro.codec": codec,
         "topics.dir": f"run-{time.time_ns()}",  # a new store is another owner
+        **({"records.sql": records_sql} if records_sql else {}),
     }
     connector, source = S3ArchiverConnector(), TopicDirectorySource(str(topics))
     config = connector.config_class.parse(raw)
@@ -207,7 +215,11 @@ def archive_once(
         store = open_store(url, create=True)
         launcher = KeepResults(
             SparkLauncher(
-                spark, source, connector.columns(config), GenerationSpec(url, identify(store), "bench", 0)
+                spark,
+                source,
+                connector.columns(config),
+                GenerationSpec(url, identify(store), "bench", 0),
+                config,
             )
         )
         ConnectorDriver(

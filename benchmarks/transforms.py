@@ -1,0 +1,98 @@
+"""A filter on the way, against what Spark needs for the same query plus what the archiver needs for the rest.
+
+Topic directory → Spark ``local[2]`` → S3 endpoint that discards, processor seconds of all processes. The
+query keeps every second record. *spark* runs it on the same files and writes to its noop sink; *archiver*
+archives a topic that holds the result; *both* archives with ``records.sql``; *whole* all records without it.
+
+Run it alone: ``python -m benchmarks.transforms``.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+from benchmarks.generation import PARTITIONS, ROUNDS, SHAPES, TASKS, archive_once, write_topic
+from benchmarks.kafka_connect.processes import cpu_seconds
+from benchmarks.null_s3 import null_s3
+from benchmarks.table import Row, show
+from sinksdk import TopicPartition
+from sinksdk.spark.context import start_spark
+from sinksdk.topics.directory import write_records
+
+QUERY = "SELECT * FROM records WHERE offset % 2 = 0"
+
+
+def processor_seconds() -> float:
+    """Of this process and all below it."""
+    return sum(cpu_seconds(os.getpid()).values())
+
+
+def measured(work: Callable[[], object]) -> float:
+    before = processor_seconds()
+    work()
+    return processor_seconds() - before
+
+
+def keep_half(topics: Path, kept: Path) -> None:
+    """Write what the query leaves as a topic of its own."""
+    for number in range(PARTITIONS):
+        table = ds.dataset(topics, partitioning="hive").to_table(filter=ds.field("partition") == number)
+        half = table.take([row for row, offset in enumerate(table["offset"].to_pylist()) if offset % 2 == 0])
+        names = [name for name in half.column_names if name not in ("topic", "partition")]
+        write_records(kept, TopicPartition("t", number), half.select(names).sort_by("offset"))
+
+
+def main() -> list[Row]:
+    """Rows of the table, all from one Spark."""
+    table = []
+    with null_s3(tls=False) as server:
+        spark = start_spark("bench", "local[2]", only_schedules=False)
+        session = SparkSession(spark)
+        session.conf.set("spark.sql.files.maxPartitionBytes", "1g")
+        try:
+            for shape, (size, rows) in SHAPES.items():
+                with tempfile.TemporaryDirectory(prefix="sinksdk-bench-") as folder:
+                    topics, kept = Path(folder) / "topics", Path(folder) / "kept"
+                    write_topic(topics, size, rows)
+                    keep_half(topics, kept)
+
+                    def query(topics: Path = topics) -> None:
+                        session.read.parquet(str(topics)).createOrReplaceTempView("records")
+                        session.sql(QUERY).write.format("noop").mode("overwrite").save()
+
+                    def archive(topics: Path, **more: str) -> None:
+                        archive_once(spark, topics, server.url, "null", tasks=TASKS, **more)
+
+                    ways: dict[str, Callable[[], object]] = {
+                        "spark": query,
+                        "archiver": lambda kept=kept: archive(kept),  # type: ignore[misc]
+                        "both": lambda topics=topics: archive(topics, records_sql=QUERY),  # type: ignore[misc]
+                        "whole": lambda topics=topics: archive(topics),  # type: ignore[misc]
+                    }
+                    for work in ways.values():
+                        work()
+                    rounds = [{name: measured(work) for name, work in ways.items()} for _ in range(ROUNDS)]
+                    each = {name: statistics.median(found[name] for found in rounds) for name in ways}
+                    ratio = statistics.median(
+                        found["both"] / (found["spark"] + found["archiver"]) for found in rounds
+                    )
+                    seconds = ", ".join(f"{name} {value / rows * 1e6:.2f}" for name, value in each.items())
+                    table.append(
+                        Row.ratio(
+                            f"{shape}: filter on the way, null codec", f"CPU s/M: {seconds}", ratio, most=1.2
+                        )
+                    )
+        finally:
+            spark.stop()
+    return table
+
+
+if __name__ == "__main__":
+    show(main())
