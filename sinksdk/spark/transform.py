@@ -217,7 +217,11 @@ class TransformedRecords:
         records = self._session.range(first, first + tasks, 1, tasks).mapInArrow(reads(spec), RECORDS)
         frame = self._apply(records)
         selected = self._selected(frame)
-        if problem := _misplacing(selected):
+        try:
+            problem = _misplacing(selected)
+        except Exception as error:
+            raise ConfigException(f"'{self._transform.key}' cannot be planned: {_first_line(error)}") from error
+        if problem:
             raise ConfigException(f"'{self._transform.key}' {problem}")
         if not self._has_warned and not selected._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no other way
             self._has_warned = True

@@ -82,3 +82,19 @@ def test_a_connector_that_begins_at_the_end_misses_nothing_afterwards(site: Kafk
 
     assert code == 0, output
     assert [(r.partition, r.value) for r in site.archived()] == [(1, b"new"), (1, b"newer"), (2, b"first")]
+
+
+def test_a_query_on_the_way_sees_what_a_consumer_reads(site: KafkaSite) -> None:
+    """Aborted records are not transformed; those it drops, the markers and the aborted ones leave no lag."""
+    site.configure(
+        flush_size=1_000, records_sql="SELECT * FROM records WHERE value LIKE '%7' OR value IS NULL"
+    )
+
+    code, output = site.run("--until-caught-up")
+
+    assert code == 0, output
+    there = [r for r in consume(site.bootstrap, site.topic) if r.value is None or r.value.endswith(b"7")]
+    assert len(there) == 321
+    assert site.archived() == there
+    assert group_offsets(site) == {0: 3_402, 1: 702}
+    assert site.verify_alone() == 0
