@@ -128,6 +128,10 @@ class Committer:
             offset.offset > self._scope.floor(partition) or offset.tokens or offset.metadata != metadata
         )
 
+    def write_late_ends(self, partitions: Collection[TopicPartition]) -> None:
+        """As :meth:`write_range_ends`, of partitions that were closed before their end was known."""
+        self.write_range_ends(self._of_planned_topics(partitions, is_last=True))
+
     def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
         """Commit offsets without a record: ends of ranges that end in gaps, and positions skipped to."""
         ends = {}

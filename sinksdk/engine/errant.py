@@ -90,7 +90,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         """Count failed records of a partition's next batch, given by its offsets."""
         if partition not in self._counters:
             self._counters[partition] = ErrorCounter(partition, self._options.error_limit)
-        self._counters[partition].begin(offsets)
+        # A transform may have made several records of one: together they count as one.
+        self._counters[partition].begin(np.unique(offsets) if self._options.is_transformed else offsets)
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition has ended: late reports of its records are not counted."""

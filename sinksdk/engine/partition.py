@@ -186,7 +186,9 @@ class PartitionState:
             what = f"offset {below[0]}, before the range that begins at {self.begin}"
             return order_violation(label, self.partition, what, below, committed, who=who)
         if self.end is not None and offsets[-1] >= self.end:
-            return ConnectException(
+            # A transform that computes offsets has left records out below them.
+            kind = InDoubt if self.is_transformed else ConnectException
+            return kind(
                 f"{label}: {self.partition}: the {who} delivers offset {offsets[-1]}, beyond the range that "
                 f"ends at {self.end}"
             )

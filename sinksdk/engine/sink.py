@@ -246,12 +246,31 @@ class WorkerSinkTask:
         self._next_commit = self._clock.now() + self._scope.options.commit_interval
         self._commit(self.assignment(), None, is_last=False)
 
-    def finish(self, partition: TopicPartition, reason: ClosingReason | None) -> None:
-        """A partition's whole range has been read: commit, closing or not, and close it."""
+    def finish(
+        self, partition: TopicPartition, reason: ClosingReason | None, *, is_whole: bool = True
+    ) -> None:
+        """A partition's range has been read: commit, closing or not, and close it.
+
+        Args:
+            is_whole: nothing of the range can follow. Otherwise it is committed to its last record, and to
+                its end once :meth:`confirm_ends` says so.
+        """
         state = self._states[partition]
         if state.is_open and self._delivery.partition != partition:
-            state.exhausted = not state.is_cut
+            state.exhausted = is_whole and not state.is_cut
         self._finish([partition], reason, None)
+
+    def confirm_ends(self, partitions: Collection[TopicPartition]) -> None:
+        """All of the input has been read: the ranges of these closed partitions were whole."""
+        whole = [p for p in partitions if (state := self._states[p]).failure is None and not state.is_cut]
+        for partition in whole:
+            self._states[partition].exhausted = True
+        self._committer.write_late_ends(whole)
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether records may have been dropped and multiplied on their way."""
+        return self._scope.options.is_transformed
 
     def cut_off(self, partition: TopicPartition, error: ConnectException) -> None:
         """A partition's range cannot be read to its end: commit what was accepted of it, and close it."""

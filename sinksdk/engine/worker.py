@@ -86,6 +86,7 @@ class SinkTaskRun:
         self._assigned = assigned
         self._waiting = {item.partition: item for item in assigned}
         self._reading: AssignedRange | None = None
+        self._unconfirmed: list[TopicPartition] = []
         self._batches = batches
         self._closing = closing
         self._clock = clock
@@ -150,6 +151,8 @@ class SinkTaskRun:
         if request is None:
             for item in filter(None, (self._reading, *self._waiting.values())):
                 self._finish(item)
+            if self._unconfirmed:
+                self._worker.confirm_ends(self._unconfirmed)
         return request
 
     def _redeliver(self) -> ClosingRequest | None:
@@ -164,7 +167,11 @@ class SinkTaskRun:
         return None
 
     def _turn_to(self, partition: TopicPartition) -> None:
-        """Rows come range by range: where another partition's begin, those of the one before are complete."""
+        """Rows come range by range: where another partition's begin, those of the one before are complete.
+
+        A transform may bring some later, which ends the task: until all has come, nothing is committed that
+        would pass over them.
+        """
         if self._reading is not None and self._reading.partition == partition:
             return
         if partition not in self._waiting:
@@ -173,11 +180,13 @@ class SinkTaskRun:
                 f"nothing further is committed"
             )
         if self._reading is not None:
-            self._finish(self._reading)
+            self._finish(self._reading, is_whole=not self._worker.is_transformed)
+            if self._worker.is_transformed:
+                self._unconfirmed.append(self._reading.partition)
         self._reading = self._waiting.pop(partition)
 
-    def _finish(self, item: AssignedRange) -> None:
-        self._worker.finish(item.partition, ClosingReason.DUE if item.due else None)
+    def _finish(self, item: AssignedRange, *, is_whole: bool = True) -> None:
+        self._worker.finish(item.partition, ClosingReason.DUE if item.due else None, is_whole=is_whole)
 
     def _never_started(self, item: AssignedRange, error: BaseException) -> PartitionOutcome:
         committed = self._worker.committed(item.partition)

@@ -90,7 +90,8 @@ class SparkOnDemand:
 
         @cache
         def launcher(spark: SparkContext) -> SparkLauncher:
-            return SparkLauncher(spark, source, columns_read(ready), spec(), ready.config)
+            session = self._deployment.spark.session
+            return SparkLauncher(spark, source, columns_read(ready), spec(), ready.config, session=session)
 
         return LauncherOnDemand(self, lambda spark, plan: launcher(spark).launch(plan))
 

@@ -19,6 +19,7 @@ from sinksdk.spark.master import check_master, is_local, is_loopback, with_attem
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 __all__ = ["check_master", "spark_conf", "start_spark"]
 
@@ -136,6 +137,14 @@ def context_of(session: object) -> SparkContext:
         message = "the Spark session that was given has ended: make another one"
         raise ConfigException(message)
     return session
+
+
+def session_of(given: object, spark: SparkContext) -> SparkSession | None:
+    """The session that a user works in: the given one, or the active one of this thread, if Spark has one."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded with Spark
+
+    session = given if isinstance(given, SparkSession) else SparkSession.getActiveSession()
+    return session if session is not None and session.sparkContext is spark else None
 
 
 def active_spark() -> SparkContext | None:

@@ -31,6 +31,7 @@ from sinksdk.support.logs import same_subject
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from sinksdk.topics import Source
 
@@ -114,6 +115,7 @@ class SparkLauncher:
 
     Args:
         config: may have a transform.
+        session: the user's, in a copy of which transforms run; None: Spark's default session.
 
     Raises:
         ConfigException: the transform cannot be used.
@@ -126,12 +128,14 @@ class SparkLauncher:
         columns: Collection[str],
         template: GenerationSpec,
         config: ConnectorConfig | None = None,
+        *,
+        session: SparkSession | None = None,
     ) -> None:
         self._spark = spark
         self._source = source
         self._columns = columns
         self._template = template
-        self._transformed = TransformedRecords.of(config, spark, columns, template.python_path)
+        self._transformed = TransformedRecords.of(config, session or spark, columns, template.python_path)
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
         """Start the job of a generation.

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from sinksdk.errors import ConfigException
 from sinksdk.settings.checks import collecting
 from sinksdk.spark.conf import check_conf, is_configured, master_to_start, parse_conf
-from sinksdk.spark.context import active_spark, context_of
+from sinksdk.spark.context import active_spark, context_of, session_of
 from sinksdk.spark.master import check_master, is_same_master, with_places
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class SparkSettings:
     Args:
         conf: Spark's own settings, for one that is started; they win over all others.
         context: the user's, which is not changed or stopped.
+        session: the user's, from which transforms have functions, views and settings.
         joins: use a Spark that is active in this process when one is needed, and do not stop it. Otherwise
             start one then.
     """
@@ -32,6 +34,7 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     context: SparkContext | None = None
     joins: bool = False
+    session: SparkSession | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class SparkOptions:
             problems += _differences(running, self.master, conf)
         if problems:
             raise ConfigException(problems)
-        return SparkSettings(master, conf, given, self.joins)
+        session = session_of(self.session, running) if running is not None else None
+        return SparkSettings(master, conf, given, self.joins, session)
 
     def _master(self, running: SparkContext | None) -> str:
         if running is not None:

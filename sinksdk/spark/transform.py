@@ -15,14 +15,16 @@ import itertools
 import logging
 import re
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.transform_task import READ, RECORDS, REPORT, reads, sinks
@@ -46,6 +48,9 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Spark's types of what a transform returns; a text becomes its bytes."""
 
+_THREAD: Final = threading.local()
+_SHIPPING: Final = threading.Lock()
+"""Held while pyspark is told which modules to send."""
 _NUMBERS: Final = itertools.count()
 _MOST_TASKS: Final = 1_000_000
 
@@ -67,7 +72,11 @@ _KEEPS_ROWS: Final = frozenset(
 """Operators that leave each row in its partition, and rows in their order. Not all joins of the two: a side
 that is broadcast is not read as records."""
 
+_BATCHES: Final = ("MapInArrow", "PythonMapInArrow", "MapInPandas")
+
 _REASONS: Final[Mapping[str, str]] = {
+    "BroadcastExchange": "sends the records to all tasks: the other side of a join is to be broadcast (hint "
+    "/*+ BROADCAST(t) */), and its rows without a match cannot be kept",
     "Exchange": "moves rows between tasks (GROUP BY, DISTINCT, a window, a join that is not a broadcast "
     "join, repartition)",
     "Aggregate": "needs rows of several offsets together (GROUP BY, DISTINCT, max, count)",
@@ -162,7 +171,7 @@ class TransformedRecords:
 
     def __init__(
         self,
-        spark: SparkContext,
+        spark: SparkContext | SparkSession,
         transform: Transform,
         columns: Collection[str],
         python_path: Collection[str] = (),
@@ -170,14 +179,15 @@ class TransformedRecords:
         self._session = _copied_session(spark)
         self._transform = transform
         self._columns = columns
+        self._python_path = python_path
         self._has_warned = False
-        _ship(transform.apply, python_path)
+        self._is_checked = False
 
     @classmethod
     def of(
         cls,
         config: ConnectorConfig | None,
-        spark: SparkContext,
+        spark: SparkContext | SparkSession,
         columns: Collection[str],
         python_path: Collection[str],
     ) -> TransformedRecords | None:
@@ -210,6 +220,7 @@ class TransformedRecords:
     def check(self) -> None:
         """Raise ConfigException if the transform cannot be used; nothing is read."""
         self._transformed(GenerationSpec("", "", "", 0), 2)  # of one partition Spark moves no rows
+        self._is_checked = True
 
     def _transformed(self, spec: GenerationSpec, tasks: int) -> DataFrame:
         # No two plans are the same, so that one which a user's function has cached is not taken for another.
@@ -220,7 +231,9 @@ class TransformedRecords:
         try:
             problem = _misplacing(selected)
         except Exception as error:
-            raise ConfigException(f"'{self._transform.key}' cannot be planned: {_first_line(error)}") from error
+            raise ConfigException(
+                f"'{self._transform.key}' cannot be planned: {_first_line(error)}"
+            ) from error
         if problem:
             raise ConfigException(f"'{self._transform.key}' {problem}")
         if not self._has_warned and not selected._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no other way
@@ -238,14 +251,16 @@ class TransformedRecords:
 
         key = self._transform.key
         try:
-            with _quiet():
+            with _quiet(), _sent_by_value(self._python_path):
                 frame = self._transform.apply(records)
                 if isinstance(frame, DataFrame):
                     frame.schema  # noqa: B018 - Spark looks columns up when they are asked for
         except (PySparkException, ConfigException) as error:
             raise ConfigException(f"'{key}': {_first_line(error)}") from error
         except Exception as error:
-            raise ConfigException(f"'{key}' raised {type(error).__name__}: {error}") from error
+            # Once it has worked, what it asks may be away for a while.
+            kind = ConnectException if self._is_checked else ConfigException
+            raise kind(f"'{key}' raised {type(error).__name__}: {error}") from error
         if not isinstance(frame, DataFrame):
             raise ConfigException(f"'{key}' returned {type(frame).__name__}: return a DataFrame")
         if frame.isStreaming:
@@ -288,25 +303,42 @@ class TransformedRecords:
         )
 
 
-def _copied_session(spark: SparkContext) -> SparkSession:
+def _copied_session(spark: SparkContext | SparkSession) -> SparkSession:
     """A session with the functions, views and settings of the user's, in which ours do not show."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded with Spark
 
-    theirs = SparkSession.getActiveSession() or SparkSession(spark)
-    session = SparkSession(spark, theirs._jsparkSession.cloneSession())  # noqa: SLF001 - pyspark has no copy
+    theirs = spark if isinstance(spark, SparkSession) else SparkSession(spark)
+    session = SparkSession(theirs.sparkContext, theirs._jsparkSession.cloneSession())  # noqa: SLF001 - pyspark has no copy
     for key, value in _SETTINGS.items():
         session.conf.set(key, value)
     return session
 
 
-def _ship(function: object, folders: Collection[str]) -> None:
-    """UDFs of a module that executors cannot import are sent to them, not named."""
+@contextmanager
+def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
+    """UDFs of modules in these folders, which executors cannot import from, are sent to them whole."""
     from pyspark import cloudpickle  # noqa: PLC0415 - loaded with Spark
 
-    module = sys.modules.get(getattr(function, "__module__", ""))
-    file = getattr(module, "__file__", None)
-    if module is not None and file and any(Path(file).is_relative_to(folder) for folder in folders):
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's
+    with _SHIPPING:
+        before = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # pyspark's
+        mine = [module for module in list(sys.modules.values()) if _is_in(module, folders)]
+        mine = [module for module in mine if module.__name__ not in before]
+        for module in mine:
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's
+        try:
+            yield
+        finally:
+            for module in mine:
+                cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's
+
+
+def _is_in(module: ModuleType, folders: Collection[str]) -> bool:
+    name, file = getattr(module, "__name__", ""), getattr(module, "__file__", None)
+    if not file or name.partition(".")[0] == "sinksdk" or sys.modules.get(name) is not module:
+        return False
+    parts = Path(file).parts
+    is_installed = "site-packages" in parts or "dist-packages" in parts
+    return not is_installed and any(Path(file).is_relative_to(folder) for folder in folders)
 
 
 def _list(names: Collection[str]) -> str:
@@ -321,16 +353,20 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Errors are told once, by us: pyspark would print them besides, as JSON."""
-    loggers = [logging.getLogger(name) for name in _CONTEXT_LOGGERS]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
+    """Errors of this thread are told once, by us: pyspark would print them besides, as JSON."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - loaded with Spark
+
+    for name in _CONTEXT_LOGGERS:  # made by pyspark: one of logging's own would not take what it logs
+        PySparkLogger.getLogger(name).addFilter(_is_not_ours)
+    _THREAD.is_ours = True
     try:
         yield
     finally:
-        for logger, was in zip(loggers, before, strict=True):
-            logger.disabled = was
+        _THREAD.is_ours = False
+
+
+def _is_not_ours(_: logging.LogRecord) -> bool:
+    return not getattr(_THREAD, "is_ours", False)
 
 
 # -- the plan --------------------------------------------------------------------------------------------
@@ -342,16 +378,45 @@ def _misplacing(frame: DataFrame) -> str | None:
     if not (path := _path(plan)):
         return (
             f"does not read the view '{_VIEW}', or from a cache, an RDD or a collected copy of it, which "
-            f"would hold the records of one moment: build the result from the DataFrame itself"
+            f"would hold the records of one moment: build the result from the DataFrame itself, joins with "
+            f"'records' first and with tables of records.sparkSession"
         )
     for node in path[:-1]:
         name = node.nodeName().split(" ")[0]
+        if name == "BroadcastNestedLoopJoin" and _reads_twice(node):
+            return f"needs an outer join that Spark runs by reading the records twice: {_ADVICE}"
         if name not in _KEEPS_ROWS and not name.startswith("WholeStageCodegen"):
             reason = next((why for part, why in _REASONS.items() if part in name), _UNKNOWN)
             return f"needs Spark's operator {name}, which {reason}: {_ADVICE}"
+    if changed := _changed(plan, path):
+        return (
+            f"computes {_list(changed)}, and topic, partition and offset say where a record was read: keep "
+            f"them as they are"
+        )
     if _mentions(frame) > 1:
         return f"reads the view '{_VIEW}' more than once: each record is read once, and only forward"
     return None
+
+
+def _reads_twice(join: Any) -> bool:
+    """Outer joins without an equality keep unmatched rows of the table in partitions of their own."""
+    kind, side = join.joinType().toString(), join.buildSide().toString()
+    return kind == "FullOuter" or (kind, side) in (("RightOuter", "BuildRight"), ("LeftOuter", "BuildLeft"))
+
+
+def _changed(plan: Any, path: list[Any]) -> list[str]:
+    """Coordinates that are not those of the records. Behind a function of batches nobody knows."""
+    if any(node.nodeName() in _BATCHES for node in path[:-1]):
+        return []
+    read, returned = (_attributes(node) for node in (path[-1], plan))
+    return [name for name in _COORDINATES if read[name] != returned[name]]
+
+
+def _attributes(node: Any) -> dict[str, int]:
+    """Ids of a plan's columns, by name: a column that is only handed on keeps its id."""
+    output = node.output()
+    columns = (output.apply(number) for number in range(output.size()))
+    return {column.name(): column.exprId().id() for column in columns}
 
 
 def _path(node: Any) -> list[Any]:

@@ -7,8 +7,10 @@ files in Spark's folder: ranges that could not be read to their end, and that re
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -55,16 +57,22 @@ class _Reading(ConnectException):
 class _BesideRows:
     """What the two workers of a task tell each other."""
 
-    def __init__(self, folder: Path, attempt: int) -> None:
+    def __init__(self, folder: Path, attempt: str) -> None:
         self._said = folder / f"sinksdk-{attempt}-said"
         self._stop = folder / f"sinksdk-{attempt}-stop"
 
     @classmethod
-    def of_this_task(cls) -> _BesideRows:
-        """Of the Spark task that this process works for; ends with Spark's folder at the latest."""
+    def of_this_task(cls, spec: GenerationSpec) -> _BesideRows:
+        """Of the Spark task that this process works for.
+
+        In Spark's folder, which ends with the application, if it can be written to.
+        """
         from pyspark import SparkFiles  # noqa: PLC0415 - loaded by the worker
 
-        return cls(Path(SparkFiles.getRootDirectory()), _spark_task().taskAttemptId())
+        folder = SparkFiles.getRootDirectory()
+        if not os.access(folder, os.W_OK):
+            folder = tempfile.gettempdir()
+        return cls(Path(folder), f"{spec.store_id}-{spec.generation}-{_spark_task().taskAttemptId()}")
 
     def say(self, news: Unread | ConnectException) -> None:
         """Called before any later row is given to Spark: whoever has such a row can hear it."""
@@ -72,9 +80,10 @@ class _BesideRows:
             pickle.dump(news, file)
 
     def said(self) -> list[Unread | ConnectException]:
-        """All that was said, in its order."""
+        """All that was said, in its order; what is being written now is about rows that have yet to come."""
         news = []
-        with suppress(FileNotFoundError), self._said.open("rb") as file, suppress(EOFError):
+        whole = suppress(EOFError, pickle.UnpicklingError)
+        with suppress(FileNotFoundError), self._said.open("rb") as file, whole:
             while True:
                 news.append(pickle.load(file))  # noqa: S301 - our own, of the same task
         return news
@@ -88,8 +97,9 @@ class _BesideRows:
         return self._stop.exists()
 
     def remove(self) -> None:
-        """Remove the files; ``stop`` remains for a reader that has not looked yet, if there still is one."""
+        """Remove the files, once the other worker has ended."""
         self._said.unlink(missing_ok=True)
+        self._stop.unlink(missing_ok=True)
 
 
 def _spark_task() -> Any:
@@ -106,7 +116,7 @@ def reads(spec: GenerationSpec) -> Callable[[Rows], Rows]:
 
     def sinksdk_records(control: Rows) -> Rows:
         deque(control, maxlen=0)
-        return _read(spec, _spark_task().partitionId(), _BesideRows.of_this_task())
+        return _read(spec, _spark_task().partitionId(), _BesideRows.of_this_task(spec))
 
     return sinksdk_records
 
@@ -169,7 +179,7 @@ def sinks(spec: GenerationSpec) -> Callable[[Rows], Rows]:
     """The function for ``mapInArrow`` that runs a task on what the transform returns, and reports."""
 
     def sinksdk_sink(rows: Rows) -> Rows:
-        beside, has_ended = _BesideRows.of_this_task(), _end_of(_input_of_worker())
+        beside, has_ended = _BesideRows.of_this_task(spec), _end_of(_input_of_worker())
         ahead: list[ReadAhead] = []
 
         @contextmanager
@@ -188,7 +198,8 @@ def sinks(spec: GenerationSpec) -> Callable[[Rows], Rows]:
             beside.stop()
             if not any(reader.is_reading for reader in ahead):
                 deque(rows, maxlen=0)  # what is on its way: a pipe that breaks would end the other worker
-                beside.remove()
+                if has_ended():
+                    beside.remove()
         yield pa.RecordBatch.from_pydict({"report": [to_row(report)]})
 
     return sinksdk_sink
@@ -273,6 +284,8 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
             )
     if not batch.num_rows:
         return
+    if "headers" in batch.schema.names:
+        _check_headers(batch.column("headers"))
     topics = batch.column("topic").dictionary_encode()
     numbers = np.from_dlpack(batch.column("partition"))
     changes = np.diff(numbers) != 0
@@ -281,9 +294,25 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
     names = [name for name in RECORD_COLUMNS if name in batch.schema.names]
     records = pa.RecordBatch.from_arrays([_as_read(name, batch.column(name)) for name in names], names=names)
     borders = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
+    seen: set[TopicPartition] = set()
+    pieces = []
     for begin, end in itertools.pairwise(borders):
         partition = TopicPartition(batch.column("topic")[begin].as_py(), int(numbers[begin]))
-        yield SinkRecords(partition, records.slice(begin, end - begin))
+        if partition in seen:
+            raise ConnectException(
+                f"the transform returns rows of {partition} behind those of another partition (offset "
+                f"{records.column('offset')[begin]}): rows must stay in their order"
+            )
+        seen.add(partition)
+        pieces.append(SinkRecords(partition, records.slice(begin, end - begin)))
+    yield from pieces
+
+
+def _check_headers(headers: pa.ListArray) -> None:
+    entries = headers.flatten()
+    if entries.null_count or entries.field("key").null_count:
+        message = "the transform returns a record with a header that is null or has no key: leave it out"
+        raise ConnectException(message)
 
 
 def _as_read(name: str, column: pa.Array) -> pa.Array:

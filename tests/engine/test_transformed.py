@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sinksdk import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
+from sinksdk import ConnectException, OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
-from sinksdk.engine.options import RangeTerms
+from sinksdk.engine.options import ErrorLimit, RangeTerms
+from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.testing import ManualClock, MemoryCommitLog, SinkTaskHarness
 from tests.engine.sinks import P0, P1, Sink, offsets_of, rows
 from tests.engine.test_portions import Partly, until_taken
@@ -128,6 +129,53 @@ def test_an_order_violation_is_the_transforms(second: list[int], said: str) -> N
     assert committed(harness) is None
 
 
+def test_offsets_beyond_the_range_put_what_was_accepted_in_doubt() -> None:
+    """A transform that computes offsets: below them are records that it has not given.
+
+    Regression: of ``offset * 2`` over [0, 10) the records 5 to 8 were passed over.
+    """
+    harness = SinkTaskHarness(Sink, options=EngineOptions(is_transformed=True))
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(0, 10))
+    harness.deliver(P0, transformed(P0, 0, 2, 4))
+    harness.deliver(P0, transformed(P0, 6, 8))
+    harness.deliver(P0, transformed(P0, 10, 12))
+    assert "the transform delivers offset 12, beyond the range" in harness.outcome(P0).failure.message
+    assert committed(harness) is None
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_range_is_committed_to_its_end_only_when_all_has_come(*, comes_back: bool) -> None:
+    """Rows that a transform brings behind those of another partition end the task, and nothing is passed over.
+
+    Regression: the change of partition had committed the range to its end.
+    """
+    log, task = MemoryCommitLog(), Sink()
+    worker = WorkerSinkTask(
+        task,
+        TaskName("c", 0),
+        None,
+        commits=log,
+        clock=ManualClock(),
+        options=EngineOptions(is_transformed=True),
+    )
+    batches = [transformed(P0, 5), transformed(P1, 3, 3), *([transformed(P0, 7)] if comes_back else [])]
+    run = SinkTaskRun(
+        worker,
+        [AssignedRange(p, OffsetRange(0, 10)) for p in (P0, P1)],
+        batches,
+        closing=lambda: None,
+        clock=ManualClock(),
+    )
+    if comes_back:
+        with pytest.raises(ConnectException, match="rows of flights-0 out of turn"):
+            run.run()
+        assert log.committed(P0) == OffsetAndMetadata(6)
+    else:
+        run.run()
+        assert log.committed(P0) == log.committed(P1) == OffsetAndMetadata(10)
+
+
 def test_a_source_without_a_transform_may_not_repeat_an_offset() -> None:
     """Then it is the source that is broken."""
     harness = SinkTaskHarness(Sink)
@@ -142,6 +190,28 @@ def test_rows_up_to_a_whole_offset() -> None:
     batch = transformed(P0, 4, 4, 6, 7, 7, 7)
     assert [batch.whole_offsets(count) for count in range(8)] == [2, 2, 2, 3, 6, 6, 6, 6]
     assert batch.offsets.tolist() == offsets_of(batch)
+
+
+@pytest.mark.parametrize("limit", ["in a row", "share"])
+def test_records_that_are_multiplied_do_not_slip_through_the_limits_of_errors(limit: str) -> None:
+    """All offsets fail: neither is the row of failures broken nor their share made smaller by the copies.
+
+    Regression: 900,000 of 900,000 records failed, and all were skipped.
+    """
+
+    class Reporting(Sink):
+        def put(self, records: SinkRecords) -> None:
+            for record in records:
+                self.context.errant_record_reporter().report(record, ValueError("bad"))
+
+    errors = ErrorLimit(max_consecutive=50, max_share=1) if limit == "in a row" else ErrorLimit(None, 0.5)
+    options = EngineOptions(is_transformed=True, tolerate_errors=True, error_limit=errors)
+    harness = SinkTaskHarness(Reporting, options=options)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, transformed(P0, *(offset for offset in range(300) for _ in range(3))))
+    assert "failed in this generation" in harness.outcome(P0).failure.message
+    assert committed(harness) is None
 
 
 def test_records_of_one_offset_count_once_against_the_limit_of_errors() -> None:

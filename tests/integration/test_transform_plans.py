@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
 
 import sinksdk
 from sinksdk import ConfigException, ConnectException, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark.transform import Transform, TransformedRecords
+from sinksdk.spark.transform import Transform, TransformedRecords, _sent_by_value
 from sinksdk.topics import write_records
 from tests.integration.line_sink import LineSinkConfig
 from tests.test_docs import ROOT, fences
@@ -113,6 +113,60 @@ def test_functions_and_views_of_the_session_can_be_used_and_it_stays_as_it_was(
     assert not session.catalog.tableExists("records")
 
 
+def test_the_session_that_is_given_is_the_one_that_is_copied(
+    session: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    """Not Spark's default one, whose views have the same names.
+
+    Regression: it was joined with the other session's table, and committed.
+    """
+    mine = session.newSession()
+    session.createDataFrame([(0,)], "number int").createOrReplaceTempView("wanted")
+    mine.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
+    (tmp_path / "out").mkdir()
+    summary = sinksdk.run(
+        {
+            "name": "lines",
+            "connector.class": "tests.integration.line_sink:LineSink",
+            "topics": "t",
+            "out.folder": tmp_path / "out",
+            "batch.size": 10,
+            "records.sql": "SELECT /*+ BROADCAST(wanted) */ records.* FROM records JOIN wanted ON offset % 4 = number",
+        },
+        source=topics,
+        store=f"sqlite:///{tmp_path}/store.sqlite",
+        spark=mine,
+        until_caught_up=True,
+    )
+    assert summary.records == COUNT, "half of two partitions"
+
+
+def test_only_modules_of_the_folders_are_sent_and_only_for_a_moment(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A function and what it imports, from a folder that executors do not have; pyspark's registry is as before."""
+    (tmp_path / "my_flights").mkdir()
+    (tmp_path / "my_flights/__init__.py").touch()
+    (tmp_path / "my_flights/parsing.py").write_text("def shout(value):\n    return value + b'!'\n")
+    (tmp_path / "my_flights/delayed.py").write_text(
+        "from pyspark.sql import functions as f\n"
+        "from my_flights import parsing\n"
+        "def loud(records):\n"
+        "    return records.withColumn('value', f.udf(lambda value: parsing.shout(value), 'binary')('value'))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = cloudpickle.list_registry_pickle_by_value()
+    transform = Transform.of(LineSinkConfig.model_construct(records_transform="my_flights.delayed:loud"))
+    assert transform is not None
+    frame = session.createDataFrame([(bytearray(b"v"),)], "value binary")
+
+    with _sent_by_value((str(tmp_path),)):
+        changed = transform.apply(frame)
+
+    assert [bytes(row.value) for row in changed.collect()] == [b"v!"]
+    assert cloudpickle.list_registry_pickle_by_value() == before
+
+
 REFUSED = {
     "SELECT * FROM records ORDER BY offset": "needs Spark's operator Sort, which changes the order of rows",
     "SELECT topic, partition, max(offset) AS offset, max(value) AS value FROM records GROUP BY ALL": (
@@ -140,6 +194,13 @@ REFUSED = {
     "SELECT *, value FROM records": "returns value more than once",
     "SELECT * EXCEPT (value), struct(offset) AS value FROM records": "it must be binary or string",
     "SELECT * EXCEPT (offset), string(offset) AS offset FROM records": "offset as string: it must be bigint",
+    "SELECT * EXCEPT (offset), offset * 2 AS offset FROM records": "computes offset",
+    "SELECT * EXCEPT (partition), 1 - partition AS partition FROM records": "computes partition",
+    "SELECT * EXCEPT (topic), 'x' AS topic FROM records": "computes topic",
+    "SELECT r.* FROM records r FULL JOIN wanted w ON r.offset > w.number": "reading the records twice",
+    "SELECT r.* FROM records r RIGHT JOIN wanted w ON r.offset > w.number": (
+        "BroadcastExchange, which sends the records to all tasks"
+    ),
     "DROP TABLE IF EXISTS records": "it is a statement: give one SELECT",
     "INSERT INTO somewhere SELECT * FROM records": "it is a statement: give one SELECT",
 }
@@ -147,9 +208,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("query", REFUSED)
 def test_a_query_that_moves_rows_or_loses_them_is_refused(
-    run: Callable[..., dict[str, Counter[int]]], query: str
+    run: Callable[..., dict[str, Counter[int]]], session: SparkSession, query: str
 ) -> None:
     """In one sentence that names the operator or the column; nothing is read."""
+    session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
     with pytest.raises(ConfigException) as caught:
         run(records_sql=query)
     assert REFUSED[query] in str(caught.value)

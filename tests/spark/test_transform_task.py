@@ -215,19 +215,45 @@ def test_the_end_of_the_input_is_the_one_that_spark_sends(after: bytes, *, is_en
     assert stream.read() == after
 
 
+def test_rows_of_a_partition_that_come_again_are_refused_before_any_is_delivered() -> None:
+    """A function that sorts or groups a batch of two partitions: what is committed in between would pass them over."""
+    items = arranged([batch_of((P0, 5), (P1, 3), (P0, 7))], nothing, ended)
+    with pytest.raises(ConnectException, match=r"rows of flights-0 behind those of another .*offset 7"):
+        next(items)
+
+
+@pytest.mark.parametrize("headers", [[None], [{"key": None, "value": b"x"}]])
+def test_a_header_without_a_key_is_refused(headers: list[object]) -> None:
+    """Kafka has none, and a transform can make one."""
+    kind = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+    batch = batch_of((P0, 1)).append_column("headers", pa.array([headers], kind))
+    with pytest.raises(ConnectException, match="a header that is null or has no key"):
+        list(arranged([batch], nothing, ended))
+
+
+def test_what_is_half_written_is_not_heard_yet(tmp_path: Path) -> None:
+    """It is about rows that have yet to come."""
+    beside = _BesideRows(tmp_path, "1")
+    beside.say(Unread(P0, OffsetOutOfRangeException("gone")))
+    whole = (tmp_path / "sinksdk-1-said").read_bytes()
+    for cut_at in range(1, len(whole)):
+        (tmp_path / "sinksdk-1-said").write_bytes(whole + whole[:cut_at])
+        assert len(beside.said()) == 1
+
+
 def test_the_workers_of_a_task_hear_each_other(tmp_path: Path) -> None:
     """Through files of their attempt; those of others are not heard."""
-    one, other = _BesideRows(tmp_path, 1), _BesideRows(tmp_path, 2)
+    one, other = _BesideRows(tmp_path, "1"), _BesideRows(tmp_path, "2")
     assert one.said() == []
     one.say(Unread(P0, OffsetOutOfRangeException("gone")))
     one.say(ConnectException("failed"))
-    (unread, failure) = _BesideRows(tmp_path, 1).said()
+    (unread, failure) = _BesideRows(tmp_path, "1").said()
     assert isinstance(unread, Unread)
     assert (unread.partition, str(unread.error), str(failure)) == (P0, "gone", "failed")
     assert other.said() == []
 
     one.stop()
-    assert _BesideRows(tmp_path, 1).is_stopped()
+    assert _BesideRows(tmp_path, "1").is_stopped()
     assert not other.is_stopped()
     one.remove()
-    assert one.said() == []
+    assert list(tmp_path.iterdir()) == []
