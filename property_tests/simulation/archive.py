@@ -163,6 +163,7 @@ class SimulatedTask(S3ArchiverTask):
             grain=Grain(1, 64),
             beside=at_once,
         )
+        self.max_poll_records = archive.portion  # type: ignore[misc]  # of this very task
         self.is_initialized = False
         self.is_open: set[TopicPartition] = set()
         self._closing: set[TopicPartition] = set()
@@ -267,6 +268,8 @@ class Archive:
         self.world = world
         self.s3 = SimulatedS3(world, self.check, goes_away=not whole_files)
         self.tasks: list[SimulatedTask] = []
+        self.portion: int | None = None
+        """How many records one put gets at most, unless more share an offset."""
         self.put: Counter[tuple[TopicPartition, int]] = Counter()
         """How often each record was put and taken."""
         raw = {
@@ -298,7 +301,7 @@ class Archive:
         if not whole_files and transforms.random() < 0.4:
             raw["records.sql"] = "SELECT * FROM records"  # never parsed: the log does what a transform does
             world.happened["schedules with a transform"] += 1
-            raw["max.poll.records"] = transforms.choice(("2", "500"))
+            self.portion = transforms.choice((None, 2))
         if whole_files:
             raw["task.shutdown.graceful.timeout.ms"] = "60000"
         elif dice.random() < 0.5:
