@@ -43,7 +43,7 @@ class QueueTask(SinkTask):
 
     def put(self, records: SinkRecords) -> None:
         """What is sent is durable, and committed by the default `pre_commit`. A retry sends it twice."""
-        messages = [message_of(record) for record in records]
+        messages = [message_of(row, record) for row, record in enumerate(records)]
         for start in range(0, len(messages), MESSAGES):
             self.send(messages[start : start + MESSAGES])
 
@@ -54,16 +54,18 @@ class QueueTask(SinkTask):
             raise RetriableException(f"{self.config.queue_url}: {error}") from error
         for failed in answer.get("Failed", ()):
             kind = ConnectException if failed["SenderFault"] else RetriableException
-            raise kind(f"{self.config.queue_url}: offset {failed['Id']}: {failed.get('Message')}")
+            offset = failed["Id"].partition("-")[0]
+            raise kind(f"{self.config.queue_url}: offset {offset}: {failed.get('Message')}")
 
     def stop(self) -> None:
         if hasattr(self, "sqs"):  # start may have failed
             self.sqs.close()
 
 
-def message_of(record: SinkRecord) -> dict[str, str]:
+def message_of(row: int, record: SinkRecord) -> dict[str, str]:
+    """With an id of its own also where a transform has made several records of an offset."""
     content = {name: getattr(record, name) for name in ("topic", "partition", "offset", "value")}
-    return {"Id": str(record.offset), "MessageBody": json.dumps(content)}
+    return {"Id": f"{record.offset}-{row}", "MessageBody": json.dumps(content)}
 
 
 class QueueSink(SinkConnector):

@@ -1,4 +1,4 @@
-"""Writes records as rows of an SQLite table, with their coordinates as its key: a retry changes nothing."""
+"""Writes records as rows of an SQLite table, in place of rows of their offsets: a retry changes nothing."""
 
 import sqlite3
 from pathlib import Path
@@ -8,10 +8,10 @@ from pydantic import Field
 from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
 
 TABLE = """
-CREATE TABLE IF NOT EXISTS records (
-    topic TEXT, partition INTEGER, offset INTEGER, value BLOB, PRIMARY KEY (topic, partition, offset)
-)
+CREATE TABLE IF NOT EXISTS records (topic TEXT, partition INTEGER, offset INTEGER, value BLOB)
 """
+DELETE = "DELETE FROM records WHERE topic = ? AND partition = ? AND offset >= ? AND offset < ?"
+INDEX = "CREATE INDEX IF NOT EXISTS coordinates ON records (topic, partition, offset)"
 
 
 class SqliteConfig(ConnectorConfig):
@@ -22,11 +22,15 @@ class SqliteTask(SinkTask):
     def start(self, config: SqliteConfig) -> None:
         self.connection = sqlite3.connect(config.database)
         self.connection.execute(TABLE)
+        self.connection.execute(INDEX)
 
     def put(self, records: SinkRecords) -> None:
+        """Whole offsets, of which a transform may have made several records each."""
+        replaced = (*records.partition, records.first_offset, records.next_offset)
         rows = [(record.topic, record.partition, record.offset, record.value) for record in records]
         with self.connection:  # one transaction: all of a batch, or nothing
-            self.connection.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", rows)
+            self.connection.execute(DELETE, replaced)
+            self.connection.executemany("INSERT INTO records VALUES (?, ?, ?, ?)", rows)
 
     def stop(self) -> None:
         self.connection.close()

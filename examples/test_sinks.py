@@ -83,6 +83,9 @@ class Sqs:
         self.messages: list[dict[str, Any]] = []
 
     def send_message_batch(self, **request: Any) -> dict[str, Any]:
+        if len({entry["Id"] for entry in request["Entries"]}) < len(request["Entries"]):
+            message = "BatchEntryIdsNotDistinct"
+            raise ValueError(message)
         sent = [json.loads(entry["MessageBody"]) for entry in request["Entries"]]
         self.faults.run("destination", lambda: self.messages.extend(sent))
         return {}

@@ -35,6 +35,9 @@ EXPECTED = (
     "connector deleted",
     "connector created again",
     "group written",
+    "schedules with a transform",
+    "transform dropped",
+    "transform multiplied",
 )
 
 
@@ -50,6 +53,8 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["order violated"] >= AT_ONCE // 50
     assert happened["late row was passed over before it came"] >= AT_ONCE // 500
     assert happened["deletion asked for while something is unpublished"] >= AT_ONCE // 30
+    assert happened["transform failed"] >= AT_ONCE // 30
+    assert happened["transform dropped all of a range"] >= AT_ONCE // 10
     assert happened["left so by several generations"] >= AT_ONCE // 150
     assert not [what for what in EXPECTED if happened[what] < AT_ONCE // 10], "something hardly ever happened"
 

@@ -163,6 +163,7 @@ class SimulatedTask(S3ArchiverTask):
             grain=Grain(1, 64),
             beside=at_once,
         )
+        self.max_poll_records = archive.portion  # type: ignore[misc]  # of this very task
         self.is_initialized = False
         self.is_open: set[TopicPartition] = set()
         self._closing: set[TopicPartition] = set()
@@ -267,6 +268,8 @@ class Archive:
         self.world = world
         self.s3 = SimulatedS3(world, self.check, goes_away=not whole_files)
         self.tasks: list[SimulatedTask] = []
+        self.portion: int | None = None
+        """How many records one put gets at most, unless more share an offset."""
         self.put: Counter[tuple[TopicPartition, int]] = Counter()
         """How often each record was put and taken."""
         raw = {
@@ -294,6 +297,11 @@ class Archive:
         self.group = SimulatedGroup(world, self._may_write)
         if self.deletes:
             raw["offset.source"] = "group"
+        transforms = random.Random(f"{world.seed} transforms")  # noqa: S311 - chance, not secrets
+        if not whole_files and transforms.random() < 0.4:
+            raw["records.sql"] = "SELECT * FROM records"  # never parsed: the log does what a transform does
+            world.happened["schedules with a transform"] += 1
+            self.portion = transforms.choice((None, 2))
         if whole_files:
             raw["task.shutdown.graceful.timeout.ms"] = "60000"
         elif dice.random() < 0.5:
@@ -413,9 +421,12 @@ class Archive:
 
     def _unseen(self, partition: TopicPartition, end: int) -> list[int]:
         """Records in front of an offset that are not visible."""
-        passed = {*self.visible()[partition], *self.cluster.log.withheld[partition]}
-        records = self.cluster.log.records[partition]
-        return [record.offset for record in records if record.offset < end and record.offset not in passed]
+        log, seen = self.cluster.log, Counter(self.visible()[partition])
+        return [
+            offset
+            for offset, times in log.expected[partition].items()
+            if offset < end and seen[offset] < times and offset not in log.withheld[partition]
+        ]
 
     def _check_deletion(self, last: TaskCountRecord) -> None:
         """From here on nobody knows what was committed: all of it is visible, and the group says how far."""
@@ -531,20 +542,20 @@ class Archive:
                 return f"the commit was withdrawn from {before} to {committed}, though none of its uploads expired"
             self.world.happened["commit withdrawn"] += 1
         self._highest[partition] = committed
-        if len(set(offsets)) < len(offsets):
+        expected, seen = self.cluster.log.expected[partition], Counter(offsets)
+        if any(times > expected.get(offset, 0) for offset, times in seen.items()):
             return f"seen twice in {offsets}"
         if offsets and offsets[-1] >= committed:
             return f"offset {offsets[-1]} is visible, committed is {committed}"
         pending = [token.data for token in entry.publish] if entry else []
         self._pending[partition] = {token.id for token in entry.publish} if entry else set()
-        seen = set(offsets)
         missing = [
-            record.offset
-            for record in self.cluster.log.records[partition]
-            if record.offset < committed
-            and record.offset not in seen
-            and record.offset not in self.cluster.log.withheld[partition]
-            and not any(data["start"] <= record.offset < data["end"] for data in pending)
+            offset
+            for offset, times in expected.items()
+            if offset < committed
+            and seen[offset] < times
+            and offset not in self.cluster.log.withheld[partition]
+            and not any(data["start"] <= offset < data["end"] for data in pending)
         ]
         return f"committed to {committed}, lost {missing}" if missing else None
 
@@ -564,11 +575,12 @@ class Archive:
         self.check()
         for partition, offsets in self.visible().items():
             withheld = self.cluster.log.withheld[partition] - set(offsets)
-            produced = [
-                record.offset
-                for record in self.cluster.log.records[partition]
-                if record.offset not in withheld
-            ]
+            produced = [o for o in self.cluster.log.rows(partition) if o not in withheld]
+            if self._highest[partition] != self.cluster.log.ends[partition]:
+                self.world.violation(
+                    f"{partition}: in the end {self._highest[partition]} is committed, its end is "
+                    f"{self.cluster.log.ends[partition]}"
+                )
             if offsets != produced:
                 self.world.violation(f"{partition}: in the end {offsets} are visible of {produced}")
         leaked = [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from property_tests.simulation import sink_cluster
 from property_tests.simulation.archive import SimulatedTask
 from property_tests.simulation.store import SimulatedStore
 from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
@@ -15,11 +16,14 @@ from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.control import registry
 from sinksdk.control.deletion import Deletion
 from sinksdk.engine.committer import Committer
+from sinksdk.engine.partition import PartitionState
 from sinksdk.engine.sink import WorkerSinkTask
+from sinksdk.records import SinkRecords
 from sinksdk.runtime import session
 from sinksdk.runtime.handover import Handover
 from sinksdk.runtime.session import DriverSession
 from sinksdk.spark import attempts
+from sinksdk.spark.transform_task import arranged
 from sinksdk.store import Store, TakenOver, generations, ledger, table
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import (
@@ -260,6 +264,25 @@ def group_ahead_of_what_is_visible(patch: Patch) -> None:
     patch.setattr(Entry, "visible", property(lambda self: self.offset))
 
 
+def offsets_are_divided(patch: Patch) -> None:
+    """Files, portions and record limits end between any two records, also of the same offset."""
+    patch.setattr(SinkRecords, "whole_offsets", lambda self, rows: min(rows, len(self)))
+
+
+def cut_stream_is_taken_for_its_end(patch: Patch) -> None:
+    """Ranges are finished when no more rows come, also where the transform has failed."""
+
+    def anyhow(rows: Any, said: Any, has_ended: object) -> Any:
+        return arranged(rows, said, lambda: True)
+
+    patch.setattr(sink_cluster, "arranged", anyhow)
+
+
+def dropped_tail_is_not_committed(patch: Patch) -> None:
+    """A range is committed to its last record, as if there were a next one."""
+    patch.setattr(PartitionState, "range_end", lambda self, committed: None)
+
+
 def newcomer_never_asks(patch: Patch) -> None:
     """A second driver fences the first one at once."""
     patch.setattr(Handover, "await_turn", lambda self: True)
@@ -320,6 +343,9 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         deletion_without_publishing,
         group_ahead_of_what_is_visible,
         what_came_before_a_late_offset_is_committed,
+        offsets_are_divided,
+        cut_stream_is_taken_for_its_end,
+        dropped_tail_is_not_committed,
     )
 }
 """What breaks the promise: random schedules must notice."""

@@ -93,6 +93,8 @@ def _live(archive: Archive) -> None:
         cluster.log.produce(partition, dice.randint(0, 20), dice.choice((0, 0, 3)))
     world.chaos = Chaos.drawn(dice)
     cluster.log.breaks_order = cluster.log.dice.choice((0.0, 0.0, 0.0, 0.0, 0.2))
+    if cluster.log.is_transformed:
+        cluster.log.cuts = cluster.log.dice.choice((0.0, 0.3, 0.6))
     for _ in range(dice.randint(4, 16)):
         if not cluster.drivers and cluster.started < MOST_DRIVERS:
             cluster.start_driver(until_caught_up=dice.random() < 0.3, **_variation(dice))
@@ -156,7 +158,7 @@ def _calm_down(archive: Archive) -> None:
     """No more faults: everything is archived, zombies wake up, and nothing changes any more."""
     world, cluster = archive.world, archive.cluster
     world.chaos = Chaos(switch=0.3)
-    cluster.log.breaks_order = 0.0
+    cluster.log.breaks_order = cluster.log.cuts = 0.0
     archive.s3.completes_from = 0.0
     world.tell("from here on nothing goes wrong any more")
     _catch_up(archive)

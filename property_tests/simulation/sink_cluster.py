@@ -15,7 +15,7 @@ from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
-from sinksdk.engine.worker import ClosingRequest
+from sinksdk.engine.worker import ClosingRequest, Unread
 from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -23,6 +23,7 @@ from sinksdk.runtime.session import Settings
 from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
+from sinksdk.spark.transform_task import arranged
 from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.topics import Subscription
@@ -45,12 +46,24 @@ class LateRow(NamedTuple):
 class Log:
     """The source: partitions that grow. Offsets may have gaps. Now and then it breaks their order.
 
+    A transform may follow it, which drops records and makes several of others, always the same ones.
+
     Args:
         partitions: how many, of topic ``orders``.
-        seed: of the readings in which a row comes late. Dice of their own leave other schedules as they are.
+        seed: of the readings in which a row comes late, and of the transform. Dice of their own leave other
+            schedules as they are.
+        is_transformed: whether a transform follows.
     """
 
-    def __init__(self, partitions: int, seed: int) -> None:
+    def __init__(self, partitions: int, seed: int, *, is_transformed: bool = False) -> None:
+        self.is_transformed = is_transformed
+        self._seed = seed
+        chance = random.Random(f"transform {seed}")  # noqa: S311 - chance, not secrets
+        self._drops_blocks = chance.choice((0.1, 0.4, 0.8)) if is_transformed else 0.0
+        """Chance that a transform drops all of eight offsets, so that whole ranges may be empty."""
+        self._weights = chance.choice(((1, 0, 0, 0), (1, 4, 1, 1), (4, 2, 1, 1), (1, 1, 4, 4)))
+        self.cuts = 0.0
+        """Chance that a transform fails while a task's ranges are read."""
         self.dice = random.Random(f"order {seed}")  # noqa: S311 - chance, not secrets
         self.breaks_order = 0.0
         """Chance that a row comes late when a range is read; the next reading may be in order again."""
@@ -61,16 +74,38 @@ class Log:
         self.records: dict[TopicPartition, list[SinkRecord]] = {
             TopicPartition("orders", number): [] for number in range(partitions)
         }
+        self.expected: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
+        """How many records there are to be of each offset."""
         self.ends = dict.fromkeys(self.records, 0)
 
     def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
         """Append records after a gap of offsets that hold none."""
         first = self.ends[partition] + gap
-        self.records[partition] += [
+        produced = [
             SinkRecord(*partition, offset=offset, value=b"%030d" % offset)
             for offset in range(first, first + count)
         ]
+        self.records[partition] += produced
+        self.expected[partition] |= {record.offset: self._times(record) for record in produced}
         self.ends[partition] = first + count + gap // 2
+
+    def times(self, record: SinkRecord) -> int:
+        """How many records the transform makes of one."""
+        return self.expected[record.topic_partition][record.offset]
+
+    def _times(self, record: SinkRecord) -> int:
+        if not self.is_transformed:
+            return 1
+        place = f"{self._seed} {record.partition} "
+        block = random.Random(f"{place}block {record.offset // 8}")  # noqa: S311 - chance, not secrets
+        if block.random() < self._drops_blocks:
+            return 0
+        one = random.Random(f"{place}{record.offset}")  # noqa: S311 - the same
+        return one.choices((0, 1, 2, 5), self._weights)[0]
+
+    def rows(self, partition: TopicPartition) -> list[int]:
+        """Offsets of the records that are to be archived, each as often as there are records of it."""
+        return [offset for offset, times in self.expected[partition].items() for _ in range(times)]
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """See :meth:`sinksdk.topics.Source.partitions`."""
@@ -99,9 +134,60 @@ class Log:
         world: World,
         ranges: Mapping[TopicPartition, OffsetRange],
         overrides: Mapping[str, str],
-    ) -> Iterator[Iterator[SinkRecords | None]]:
-        """A task's input, as a reader gives it."""
-        yield self.batches(world, ranges)
+    ) -> Iterator[Iterator[SinkRecords | Unread | None]]:
+        """A task's input, as a reader gives it, or as a transform does after it."""
+        yield self.transformed(world, ranges) if self.is_transformed else self.batches(world, ranges)
+
+    def transformed(
+        self, world: World, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> Iterator[SinkRecords | Unread]:
+        """What a transform returns of ranges; it may end too early, as a stream that is cut."""
+        late_rows: list[LateRow] = []
+        left = self.dice.randrange(3) if self.dice.random() < self.cuts else None
+        has_ended = True
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal has_ended
+            for number, batch in enumerate(self._transformed(world, ranges, late_rows)):
+                if number == left:
+                    world.happened["transform failed"] += 1
+                    world.tell("the transform fails")
+                    has_ended = False
+                    return
+                yield batch
+
+        for item in arranged(rows(), lambda: (), lambda: has_ended):
+            if isinstance(item, SinkRecords):
+                late = next((row for row in late_rows if _begins(item, row)), None)
+                if late is not None:
+                    self.on_late(late)
+            yield item
+
+    def _transformed(
+        self, world: World, ranges: Mapping[TopicPartition, OffsetRange], late_rows: list[LateRow]
+    ) -> Iterator[pa.RecordBatch]:
+        for partition, offsets in ranges.items():
+            given = [row for row in self.records[partition] if offsets.start <= row.offset < offsets.end]
+            rows = [row for row in given if self.times(row)]
+            world.happened["transform dropped"] += len(given) - len(rows)
+            world.happened["transform dropped all of a range"] += bool(given) and not rows
+            late, rest = self._hold_back(rows)
+            yield from self._multiplied(world, rows)
+            if late is not None:
+                late_rows.append(LateRow(partition, late.offset, rows[-1].offset))
+                yield _wide([late] * self.times(late))
+                yield from self._multiplied(world, rest)
+
+    def _multiplied(self, world: World, rows: Sequence[SinkRecord]) -> Iterator[pa.RecordBatch]:
+        """In batches of any size, which may end within an offset."""
+        left = [row for row in rows for _ in range(self.times(row))]
+        world.happened["transform multiplied"] += sum(self.times(row) > 1 for row in rows)
+        while left:
+            if world.dice.random() < 0.1:
+                world.sleep(0.1)
+            count = world.dice.choice((1, 3, 9, 30))
+            yield _wide(left[:count])
+            left = left[count:]
 
     def batches(
         self, world: World, ranges: Mapping[TopicPartition, OffsetRange]
@@ -140,6 +226,21 @@ def _in_batches(world: World, rows: Sequence[SinkRecord]) -> Iterator[SinkRecord
         rows = rows[count:]
 
 
+def _begins(records: SinkRecords, row: LateRow) -> bool:
+    return records.partition == row.partition and records.first_offset == row.offset
+
+
+def _wide(rows: Sequence[SinkRecord]) -> pa.RecordBatch:
+    """Rows as Spark hands them over."""
+    columns = {
+        "topic": pa.array([row.topic for row in rows], pa.string()),
+        "partition": pa.array([row.partition for row in rows], pa.int32()),
+        "offset": pa.array([row.offset for row in rows], pa.int64()),
+        "value": pa.array([row.value for row in rows], pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
 def _batch(rows: Sequence[SinkRecord]) -> SinkRecords:
     columns = {
         "offset": pa.array([row.offset for row in rows], pa.int64()),
@@ -175,7 +276,7 @@ class SinkCluster(Cluster):
         group: OffsetGroup | None = None,
     ) -> None:
         super().__init__(world, name, raw, on_end=on_end)
-        self.log = Log(partitions, world.seed)
+        self.log = Log(partitions, world.seed, is_transformed="records.sql" in raw)
         self._on_result = on_result
         self._connector = connector
         self._group = group
