@@ -13,6 +13,7 @@ import os
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -72,9 +73,9 @@ def main() -> list[Row]:
 
                     ways: dict[str, Callable[[], object]] = {
                         "spark": query,
-                        "archiver": lambda kept=kept: archive(kept),  # type: ignore[misc]
-                        "both": lambda topics=topics: archive(topics, records_sql=QUERY),  # type: ignore[misc]
-                        "whole": lambda topics=topics: archive(topics),  # type: ignore[misc]
+                        "archiver": partial(archive, kept),
+                        "both": partial(archive, topics, records_sql=QUERY),
+                        "whole": partial(archive, topics),
                     }
                     for work in ways.values():
                         work()

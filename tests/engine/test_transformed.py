@@ -22,6 +22,11 @@ def transformed(partition: TopicPartition, *offsets: int) -> SinkRecords:
     return SinkRecords(partition, batch.arrow.take([ascending.index(offset) for offset in offsets]))
 
 
+def worker_of(task: Sink, log: MemoryCommitLog) -> WorkerSinkTask:
+    options = EngineOptions(is_transformed=True)
+    return WorkerSinkTask(task, TaskName("c", 0), None, commits=log, clock=ManualClock(), options=options)
+
+
 def committed(harness: SinkTaskHarness) -> int | None:
     found = harness.committed.get(P0)
     return found.offset if found else None
@@ -86,14 +91,7 @@ def test_nothing_of_an_offset_is_committed_when_it_closes_in_its_middle() -> Non
 def test_a_limit_of_records_ends_between_offsets() -> None:
     """generation.max.records counts records, and the last offset is still whole."""
     log, task = MemoryCommitLog(), Sink()
-    worker = WorkerSinkTask(
-        task,
-        TaskName("c", 0),
-        None,
-        commits=log,
-        clock=ManualClock(),
-        options=EngineOptions(is_transformed=True),
-    )
+    worker = worker_of(task, log)
     worker.start()
     worker.open({P0: OffsetRange(0, 10)}, {P0: RangeTerms(records=2)})
     worker.deliver(transformed(P0, 0, 1, 1, 1, 2, 3))
@@ -151,14 +149,7 @@ def test_a_range_is_committed_to_its_end_only_when_all_has_come(*, comes_back: b
     Regression: the change of partition had committed the range to its end.
     """
     log, task = MemoryCommitLog(), Sink()
-    worker = WorkerSinkTask(
-        task,
-        TaskName("c", 0),
-        None,
-        commits=log,
-        clock=ManualClock(),
-        options=EngineOptions(is_transformed=True),
-    )
+    worker = worker_of(task, log)
     batches = [transformed(P0, 5), transformed(P1, 3, 3), *([transformed(P0, 7)] if comes_back else [])]
     run = SinkTaskRun(
         worker,
