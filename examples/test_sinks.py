@@ -9,9 +9,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import sqlalchemy
 from hypothesis import settings
 
-from examples import exactly_once_folder_sink, folder_sink, queue_sink, sqlite_sink
+from examples import exactly_once_folder_sink, folder_sink, queue_sink, upsert_sink
+from sinksdk import SinkRecord, TopicPartition
 from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink
 
 FEW = settings(max_examples=40, stateful_step_count=15, derandomize=True, database=None, deadline=None)
@@ -54,25 +56,86 @@ def test_the_other_folder_sink_is_exactly_once() -> None:
     )
 
 
-def rows_in(folder: Path) -> list[tuple[str, int, int]]:
-    with closing(sqlite3.connect(folder / "records.sqlite")) as connection:
-        connection.execute(sqlite_sink.TABLE)
-        return connection.execute("SELECT topic, partition, offset FROM records").fetchall()
+TABLES = """
+CREATE TABLE records (
+    id TEXT PRIMARY KEY, topic TEXT NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL
+);
+CREATE TABLE history (number INTEGER PRIMARY KEY, topic TEXT, partition INTEGER, "offset" INTEGER);
+CREATE TRIGGER inserted AFTER INSERT ON records
+BEGIN INSERT INTO history VALUES (NULL, new.topic, new.partition, new."offset"); END;
+CREATE TRIGGER updated AFTER UPDATE ON records
+BEGIN INSERT INTO history VALUES (NULL, new.topic, new.partition, new."offset"); END;
+"""
 
 
-def test_the_sqlite_sink_is_effectively_once() -> None:
-    """Each record is one row, written as soon as it is put, whoever puts it how often."""
-    check_sink(
-        lambda folder: sqlite_sink.SqliteTask(),
-        read_back=rows_in,
-        destination=new_folder,
-        config=lambda folder: sqlite_sink.SqliteConfig.parse(
-            {"name": "test", "topics": "records", "database": str(folder / "records.sqlite")}
-        ),
-        capabilities=Capabilities(Guarantee.EFFECTIVELY_ONCE, buffers=False),
-        clean_up=shutil.rmtree,
-        settings=FEW,
+class Database:
+    """Where every statement and every COMMIT may fail, or its answer be lost."""
+
+    def __init__(self, faults: FaultPlan, url: str) -> None:
+        self.url = url
+        self.engine = sqlalchemy.create_engine(url)
+        upsert_sink.WATERMARKS.create(self.engine)
+        self.faulty = sqlalchemy.create_engine(url)
+        commit = self.faulty.dialect.do_commit
+        self.faulty.dialect.do_commit = lambda opened: faults.run("destination", lambda: commit(opened))
+        event = "before_cursor_execute"
+        sqlalchemy.event.listen(self.faulty, event, lambda *_: faults.run("destination", lambda: None))
+
+    def history(self) -> list[tuple[Any, ...]]:
+        """What triggers have seen: also of rows that were replaced since."""
+        query = sqlalchemy.text('SELECT topic, partition, "offset" FROM history ORDER BY number')
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(query)]
+
+    def close(self) -> None:
+        self.engine.dispose()
+        self.faulty.dispose()
+        if self.engine.dialect.name == "sqlite":
+            shutil.rmtree(Path(self.engine.url.database or "").parent)
+
+
+def new_database(faults: FaultPlan) -> Database:
+    path = new_folder(faults) / "records.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(TABLES)
+    return Database(faults, f"sqlite:///{path}")
+
+
+class UpsertTask(upsert_sink.UpsertTask):
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def start(self, config: upsert_sink.UpsertConfig) -> None:
+        super().start(config)
+        self.engine = self.database.faulty
+
+
+def upsert_config(database: Database) -> upsert_sink.UpsertConfig:
+    keys = {"name": "test", "topics": "records", "key.converter": "string", "value.converter": "json"}
+    keys |= {"database.url": database.url, "table": "records"}
+    return upsert_sink.UpsertConfig.parse(
+        {**keys, "key.columns": "id", "value.columns": "topic, partition, offset"}
     )
+
+
+def keyed_record(partition: TopicPartition, offset: int) -> SinkRecord:
+    """With one of two keys, in all partitions."""
+    value = {"topic": partition.topic, "partition": partition.partition, "offset": offset}
+    return SinkRecord(*partition, offset, f"key {offset % 2}".encode(), json.dumps(value).encode())
+
+
+UPSERT: SinkOptions = {
+    "config": upsert_config,
+    "capabilities": Capabilities(Guarantee.EFFECTIVELY_ONCE, ordered=True, buffers=False, dead_letters=True),
+    "record": keyed_record,
+    "poison": b'{"topic": "records", "partition": 0}',  # and no offset, which is NOT NULL
+    "clean_up": Database.close,
+}
+
+
+def test_the_upsert_sink_applies_each_record_once() -> None:
+    """Also while tasks of other partitions upsert the same keys; what the table refuses is a dead letter."""
+    check_sink(UpsertTask, read_back=Database.history, destination=new_database, settings=FEW, **UPSERT)
 
 
 class Sqs:

@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from property_tests.exercised import EXERCISED
 from sinksdk.store import Store
 from sinksdk.store.base import Conflict
+from tests.conftest import postgres
 from tests.store.backends import BACKENDS, Fault, LossyStore
-from tests.store.conftest import new_store, places, postgres, s3_server
+from tests.store.conftest import new_store, places, s3_server
 
 __all__ = ["new_store", "places", "postgres", "s3_server"]  # fixtures
 

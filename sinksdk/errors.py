@@ -31,6 +31,12 @@ class ConnectException(Exception):
     opens them again after ``restart.backoff.ms``, at most ``restart.max.attempts`` times.
     """
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it in a notebook's cell: the message, and no frames but those of users."""
+        from sinksdk.support.traces import short_trace  # noqa: PLC0415 - tasks do not need it
+
+        return short_trace(self).splitlines()
+
 
 class RetriableException(ConnectException):
     """A passing failure: call the same method again with the same arguments.

@@ -12,6 +12,8 @@ from sinksdk.control.herder import Herder
 from sinksdk.testing.faults import ManualClock
 from tests.depth import in_words
 from tests.memory_store import MemoryStore
+from tests.store import postgres_server
+from tests.store.postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from tests.kafka.broker import Broker
@@ -107,3 +109,10 @@ def herder(store: MemoryStore) -> Herder:
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests of this process."""
+    with postgres_server.serving() as server:
+        yield server

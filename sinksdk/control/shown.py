@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -31,6 +32,9 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry
+from sinksdk.support.tables import Row, html_table, text_table
+
+_MOST_ROWS: Final = 20
 
 
 class PartitionInfo(BaseModel):
@@ -95,9 +99,9 @@ class TaskInfo:
     source: SourceProgress | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ConnectorInfo:
-    """One connector.
+    """One connector. A Python shell and a notebook show it as a table, without its configuration.
 
     Args:
         target_state: set by the operator.
@@ -176,6 +180,51 @@ class ConnectorInfo:
         """Records per second, lately."""
         of_source = sum(task.source.rate for task in self.tasks if task.source is not None)
         return sum(partition.rate for partition in self.partitions) + of_source
+
+    def __repr__(self) -> str:
+        return text_table(*self._table())
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        return html_table(*self._table())
+
+    def _table(self) -> tuple[str, tuple[str, ...], list[Row]]:
+        """Caption, headings and rows: the partitions that lag most; of a source, its tasks."""
+        caption = f"connector {self.name} · {self.state} · generation {self.generation}"
+        if self.type == "source":
+            source_rows: list[Row] = [
+                (task.number, task.state, *_written(task.source), _last_line(task.trace))
+                for task in self.tasks
+            ]
+            return caption, ("task", "state", "records", "transactions", "error"), source_rows
+        if self.lag is not None and self.partitions:
+            caption += f" · lag {self.lag:,}"
+        if self.missing_topics:
+            caption += f" · missing topics: {', '.join(self.missing_topics)}"
+        if self.trace:
+            caption += f" · {_last_line(self.trace)}"
+        lagging = sorted(self.partitions, key=lambda info: -(info.lag or 0))[:_MOST_ROWS]
+        rows: list[Row] = [
+            (str(info.partition), info.task, info.committed, info.end, info.lag, _trouble(info))
+            for info in sorted(lagging, key=self.partitions.index)
+        ]
+        if len(self.partitions) > _MOST_ROWS:
+            rows.append((f"… and {len(self.partitions) - _MOST_ROWS} more", "", "", "", "", ""))
+        return caption, ("partition", "task", "committed", "end", "lag", "error"), rows
+
+
+def _written(source: SourceProgress | None) -> tuple[int | None, int | None]:
+    return (source.records, source.transactions) if source is not None else (None, None)
+
+
+def _trouble(info: PartitionInfo) -> str:
+    if info.waiting is not None:
+        return f"waits: {info.waiting.reason}"
+    return info.error or ""
+
+
+def _last_line(trace: str | None) -> str:
+    return trace.strip().splitlines()[-1] if trace and trace.strip() else ""
 
 
 def partitions_of(

@@ -287,9 +287,12 @@ class Conversion:
                 kept.append(row)
                 keys.append(converted[0])
                 values.append(converted[1])
+        letters = []
         for stage, record, error in failed:  # now that no converter requests another attempt at the batch
             converter = self._key if stage == "KEY_CONVERTER" else self._value
-            self._reporter.report_from(stage, record, error, converter)
+            letters.append(self._reporter.report_from(stage, record, error, converter))
+        for letter in letters:
+            letter.result()  # a task that keeps its own offsets passes over these records in ``put``
         arrow = records.arrow.take(pa.array(kept, pa.int64())) if failed else records.arrow
         return SinkRecords(records.partition, arrow, keys, values)
 

@@ -44,6 +44,9 @@ class RunningConnector:
         logs: how its tasks log; None: as this process does.
         is_stopping: whether an end was requested by other means; then Spark is not started any more.
         tell: called with a line for the operator.
+
+    Raises:
+        ConfigException: Spark runs already, and its transform cannot be used there.
     """
 
     def __init__(
@@ -69,6 +72,11 @@ class RunningConnector:
             is_stopping=lambda: self._signal.is_final or is_stopping(),
             tell=tell,
         )
+        try:
+            spark.check(connector)
+        except ConnectException:
+            deployment.store.close()
+            raise
         self._life = _ConnectorThread(prepared, spark, self._tally, self._signal)
         self._ended = beside(lambda: self._life.run(until_caught_up=until_caught_up), "driver")
 
@@ -139,6 +147,13 @@ class RunningConnector:
         self.close()
         self.wait()
         return self.summary()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its status."""
+        return self.status()._repr_html_()
 
     def __enter__(self) -> Self:
         return self

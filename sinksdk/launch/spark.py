@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.launch.connectors import PreparedSink, PreparedSource
+from sinksdk.launch.connectors import PreparedConnector, PreparedSink, PreparedSource
 from sinksdk.launch.deployment import Deployment
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import RunningTasks
@@ -80,6 +80,19 @@ class SparkOnDemand:
                 del _STARTED[spark]
                 if context.is_alive(spark):
                     spark.stop()
+
+    def check(self, ready: PreparedConnector) -> None:
+        """Check a sink's transform on a Spark that runs already; otherwise its first generation does.
+
+        That one may be long in coming, if there is nothing to read yet.
+
+        Raises:
+            ConfigException: the transform cannot be used.
+        """
+        settings = self._deployment.spark
+        spark = settings.session or settings.context or (context.active_spark() if settings.joins else None)
+        if isinstance(ready, PreparedSink) and spark is not None:
+            SparkLauncher.check(ready.config, spark, columns_read(ready), self._python_path)
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
         """Launches the generations of a sink with this configuration."""

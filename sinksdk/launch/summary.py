@@ -13,6 +13,7 @@ from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
+from sinksdk.support.tables import html_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,14 @@ class Summary:
     size: int | None = None
     transactions: int | None = None
     signal: signals.Signals | None = None
+
+    def _repr_html_(self) -> str:
+        """In a notebook: a table."""
+        words = [f"{self.records:,} records committed"]
+        words += [f"{self.files:,} files"] if self.files is not None else []
+        words += [f"{self.transactions:,} transactions"] if self.transactions is not None else []
+        words += [f"ended by {self.signal.name}"] if self.signal is not None else []
+        return html_table(" · ".join(words), ("partition", "records"), list(self.partitions.items()))
 
 
 class ErrorCounter(Listener):

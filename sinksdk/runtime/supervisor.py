@@ -160,7 +160,10 @@ class Supervisor:
             away = error
         except ConnectException as error:
             if not is_cancelled:
-                log.warning("generation %d: %s", plan.generation, error, exc_info=True)
+                # Its trace is Spark's and ours, and in the status, too.
+                log.warning(
+                    "generation %d: %s", plan.generation, error, exc_info=log.isEnabledFor(logging.DEBUG)
+                )
                 failure = Failure.of(error, shared=True)
         rows = self._rows(plan)
         measures = {task: row.measures for task, row in rows.items()}

@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -136,6 +136,16 @@ class SparkLauncher:
         self._columns = columns
         self._template = template
         self._transformed = TransformedRecords.of(config, session or spark, columns, template.python_path)
+
+    @staticmethod
+    def check(
+        config: ConnectorConfig,
+        spark: SparkContext | SparkSession,
+        columns: Collection[str],
+        python_path: Sequence[str],
+    ) -> None:
+        """Raise what making a launcher would, before there is anything to launch."""
+        TransformedRecords.of(config, spark, columns, python_path)
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
         """Start the job of a generation.

@@ -209,7 +209,15 @@ class TransformedRecords:
         Raises:
             ConfigException: the transform is none that keeps rows in place, or returns other columns.
         """
-        reports = self._transformed(spec, tasks).mapInArrow(sinks(spec), REPORT)
+        frame = self._transformed(spec, tasks)
+        if not self._has_warned and not frame._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no other way
+            self._has_warned = True
+            log.warning(
+                "'%s' gives other records each time it runs (rand, uuid, a nondeterministic UDF): what is "
+                "read again after a crash may differ from what was read before",
+                self._transform.key,
+            )
+        reports = frame.mapInArrow(sinks(spec), REPORT)
 
         def run() -> list[str]:
             with _quiet():
@@ -236,13 +244,6 @@ class TransformedRecords:
             ) from error
         if problem:
             raise ConfigException(f"'{self._transform.key}' {problem}")
-        if not self._has_warned and not selected._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no other way
-            self._has_warned = True
-            log.warning(
-                "'%s' gives other records each time it runs (rand, uuid, a nondeterministic UDF): what is "
-                "read again after a crash may differ from what was read before",
-                self._transform.key,
-            )
         return selected
 
     def _apply(self, records: DataFrame) -> DataFrame:

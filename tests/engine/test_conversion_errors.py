@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import Future
+
 import pytest
 
 from sinksdk import (
@@ -9,6 +12,8 @@ from sinksdk import (
     DataException,
     OffsetAndMetadata,
     RetriableException,
+    SinkRecord,
+    SinkRecords,
 )
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.retry import RetryPolicy
@@ -90,6 +95,32 @@ def test_a_converter_that_is_configured_wrongly_drops_nothing(tolerate: bool) ->
     assert harness.outcome(P0).failure.message == "wrong password"
     assert harness.committed == {P0: OffsetAndMetadata(1)}
     assert letters.records == []
+
+
+def test_a_dead_letter_is_durable_before_the_records_around_it_are_put() -> None:
+    """A sink that commits in `put`, with an offset of its own, passes over what could not be converted: not too early."""
+
+    class SlowLetters(Letters):
+        def send(self, record: SinkRecord) -> Future[None]:
+            future = super().send(record)
+            threading.Timer(0.02, future.set_result, (None,)).start()
+            return future
+
+    letters = SlowLetters(automatic=False)
+
+    class OwnOffsets(Sink):
+        def put(self, records: SinkRecords) -> None:
+            assert letters.futures[0].done()
+            super().put(records)
+
+    options = EngineOptions(tolerate_errors=True, value_converter=number)
+    harness = SinkTaskHarness(OwnOffsets, options=options, dead_letters=letters)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["1", "x", "3"])
+    harness.commit()
+    assert harness.task.taken == {P0: [0, 2]}
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
 
 
 def test_a_converter_that_comes_back_converts_the_batch() -> None:

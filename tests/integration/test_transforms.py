@@ -31,7 +31,8 @@ EXPECTED = {offset: 3 if offset % 7 == 0 else 1 for offset in range(59_000) if o
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path) as made:
-        made.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=5_000)
+        # it commits twice a second: there is a middle however fast the machine is
+        made.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=5_000, offset_flush_interval_ms=500)
         made.produce(PARTITIONS, RECORDS, size=50)
         made.s3.delays["CompleteMultipartUpload"] = 0.15
         yield made

@@ -55,6 +55,9 @@ class FakeSpark:
     def __exit__(self, *_: object) -> None:
         self.has_ended = True
 
+    def check(self, ready: Any) -> None:
+        """No Spark runs yet."""
+
     def launcher(self, ready: Any) -> Any:
         return FakeSpark.launches(self.store)
 

@@ -9,18 +9,9 @@ import pytest
 from sinksdk.store import Store, open_store
 from tests.integration.fault_proxy import FaultProxy, serving_s3
 from tests.memory_store import MemoryStore
-from tests.store import postgres_server
 from tests.store.backends import Files, Place, Prefixes, Schemas
-from tests.store.postgres_server import PostgresServer
 
 BUCKET = "stores"
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One server for all tests of this process."""
-    with postgres_server.serving() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,132 @@
+"""The sink for a database on Spark and PostgreSQL: processes are killed in the middle, then the table is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sinksdk import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.topics import write_records
+from tests.integration.archive_site import descendants, ended, wait_until
+from tests.store.postgres_server import PostgresServer
+from tests.warm_jvm import warm_jvm
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS, RECORDS = 4, 6_000
+TABLES = """
+CREATE TABLE accounts (id TEXT PRIMARY KEY, partition INTEGER NOT NULL, balance BIGINT NOT NULL);
+CREATE TABLE history (number BIGSERIAL, partition INTEGER, balance BIGINT);
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO history (partition, balance) VALUES (new.partition, new.balance);
+    RETURN new;
+END $$;
+CREATE TRIGGER noted AFTER INSERT OR UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION note();
+"""
+
+
+def record(partition: TopicPartition, offset: int) -> SinkRecord:
+    """Of one of fifty keys; every tenth is a tombstone. The balance is the offset."""
+    key = f"account-{partition.partition}-{offset * 7 % 50}".encode()
+    value = json.dumps({"partition": partition.partition, "balance": offset}).encode()
+    return SinkRecord(*partition, offset, key, None if offset % 10 == 9 else value)
+
+
+class Site:
+    """A topic directory, a store, and a schema with a table and the history of its rows."""
+
+    def __init__(self, folder: Path, server: PostgresServer) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+        schema = f"accounts_{uuid.uuid4().hex}"
+        self.url = server.url(schema)
+        self.connection: psycopg.Connection = server.connect(schema)
+        self.connection.execute(TABLES)
+        for number in range(PARTITIONS):
+            partition = TopicPartition("accounts", number)
+            records = [record(partition, offset) for offset in range(RECORDS)]
+            write_records(folder / "topics", partition, SinkRecords.of(partition, records))
+        keys = {"connector.class": "examples.upsert_sink:UpsertSink", "topics": "accounts", "tasks.max": 2}
+        keys |= {"key.converter": "string", "value.converter": "json", "max.poll.records": 50}
+        keys |= {"database.url": self.url.replace("postgresql://", "postgresql+psycopg://")}
+        keys |= {"table": "accounts", "key.columns": "id", "value.columns": "partition, balance"}
+        keys |= {"poll.interval.ms": 100, "offset.flush.interval.ms": 1_000}
+        (folder / "upsert.json").write_text(json.dumps({"name": "upsert", "config": keys}))
+
+    def start(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """``sinksdk run`` in a process group of its own."""
+        command = [sys.executable, "-m", "sinksdk", "run", str(self.folder / "upsert.json")]
+        command += ["--source-directory", str(self.folder / "topics"), "--master", "local[2]"]
+        process = subprocess.Popen(
+            [*command, "--store", f"sqlite:///{self.folder}/store.sqlite", "--until-caught-up"],
+            cwd=ROOT,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def written(self) -> int:
+        """How many offsets the watermarks have passed; 0 before there are any."""
+        if self.connection.execute("SELECT to_regclass('sinksdk_watermarks')").fetchone() == (None,):
+            return 0
+        query = "SELECT coalesce(sum(next_offset), 0) FROM sinksdk_watermarks"
+        return int((self.connection.execute(query).fetchone() or (0,))[0])
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        self.connection.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path, postgres: PostgresServer) -> Iterator[Site]:
+    made = Site(tmp_path, postgres)
+    yield made
+    made.close()
+
+
+def test_the_table_is_the_topic_whatever_is_killed(site: Site) -> None:
+    """Kill -9 of a task's Python worker, and of the driver: each record was applied once, in order; the table is right."""
+    total = PARTITIONS * RECORDS
+    driver = site.start()
+    wait_until(lambda: site.written() > 2_000, driver, "some was written")
+    workers = [pid for pid, command in descendants(driver.pid) if "pyspark.worker" in command]
+    os.kill(max(workers), signal.SIGKILL)
+    before = site.written()
+    wait_until(lambda: site.written() > before + 3_000, driver, "another attempt wrote more")
+    driver.kill()
+    ended(driver)
+    assert site.written() < total
+
+    code, output = ended(site.start(warm_jvm().environment()))
+
+    assert code == 0, output
+    assert site.written() == total
+    for number in range(PARTITIONS):
+        query = "SELECT balance FROM history WHERE partition = %s ORDER BY number"
+        applied = [balance for (balance,) in site.connection.execute(query, (number,))]
+        assert applied == [offset for offset in range(RECORDS) if offset % 10 != 9]
+    expected = {}
+    for number in range(PARTITIONS):
+        for offset in range(RECORDS):
+            item = record(TopicPartition("accounts", number), offset)
+            expected[item.key.decode()] = None if item.value is None else offset
+    rows = dict(site.connection.execute("SELECT id, balance FROM accounts").fetchall())
+    assert rows == {key: balance for key, balance in expected.items() if balance is not None}
+    assert 0 < len(rows) < len(expected)
