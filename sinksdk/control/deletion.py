@@ -80,7 +80,9 @@ class Deletion:
         claim, record = self._claim, self._record
         try:
             own = call("task_configs", lambda: connector.task_configs(tasks_max))[0]
-            ranges = tuple(_empty_range(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled()))
+            ranges = tuple(
+                PlannedRange.empty(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled())
+            )
             task = TaskPlan(ranges=ranges, config=dict(own))
             plan = self._generations.plan(claim, (task,), record.version, record.config)
             outcomes = call("publish", lambda: self._run(connector, plan, clock))
@@ -207,8 +209,3 @@ class Deletion:
             except Conflict:
                 continue  # the operator has just requested it again
             return
-
-
-def _empty_range(partition: TopicPartition, entry: Entry | None) -> PlannedRange:
-    at = entry.offset if entry else 0
-    return PlannedRange(topic=partition.topic, partition=partition.partition, start=at, end=at)

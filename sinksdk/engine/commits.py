@@ -32,6 +32,11 @@ class CommitLog(Protocol):
         """Tokens that this attempt has prepared and that no commit covers."""
         ...
 
+    @property
+    def held(self) -> Mapping[TopicPartition, Collection[Token]]:
+        """Tokens whose commit waits for other tasks'; the task may return them again. Usually none."""
+        ...
+
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
         """Tokens that predecessors prepared, that no commit covered, and that are not discarded yet."""
         ...

@@ -102,7 +102,10 @@ class Committer:
             returned,
             offered=offered,
             floor={partition: self._scope.floor(partition) for partition in offered},
-            prepared={p: {token.id for token in self._commits.prepared(p)} for p in offered},
+            prepared={
+                p: {token.id for token in (*self._commits.prepared(p), *self._commits.held.get(p, ()))}
+                for p in offered
+            },
             label=self._label,
         )
         return {p: offset for p, offset in sound.items() if self._await_letters(p)}

@@ -22,13 +22,14 @@ class AssignedRange:
     """A task's range of one partition.
 
     Args:
+        offsets: None: from the commit to wherever the input ends.
         due: the commit at its end is a closing one: the task flushes partial batches.
         records: maximum number of records, if there is a limit.
         retry: left by earlier generations, on the task's clock.
     """
 
     partition: TopicPartition
-    offsets: OffsetRange
+    offsets: OffsetRange | None
     due: bool = False
     records: int | None = None
     retry: Retry | None = None
@@ -190,4 +191,5 @@ class SinkTaskRun:
 
     def _never_started(self, item: AssignedRange, error: BaseException) -> PartitionOutcome:
         committed = self._worker.committed(item.partition)
-        return PartitionOutcome.unread(item.partition, item.offsets.start, Failure.of(error), committed)
+        start = item.offsets.start if item.offsets else committed or 0
+        return PartitionOutcome.unread(item.partition, start, Failure.of(error), committed)

@@ -27,7 +27,7 @@ FORMAT: Final = 1
 """Default version of a value's format (``Value.format``). A sinksdk that knows only lower ones neither reads
 nor writes the value. Adding a field does not change it: older versions keep fields that they do not know."""
 
-NEWEST_FORMAT: Final = 3
+NEWEST_FORMAT: Final = 4
 """The highest one this sinksdk reads."""
 
 _TRIES: Final = 3

@@ -28,6 +28,7 @@ from sinksdk.store.records import (
     Closing,
     Dropped,
     Entry,
+    FrameState,
     GenerationPlan,
     NamedPartition,
     TaskCountRecord,
@@ -115,7 +116,21 @@ class Generations:
             FencedException: a newer driver exists.
             ConnectException: the store has lost the plan of the previous generation.
         """
-        count = self._claim()
+        return self._claimed(self._claim())
+
+    def claim_from(self, seen: table.Row[TaskCountRecord] | None) -> Claim:
+        """As :meth:`claim`, if the task count record is still this one (None: if there is none).
+
+        Raises:
+            Conflict: it is another one.
+        """
+        record = seen.value if seen else TaskCountRecord(claimed=0)
+        claimed = record.model_copy(update={"claimed": record.claimed + 1})
+        key = task_count_key(self._connector)
+        self._count = table.write(self._store, key, claimed, seen.version if seen else None)
+        return self._claimed(claimed)
+
+    def _claimed(self, count: TaskCountRecord) -> Claim:
         base = self._base(count)
         records = self._store.at_once(lambda task: self._fenced_record(task, count, base), range(count.tasks))
         merged = merge(base, [record for record in records if record is not None])
@@ -222,6 +237,7 @@ class Generations:
         topic_ids: Mapping[str, str] | None = None,
         undecided: Undecided | None = None,
         transactional_tasks: int | None = None,
+        frames: FrameState | None = None,
         is_read: Callable[[str], bool] = lambda _: True,
     ) -> GenerationPlan:
         """Step 4: write the plan, then make it the current one.
@@ -232,6 +248,7 @@ class Generations:
             undecided: None: the start of partitions without a commit is decided.
             transactional_tasks: number of tasks that may write with transactional ids from now on, all others
                 being fenced; None: as before.
+            frames: None: as in the plan before.
             is_read: whether the connector is subscribed to a topic. Commits of other topics, unless they have
                 tokens to publish or discard, are stored separately, once, not with each plan.
 
@@ -253,6 +270,7 @@ class Generations:
             },
             undecided=undecided,
             dropped=dropped.generation if dropped else None,
+            frames=frames or (claim.before.frames if claim.before else None),
         )
         self._plan = self._write(plan_key(self._connector, claim.generation), plan, None)
         self._advance(

@@ -75,6 +75,11 @@ class Ledger:
         """Tokens that this attempt has prepared and that no commit covers."""
         return self._tokens.of(partition, TokenState.PREPARED)
 
+    @property
+    def held(self) -> Mapping[TopicPartition, Sequence[Token]]:
+        """None: every commit is durable when its write returns."""
+        return {}
+
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
         """Predecessors' tokens that no commit covers, not discarded yet."""
         return self._tokens.of(partition, TokenState.STALE, TokenState.LEFT)

@@ -218,6 +218,12 @@ class PlannedRange(NamedPartition):
         """``start`` and ``end``."""
         return OffsetRange(self.start, self.end)
 
+    @classmethod
+    def empty(cls, partition: TopicPartition, committed: Entry | None) -> PlannedRange:
+        """Nothing is read of the partition: its tokens are published or discarded."""
+        at = committed.offset if committed else 0
+        return cls(topic=partition.topic, partition=partition.partition, start=at, end=at)
+
 
 class TaskPlan(Lasting):
     """One task's share of a generation.
@@ -274,6 +280,34 @@ class Dropped(Lasting):
     topic_ids: dict[str, str] = Field(default_factory=dict)
 
 
+class WrittenBatch(Lasting):
+    """The newest micro-batch that a query has committed.
+
+    Args:
+        query: id of a streaming query, the same as long as its checkpoint; or of one batch write.
+        batch: number of the micro-batch; None: a batch write.
+    """
+
+    query: str
+    batch: int | None = None
+
+
+class FrameState(Lasting):
+    """State of a connector that DataFrames are written to (``format("sinksdk")``).
+
+    Args:
+        writer: run id of the query that writes; every start of a query has another one.
+        is_open: the plan's tasks are those of a DataFrame. Otherwise they only publish and discard.
+        written: of each query the newest micro-batch committed, the latest one last.
+        superseded: run ids that wrote before, and are fenced; the latest one last.
+    """
+
+    writer: str
+    is_open: bool = False
+    written: tuple[WrittenBatch, ...] = ()
+    superseded: tuple[str, ...] = ()
+
+
 class GenerationPlan(Lasting):
     """The plan of one generation.
 
@@ -288,6 +322,7 @@ class GenerationPlan(Lasting):
         closing: the request to close the running generation, if any.
         dropped: the generation whose driver has moved ``committed`` and ``topic_ids`` of topics no longer
             read to a separate value (:class:`Dropped`); None: there are none.
+        frames: None: no DataFrame was ever written to this connector.
     """
 
     generation: int
@@ -300,10 +335,16 @@ class GenerationPlan(Lasting):
     undecided: Undecided | None = None
     closing: Closing | None = None
     dropped: int | None = None
+    frames: FrameState | None = None
 
     @property
     def format(self) -> int:
-        """3 with dropped topics: an older sinksdk would lose their commits."""
+        """The lowest that no older sinksdk misreads.
+
+        3 with dropped topics, whose commits it would lose; 4 with DataFrames, whose numbers it would lose.
+        """
+        if self.frames is not None:
+            return 4
         return 1 if self.dropped is None else 3
 
 

@@ -1,0 +1,287 @@
+"""The store's part of writing DataFrames: who may write, and the commit of a whole micro-batch.
+
+A micro-batch takes up to three generations:
+
+1. The tasks work in an open one. The first task of a run of a query claims it, which fences the run before; each
+   task takes over its record there, notes what it prepares, and commits nothing.
+2. The driver claims the next one, which fences the tasks, and plans it with all that they have prepared, the query
+   and the number: this compare-and-set commits the micro-batch. Where something is to be published or discarded,
+   its only task does that, in the driver's process.
+3. Then the driver claims and plans the one in which the tasks of the next micro-batch work.
+
+A crash after any step is safe: each begins with what the store holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from sinksdk.engine.clock import WallClock
+from sinksdk.engine.outcome import PartitionOutcome
+from sinksdk.errors import ConnectException, FencedException
+from sinksdk.frames.protocol import (
+    Settled,
+    Share,
+    Standing,
+    Writing,
+    standing,
+    taken_over,
+    with_batch,
+    with_shares,
+)
+from sinksdk.records import TopicPartition
+from sinksdk.store import Conflict, Store, TakenOver, table, take_over
+from sinksdk.store.generations import Claim, Generations
+from sinksdk.store.keys import plan_key, task_count_key
+from sinksdk.store.records import Entry, FrameState, GenerationPlan, PlannedRange, TaskCountRecord, TaskPlan
+
+_OPENING: Final = 10.0  # seconds that another task may take to plan the generation it has claimed
+_POLL: Final = 0.05  # seconds
+
+Settle = Callable[[TakenOver], Sequence[PartitionOutcome]]
+"""Publishes and discards the tokens of a plan's task 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What every generation of a connector is planned with.
+
+    Args:
+        config: as written, references unresolved.
+        task_configs: of the connector's tasks; there may be fewer than Spark has partitions.
+    """
+
+    connector: str
+    topic: str
+    config: Mapping[str, str]
+    task_configs: Sequence[Mapping[str, str]] = ({},)
+
+    def tasks(self, count: int, committed: Mapping[TopicPartition, Entry]) -> tuple[TaskPlan, ...]:
+        """A task for each Spark partition, with the topic's partition of the same number."""
+        return tuple(
+            TaskPlan(
+                ranges=(PlannedRange.empty(partition, committed.get(partition)),),
+                config=dict(self.task_configs[number % len(self.task_configs)]),
+            )
+            for number in range(count)
+            for partition in (TopicPartition(self.topic, number),)
+        )
+
+    def settling(self, after: Settled) -> tuple[TaskPlan, ...]:
+        """One task with every partition that has tokens."""
+        ranges = tuple(PlannedRange.empty(p, after.committed.get(p)) for p in after.unsettled())
+        return (TaskPlan(ranges=ranges, config=dict(self.task_configs[0])),)
+
+
+class _Newest(NamedTuple):
+    """The task count record, and the newest plan, if they exist."""
+
+    count: table.Row[TaskCountRecord] | None
+    plan: table.Row[GenerationPlan] | None = None
+
+    @property
+    def frames(self) -> FrameState | None:
+        return self.plan.value.frames if self.plan else None
+
+    @property
+    def is_being_opened(self) -> bool:
+        return self.count is not None and self.count.value.claimed != self.count.value.planned
+
+
+class FrameBatches:
+    """The micro-batches of one connector, as one process sees them."""
+
+    def __init__(self, store: Store, terms: Terms, clock: WallClock) -> None:
+        self._store = store
+        self._terms = terms
+        self._clock = clock
+        self._connector = terms.connector
+
+    def join(self, writing: Writing, number: int) -> TakenOver | None:
+        """Take over the task of a Spark partition.
+
+        Returns:
+            None: the micro-batch is committed already.
+
+        Raises:
+            FencedException: another run has taken the connector over.
+        """
+        seen, since = None, self._clock.now()
+        while True:
+            newest = self._newest()
+            count, plan, frames = newest.count, newest.plan, newest.frames
+            where = standing(self._connector, frames, writing)
+            if where is Standing.COMMITTED:
+                return None
+            if count is not None and newest.is_being_opened:
+                if count.version != seen:
+                    seen, since = count.version, self._clock.now()
+                if self._clock.now() - since < _OPENING:
+                    self._clock.sleep(_POLL)
+                    continue
+            elif count and plan and frames and frames.is_open and where is Standing.WRITER:
+                taken = self._taken(count, plan, number)
+                if taken is not None:
+                    return taken
+                continue
+            self._try_to_open(count, writing, number)
+
+    def commit(self, writing: Writing, shares: Sequence[Share], settle: Settle) -> None:
+        """Commit a micro-batch, unless it is committed, and publish it.
+
+        Raises:
+            FencedException: another run has taken the connector over. If that was before the commit, nothing
+                of the micro-batch is visible, nor will be.
+            ConnectException: it is committed and could not be published yet; or it cannot be committed.
+        """
+        while True:
+            newest = self._newest()
+            if standing(self._connector, newest.frames, writing) is Standing.COMMITTED:
+                if self._settled(newest.count, writing, None, settle):
+                    return
+            elif not shares or self._settled(newest.count, writing, shares, settle):
+                return
+
+    def abort(self, writing: Writing, settle: Settle) -> None:
+        """Discard what the tasks of a micro-batch have prepared, unless it is committed."""
+        while True:
+            newest = self._newest()
+            try:
+                where = standing(self._connector, newest.frames, writing)
+            except FencedException:
+                return  # whoever has fenced this run discards it
+            if where is not Standing.WRITER or self._settled(newest.count, writing, None, settle):
+                return
+
+    # -- opening a generation ----------------------------------------------------------------------
+
+    def _newest(self) -> _Newest:
+        key = task_count_key(self._connector)
+        while True:
+            count = table.read(self._store, key, TaskCountRecord)
+            if count is None or not count.value.planned:
+                return _Newest(count)
+            plan = table.read(self._store, plan_key(self._connector, count.value.planned), GenerationPlan)
+            if plan is not None:
+                return _Newest(count, plan)
+            if self._store.version(key) == count.version:
+                raise ConnectException(
+                    f"connector {self._connector}: store {self._store.url} has no plan of generation "
+                    f"{count.value.planned}, which it says was planned. Restore the store from a backup"
+                )
+
+    def _try_to_open(self, count: table.Row[TaskCountRecord] | None, writing: Writing, number: int) -> None:
+        """Claim and plan a generation for tasks; nothing, if somebody else is faster."""
+        generations = Generations(self._store, self._connector)
+        try:
+            claim = generations.claim_from(count)
+            self._open(generations, claim, writing, number + 1)
+        except (Conflict, FencedException):
+            return
+
+    def _open(self, generations: Generations, claim: Claim, writing: Writing, tasks: int) -> None:
+        frames = taken_over(_frames(claim), writing.run, is_open=True)
+        self._plan(generations, claim, self._terms.tasks(tasks, claim.committed), frames)
+
+    def _plan(
+        self, generations: Generations, claim: Claim, tasks: Sequence[TaskPlan], frames: FrameState
+    ) -> GenerationPlan:
+        return generations.plan(claim, tasks, 1, self._terms.config, frames=frames)
+
+    def _taken(
+        self, count: table.Row[TaskCountRecord], plan: table.Row[GenerationPlan], number: int
+    ) -> TakenOver | None:
+        """A task of the open generation; None: look again."""
+        if number < min(count.value.tasks, len(plan.value.tasks)):
+            return take_over(self._store, self._connector, plan.value.generation, number)
+        self._extend(count, plan, number)
+        return None
+
+    def _extend(
+        self, count: table.Row[TaskCountRecord], plan: table.Row[GenerationPlan], number: int
+    ) -> None:
+        """Plan more tasks: nobody knows how many partitions a DataFrame has, until its tasks run.
+
+        The task count record before the task's own: what it does not count is not fenced.
+        """
+        enough = 1 << number.bit_length()  # doubled, so that many tasks that start together do it seldom
+        committed = {entry.topic_partition: entry for entry in plan.value.committed}
+        generation = plan.value.generation
+        try:
+            if len(plan.value.tasks) <= number:
+                more = self._terms.tasks(enough, committed)[len(plan.value.tasks) :]
+                longer = plan.value.model_copy(update={"tasks": (*plan.value.tasks, *more)})
+                plan = table.write(self._store, plan_key(self._connector, generation), longer, plan.version)
+            counted = count.value.model_copy(update={"tasks": len(plan.value.tasks)})
+            table.write(self._store, task_count_key(self._connector), counted, count.version)
+        except Conflict:
+            return
+
+    # -- the driver's part -------------------------------------------------------------------------
+
+    def _settled(
+        self,
+        count: table.Row[TaskCountRecord] | None,
+        writing: Writing,
+        shares: Sequence[Share] | None,
+        settle: Settle,
+    ) -> bool:
+        """Fence the tasks, commit their shares, publish and discard.
+
+        Args:
+            shares: None: nothing is committed.
+
+        Returns:
+            False: somebody else was faster, and nothing was committed.
+        """
+        generations = Generations(self._store, self._connector)
+        try:
+            claim = generations.claim_from(count)
+            after = Settled(claim.committed, claim.stale)
+            frames = taken_over(_frames(claim), writing.run, is_open=True)
+            if shares is not None:
+                base = claim.before.generation if claim.before else None
+                after = with_shares(
+                    self._connector, after, shares, prepared_in=base, generation=claim.generation
+                )
+                frames = with_batch(frames, writing)
+            width = 1 + max((share.partition.partition for share in shares or ()), default=0)
+            claim = replace(claim, committed=after.committed, stale=after.stale)
+            if not after.unsettled():
+                self._plan(generations, claim, self._terms.tasks(width, after.committed), frames)
+                return True
+            closed = frames.model_copy(update={"is_open": False})
+            plan = self._plan(generations, claim, self._terms.settling(after), closed)
+        except (Conflict, FencedException):
+            return False
+        self._settle(generations, plan, writing, width, settle)
+        return True
+
+    def _settle(
+        self, generations: Generations, plan: GenerationPlan, writing: Writing, width: int, settle: Settle
+    ) -> None:
+        taken = take_over(self._store, self._connector, plan.generation, 0)
+        if taken is None:
+            raise self._overtaken(writing)
+        outcomes = settle(taken)
+        claim = generations.claim()
+        self._open(generations, claim, writing, width)
+        if unpublished := sorted(claim.unpublished()):
+            said = {o.partition: o.failure.message for o in outcomes if o.failure}
+            why = "; ".join(f"{p}: {said.get(p, 'the task says nothing')}" for p in unpublished)
+            raise ConnectException(
+                f"connector {self._connector}: {writing} is committed, and not all of it is published: {why}. "
+                f"Start the query again with the same checkpoint, which publishes it and writes nothing twice"
+            )
+
+    def _overtaken(self, writing: Writing) -> FencedException:
+        return FencedException(
+            f"connector {self._connector}: another query has taken it over while {writing} was published, "
+            f"and publishes it"
+        )
+
+
+def _frames(claim: Claim) -> FrameState | None:
+    return claim.before.frames if claim.before else None

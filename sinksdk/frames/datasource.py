@@ -1,0 +1,152 @@
+"""What PySpark calls: a data source that only writes. Loaded by every session that looks for data sources."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from sinksdk.frames.protocol import Share, Writing
+    from sinksdk.frames.writer import FrameWriter
+
+_QUERY = "sql.streaming.queryId"
+_RUN = "spark.jobGroup.id"  # Structured Streaming gives its jobs the id of the run
+_BATCH = "streaming.sql.batchId"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Args:
+        share: None: nothing is to be committed.
+    """
+
+    writing: Writing
+    share: Share | None
+
+
+class SinkDataSource(DataSource):
+    """``format("sinksdk")``: writes DataFrames with any sink connector of sinksdk."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "sinksdk"
+
+    def schema(self) -> StructType:
+        """Asked for by those who want to read. Raises ConfigException."""
+        from sinksdk.errors import ConfigException  # noqa: PLC0415 - most sessions never come here
+
+        message = 'format("sinksdk") only writes; to read topics, see sinksdk.KafkaTopics and sinksdk.TopicDirectory'
+        raise ConfigException(message)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - PySpark's
+        """A batch write, with an id of its own."""
+        return BatchWriter(self._prepared(schema, is_overwriting=overwrite), uuid.uuid4().hex)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001, N802 - PySpark's
+        """A streaming query's writer; made anew for each micro-batch."""
+        return StreamWriter(self._prepared(schema, is_overwriting=overwrite))
+
+    def _prepared(self, schema: StructType, *, is_overwriting: bool) -> FrameWriter:
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - see above
+
+        from sinksdk.errors import ConfigException  # noqa: PLC0415 - see above
+        from sinksdk.frames.writer import prepare_writer  # noqa: PLC0415 - see above
+
+        if is_overwriting:
+            message = (
+                "a sink only appends, and what it has published stays: use mode('append'), or outputMode "
+                "'append' or 'update' with a stream"
+            )
+            raise ConfigException(message)
+        return prepare_writer(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes one DataFrame, once."""
+
+    def __init__(self, frame: FrameWriter, write_id: str) -> None:
+        self._frame = frame
+        self._id = write_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """A task's share of it."""
+        return _written(self._frame, self._writing(), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Commit all of it."""
+        self._frame.commit(self._writing(), _shares(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - PySpark's
+        """Discard what was prepared."""
+        self._frame.abort(self._writing())
+
+    def _writing(self) -> Writing:
+        from sinksdk.frames.protocol import Writing  # noqa: PLC0415 - see above
+
+        return Writing(self._id, self._id)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes one micro-batch of a streaming query."""
+
+    def __init__(self, frame: FrameWriter) -> None:
+        self._frame = frame
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """A task's share of it."""
+        from sinksdk.frames.protocol import Writing  # noqa: PLC0415 - see above
+
+        task = _task()
+        query, run, batch = (task.getLocalProperty(key) for key in (_QUERY, _RUN, _BATCH))
+        if query is None or run is None or batch is None:
+            message = (
+                f"Spark does not tell which micro-batch this is: query {query}, run {run}, batch {batch}"
+            )
+            raise RuntimeError(message)
+        return _written(self._frame, Writing(query, run, int(batch)), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - PySpark's
+        """Commit all of it; the messages name the micro-batch."""
+        writing = _writing_of(messages)
+        if writing is not None:
+            self._frame.commit(writing, _shares(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - PySpark's
+        """Discard what was prepared. If no task has ended, the next micro-batch does it."""
+        writing = _writing_of(messages)
+        if writing is not None:
+            self._frame.abort(writing)
+
+
+def _written(frame: FrameWriter, writing: Writing, batches: Iterator[pa.RecordBatch]) -> Written:
+    return Written(writing, frame.write(writing, _task().partitionId(), batches))
+
+
+def _task() -> TaskContext:
+    task: Any = TaskContext.get()
+    assert task is not None, "write() runs in a task"  # noqa: S101
+    return task
+
+
+def _shares(messages: Sequence[WriterCommitMessage | None]) -> list[Share]:
+    return [one.share for one in messages if isinstance(one, Written) and one.share is not None]
+
+
+def _writing_of(messages: Sequence[WriterCommitMessage | None]) -> Writing | None:
+    return next((message.writing for message in messages if isinstance(message, Written)), None)

@@ -1,0 +1,102 @@
+"""The options of ``df.write.format("sinksdk")``: a connector's keys, and where its commits are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sinksdk.compatibility import Meaning
+from sinksdk.config import ConnectorConfig
+from sinksdk.connector import SinkConnector
+from sinksdk.errors import ConfigException
+from sinksdk.settings.checks import check_config, collecting, load_class
+from sinksdk.settings.connect_options import CONNECT_OPTIONS
+from sinksdk.settings.references import ALL_PROVIDERS
+from sinksdk.source.connector import SourceConnector
+from sinksdk.store import absolute_store_url
+
+CLASS: Final = "connector.class"
+STORE: Final = "store"
+TOPIC: Final = "topic"
+
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""Options of Spark's, which it passes on to every data source."""
+_FORMAT: Final = 'df.write.format("sinksdk")'
+
+
+@dataclass(frozen=True, slots=True)
+class FrameOptions:
+    """Options without a problem.
+
+    Args:
+        raw: the connector's configuration as written, references unresolved, its keys as declared.
+        store_url: absolute, references unresolved.
+    """
+
+    raw: Mapping[str, str]
+    store_url: str
+    topic: str
+    connector: SinkConnector
+    config: ConnectorConfig
+
+
+def read_options(options: Mapping[str, str]) -> FrameOptions:
+    """Check options. Spark writes their keys in small letters.
+
+    Raises:
+        ConfigException: every problem at once.
+    """
+    given = {key.lower(): value for key, value in options.items() if key.lower() not in _OF_SPARK}
+    own, problems = {key: given.pop(key, "") for key in (CLASS, STORE, TOPIC)}, list[str]()
+    problems += [f"option '{key}' is required and not set: {_MISSING[key]}" for key in own if not own[key]]
+    store_url = own[STORE]
+    if store_url:
+        with collecting(problems):
+            store_url = absolute_store_url(store_url)
+    if not own[CLASS]:
+        raise ConfigException(problems)
+    problems += _refused(given)
+    sink = _sink(own[CLASS])
+    raw = {**_declared(given, sink), CLASS: own[CLASS], "topics": own[TOPIC] or TOPIC}
+    checked = check_config(raw, ALL_PROVIDERS)
+    problems += checked.problems
+    problems += [option.sentence for option in checked.having(Meaning.UNKNOWN)]
+    if problems or not isinstance(checked.connector, SinkConnector):
+        raise ConfigException(problems)
+    assert isinstance(checked.config, ConnectorConfig)  # noqa: S101 - of a sink without problems
+    return FrameOptions(checked.raw, store_url, own[TOPIC], checked.connector, checked.config)
+
+
+_MISSING: Final = {
+    CLASS: f"name the sink, as in {_FORMAT}.option('{CLASS}', 's3-archiver')",
+    STORE: "its offsets are kept there; name it as sqlite:///FILE, postgresql://… or s3://BUCKET/PREFIX",
+    TOPIC: "rows are records of a topic, whose name the sink sees; any name will do",
+}
+
+
+def _refused(given: dict[str, str]) -> Iterator[str]:
+    """Take keys out that have no place here, each with what to do."""
+    for key, instead in (
+        ("path", "call save() or start() without a path; where a sink writes is in its own keys"),
+        ("topics", "name the one topic of a DataFrame's rows with 'topic'"),
+        ("topics.regex", "name the one topic of a DataFrame's rows with 'topic'"),
+        ("records.sql", "transform the DataFrame itself before it is written"),
+        ("records.transform", "transform the DataFrame itself before it is written"),
+    ):
+        if given.pop(key, None) is not None:
+            yield f"option '{key}' cannot be used with {_FORMAT}: {instead}"
+
+
+def _sink(name: str) -> type[SinkConnector]:
+    found = load_class(name)
+    if issubclass(found, SourceConnector):
+        raise ConfigException(f"'{CLASS}': {name} is a source, which reads; a DataFrame is written by a sink")
+    return found
+
+
+def _declared(given: Mapping[str, str], sink: type[SinkConnector]) -> dict[str, str]:
+    """Keys as the connector declares them; unknown ones stay as they are, and are found by the check."""
+    model = sink.config_class
+    known = {key.lower(): key for key in (*CONNECT_OPTIONS, *model.compatibility, *model.keys())}
+    return {known.get(key, key): value for key, value in given.items()}

@@ -1,0 +1,192 @@
+"""A connector's task over one Spark partition of a micro-batch, and over what is left to publish or discard."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from sinksdk.connector import SinkConnector
+from sinksdk.engine import CommitLog, EngineOptions, WorkerSinkTask
+from sinksdk.engine.clock import WallClock
+from sinksdk.engine.commits import DeadLetters
+from sinksdk.engine.options import TaskName
+from sinksdk.engine.outcome import PartitionOutcome
+from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.errors import ConnectException
+from sinksdk.frames.protocol import Share
+from sinksdk.records import OffsetAndMetadata, SinkRecords, Token, TopicPartition
+from sinksdk.spark.outside import schema_registry
+from sinksdk.store import TakenOver
+from sinksdk.store.records import by_partition
+
+
+class HeldCommits(CommitLog):
+    """A task's commit log whose commits wait for those of all tasks of the micro-batch.
+
+    What is committed here is neither written nor published: :meth:`held_commit` has it for the driver.
+
+    Another attempt at this task may have ended before, and Spark may take its result: what it has prepared is not
+    discarded here, but by the driver once it knows.
+    """
+
+    def __init__(self, taken: TakenOver) -> None:
+        self._ledger = taken.ledger
+        self._planned = {p: frozenset(tokens) for p, tokens in by_partition(taken.plan.stale).items()}
+        self._commits: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._held: dict[TopicPartition, dict[str, Token]] = {}
+
+    def held_commit(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """What the task has committed of a partition, with all tokens to publish."""
+        commit = self._commits.get(partition)
+        if commit is None:
+            return None
+        tokens = tuple(self._held.get(partition, {}).values())
+        return OffsetAndMetadata(commit.offset, commit.metadata, tokens)
+
+    @property
+    def held(self) -> Mapping[TopicPartition, Collection[Token]]:
+        """See :class:`CommitLog`."""
+        return {partition: tokens.values() for partition, tokens in self._held.items()}
+
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """The held commit, whose tokens are not to be published yet; else that of the micro-batch before."""
+        return self._commits.get(partition) or self._ledger.committed(partition)
+
+    def visible(self, partition: TopicPartition) -> int | None:
+        """See :class:`CommitLog`."""
+        return self._ledger.visible(partition)
+
+    def prepared(self, partition: TopicPartition) -> Sequence[Token]:
+        """Tokens of this attempt that no held commit covers."""
+        held = self._held.get(partition, {})
+        return tuple(token for token in self._ledger.prepared(partition) if token.id not in held)
+
+    def stale(self, partition: TopicPartition) -> Sequence[Token]:
+        """Tokens of earlier generations that no commit covers; none of another attempt at this task."""
+        planned = self._planned.get(partition, frozenset())
+        return tuple(token for token in self._ledger.stale(partition) if token.id in planned)
+
+    def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
+        """See :class:`CommitLog`."""
+        self._ledger.prepare(tokens)
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Hold these commits. Writes nothing."""
+        for partition, offset in offsets.items():
+            self._held.setdefault(partition, {}).update({token.id: token for token in offset.tokens})
+            self._commits[partition] = OffsetAndMetadata(offset.offset, offset.metadata)
+
+    def published(self, partition: TopicPartition) -> None:
+        """What an earlier micro-batch has committed is published."""
+        self._ledger.published(partition)
+
+    def withdraw(
+        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+    ) -> None:
+        """Refused: a DataFrame's rows do not come again.
+
+        Raises:
+            ConnectException: always.
+        """
+        committed = self._ledger.committed(partition)
+        lost = f", where {', '.join(token.id for token in discard)} can never be published" if discard else ""
+        raise ConnectException(
+            f"{partition}: the task goes back from offset {committed.offset if committed else 0} to "
+            f"{offset.offset}{lost}; a DataFrame's rows cannot be read again, so nothing goes on here. Write "
+            f"them once more under another 'name'; 'sinksdk delete --force' gives this one up"
+        )
+
+    def is_withdrawn(self, partition: TopicPartition) -> bool:
+        """Never: see :meth:`withdraw`."""
+        return partition in ()
+
+    def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """See :class:`CommitLog`."""
+        self._ledger.discarded(partition, tokens)
+
+    def flush(self) -> None:
+        """See :class:`CommitLog`."""
+        self._ledger.flush()
+
+
+class FrameTask:
+    """Runs a connector's task, on an executor or in the driver's process.
+
+    Args:
+        connector: its class.
+        number: of the task.
+    """
+
+    def __init__(
+        self,
+        connector: type[SinkConnector],
+        name: str,
+        number: int,
+        taken: TakenOver,
+        clock: WallClock,
+        dead_letters: DeadLetters | None = None,
+    ) -> None:
+        made, plan = connector(), taken.plan
+        raw = {**plan.config, **plan.tasks[number].config}
+        config = made.config_class.parse(raw)
+        self._label = f"connector {name}, task {number}"
+        self._plan = plan
+        self._number = number
+        self._clock = clock
+        self._commits = HeldCommits(taken)
+        self._worker = WorkerSinkTask(
+            made.task_class(),
+            TaskName(name, number),
+            config,
+            commits=self._commits,
+            clock=clock,
+            generation=plan.generation,
+            raw_config=raw,
+            options=EngineOptions.of(config, schema_registry),
+            dead_letters=dead_letters,
+        )
+
+    def write(self, batches: Iterable[SinkRecords]) -> Share:
+        """Give the task all rows of its partition, and close it.
+
+        Args:
+            batches: offsets ascend from :attr:`start`.
+
+        Raises:
+            FencedException: another attempt at the task, or another query, has taken over.
+            ConnectException: the task has failed, or has kept rows back.
+        """
+        partition, start = self.partition, self.start
+        assigned = AssignedRange(partition, None, due=True)
+        (outcome,) = self._run([assigned], batches)
+        if outcome.failure is not None:
+            raise ConnectException(f"{self._label}: {outcome.failure.message}")
+        commit = self._commits.held_commit(partition) or OffsetAndMetadata(start)
+        if commit.offset < outcome.delivered:
+            raise ConnectException(
+                f"{self._label}: pre_commit returned offset {commit.offset} of {partition} while closing, and "
+                f"{outcome.delivered} was delivered: a DataFrame's rows do not come again, so all of them must "
+                f"be written while is_closing() is true"
+            )
+        return Share(self._plan.generation, partition, start, commit, outcome.records)
+
+    def settle(self) -> Sequence[PartitionOutcome]:
+        """Publish what is committed and discard what is not, of all partitions of the task's plan."""
+        ranges = self._plan.tasks[self._number].ranges
+        return self._run([AssignedRange(one.topic_partition, one.offsets) for one in ranges], ())
+
+    @property
+    def partition(self) -> TopicPartition:
+        """The topic's partition that the task writes."""
+        return self._plan.tasks[self._number].ranges[0].topic_partition
+
+    @property
+    def start(self) -> int:
+        """The offset of the first row."""
+        committed = self._commits.committed(self.partition)
+        return committed.offset if committed else 0
+
+    def _run(
+        self, assigned: Sequence[AssignedRange], batches: Iterable[SinkRecords]
+    ) -> Sequence[PartitionOutcome]:
+        run = SinkTaskRun(self._worker, assigned, batches, closing=lambda: None, clock=self._clock)
+        return run.run()
