@@ -28,6 +28,8 @@ LAYERS: dict[str, set[str]] = {
     "control": {"engine", "store", "topics"},
     "runtime": {"engine", "store", "topics", "control"},
     "launch": {"engine", "store", "topics", "spark", "control", "runtime"},
+    # Beside the runtime: Spark itself drives what is written.
+    "frames": {"engine", "store", "topics", "spark", "control"},
     "testing": {"engine", "store", "topics"},
     "metrics": {"store", "spark", "control"},
     "server": {"engine", "store", "topics", "spark", "control", "runtime", "metrics"},

@@ -8,17 +8,19 @@ import sys
 import time
 from collections import Counter
 
-from property_tests.simulation import schedule, source_schedule
+from property_tests.simulation import frame_schedule, schedule, source_schedule
 from property_tests.simulation.runs import Run, run_all
 from property_tests.simulation.seeds import ScheduleFailed
 
 _EVERY = 10.0  # seconds between two lines
+_COUNTED = ("records archived", "rows copied", "rows written")
 
 
 def main() -> int:
     """Exit code 1 when a schedule fails."""
     parser = argparse.ArgumentParser(prog="python -m property_tests.simulation", description=__doc__)
     parser.add_argument("--sources", action="store_true", help="schedules of a source, not of a sink")
+    parser.add_argument("--frames", action="store_true", help="schedules of DataFrames that are written")
     parser.add_argument("--seed", type=int, help="replay this schedule, and tell its story")
     parser.add_argument(
         "--from", type=int, dest="first", default=None, help="first seed (default: the clock's)"
@@ -31,7 +33,9 @@ def main() -> int:
 
         pin_all()
         return 0
-    run = source_schedule.run if options.sources else schedule.run
+    run = schedule.run
+    if options.sources or options.frames:
+        run = source_schedule.run if options.sources else frame_schedule.run
     try:
         if options.seed is not None:
             _show(run(options.seed))
@@ -54,7 +58,7 @@ def _soak(run: Run, first: int, count: int | None) -> None:
         happened += some
         if time.monotonic() - shown > _EVERY:
             shown = time.monotonic()
-            schedules, records = happened["schedules"], happened["records archived"] + happened["rows copied"]
+            schedules, records = happened["schedules"], sum(map(happened.__getitem__, _COUNTED))
             print(f"{shown - started:7.0f} s  {schedules:,} schedules, {records:,} records", flush=True)
     _show(happened)
 

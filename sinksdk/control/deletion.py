@@ -21,7 +21,7 @@ from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnavailable, table, take_over
 from sinksdk.store.generations import Generations, UnpublishedException
 from sinksdk.store.keys import config_key
-from sinksdk.store.records import ConnectorRecord, Entry, GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange, TaskPlan
 
 log = logging.getLogger(__name__)
 

@@ -2,11 +2,11 @@
 
 A micro-batch takes up to three generations:
 
-1. The tasks work in an open one. The first task of a run of a query claims it, which fences the run before; each
-   task takes over its record there, notes what it prepares, and commits nothing.
-2. The driver claims the next one, which fences the tasks, and plans it with all that they have prepared, the query
-   and the number: this compare-and-set commits the micro-batch. Where something is to be published or discarded,
-   its only task does that, in the driver's process.
+1. The tasks work in an open one. The first task of a run of a query claims it, which fences the run before;
+   each task takes over its record there, notes what it prepares, and commits nothing.
+2. The driver claims the next one, which fences the tasks, and plans it with all that they have prepared, the
+   query and the number: this compare-and-set commits the micro-batch. Where something is to be published or
+   discarded, its only task does that, in the driver's process.
 3. Then the driver claims and plans the one in which the tasks of the next micro-batch work.
 
 A crash after any step is safe: each begins with what the store holds.
@@ -78,7 +78,7 @@ class Terms:
 class _Newest(NamedTuple):
     """The task count record, and the newest plan, if they exist."""
 
-    count: table.Row[TaskCountRecord] | None
+    tasks: table.Row[TaskCountRecord] | None
     plan: table.Row[GenerationPlan] | None = None
 
     @property
@@ -87,7 +87,7 @@ class _Newest(NamedTuple):
 
     @property
     def is_being_opened(self) -> bool:
-        return self.count is not None and self.count.value.claimed != self.count.value.planned
+        return self.tasks is not None and self.tasks.value.claimed != self.tasks.value.planned
 
 
 class FrameBatches:
@@ -111,7 +111,7 @@ class FrameBatches:
         seen, since = None, self._clock.now()
         while True:
             newest = self._newest()
-            count, plan, frames = newest.count, newest.plan, newest.frames
+            count, plan, frames = newest.tasks, newest.plan, newest.frames
             where = standing(self._connector, frames, writing)
             if where is Standing.COMMITTED:
                 return None
@@ -139,9 +139,9 @@ class FrameBatches:
         while True:
             newest = self._newest()
             if standing(self._connector, newest.frames, writing) is Standing.COMMITTED:
-                if self._settled(newest.count, writing, None, settle):
+                if self._settled(newest.tasks, writing, None, settle):
                     return
-            elif not shares or self._settled(newest.count, writing, shares, settle):
+            elif not shares or self._settled(newest.tasks, writing, shares, settle):
                 return
 
     def abort(self, writing: Writing, settle: Settle) -> None:
@@ -152,7 +152,7 @@ class FrameBatches:
                 where = standing(self._connector, newest.frames, writing)
             except FencedException:
                 return  # whoever has fenced this run discards it
-            if where is not Standing.WRITER or self._settled(newest.count, writing, None, settle):
+            if where is not Standing.WRITER or self._settled(newest.tasks, writing, None, settle):
                 return
 
     # -- opening a generation ----------------------------------------------------------------------
@@ -272,8 +272,8 @@ class FrameBatches:
             said = {o.partition: o.failure.message for o in outcomes if o.failure}
             why = "; ".join(f"{p}: {said.get(p, 'the task says nothing')}" for p in unpublished)
             raise ConnectException(
-                f"connector {self._connector}: {writing} is committed, and not all of it is published: {why}. "
-                f"Start the query again with the same checkpoint, which publishes it and writes nothing twice"
+                f"connector {self._connector}: {writing} is committed, and not all of it is published: "
+                f"{why}. Start the query again with the same checkpoint; nothing is written twice"
             )
 
     def _overtaken(self, writing: Writing) -> FencedException:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -51,14 +51,18 @@ class SinkDataSource(DataSource):
         """Asked for by those who want to read. Raises ConfigException."""
         from sinksdk.errors import ConfigException  # noqa: PLC0415 - most sessions never come here
 
-        message = 'format("sinksdk") only writes; to read topics, see sinksdk.KafkaTopics and sinksdk.TopicDirectory'
+        message = 'format("sinksdk") only writes; a connector reads topics by itself, with sinksdk.run()'
         raise ConfigException(message)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - PySpark's
         """A batch write, with an id of its own."""
         return BatchWriter(self._prepared(schema, is_overwriting=overwrite), uuid.uuid4().hex)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: FBT001, N802 - PySpark's
+    def streamWriter(  # noqa: N802 - PySpark's
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - the same
+    ) -> DataSourceStreamArrowWriter:
         """A streaming query's writer; made anew for each micro-batch."""
         return StreamWriter(self._prepared(schema, is_overwriting=overwrite))
 
@@ -139,8 +143,10 @@ def _written(frame: FrameWriter, writing: Writing, batches: Iterator[pa.RecordBa
 
 
 def _task() -> TaskContext:
-    task: Any = TaskContext.get()
-    assert task is not None, "write() runs in a task"  # noqa: S101
+    task: TaskContext | None = TaskContext.get()
+    if task is None:
+        message = "write() is called outside of a Spark task"
+        raise RuntimeError(message)
     return task
 
 

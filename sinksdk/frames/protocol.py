@@ -1,8 +1,8 @@
 """What a micro-batch commits, and which micro-batches are skipped or refused. Pure: no I/O, no Spark.
 
-A micro-batch is the unit of a commit. Its tasks prepare and commit nothing; the driver commits what all of them
-have prepared, together with the query's id and the micro-batch's number, in one compare-and-set. Whatever Spark
-runs again after that is recognised by id and number, and is skipped.
+A micro-batch is the unit of a commit. Its tasks prepare and commit nothing; the driver commits what all of
+them have prepared, together with the query's id and the micro-batch's number, in one compare-and-set.
+Whatever Spark runs again after that is recognised by id and number, and is skipped.
 """
 
 from __future__ import annotations

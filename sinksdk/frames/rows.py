@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import datetime
+import datetime as dt
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -51,13 +51,13 @@ def check_columns(schema: pa.Schema) -> None:
         )
     if "timestamp" in schema.names and not _is_timestamp(schema.field("timestamp").type):
         problems.append(
-            f"column 'timestamp' is {schema.field('timestamp').type}, and must be a timestamp with time zone, or "
-            f"milliseconds since the epoch as bigint"
+            f"column 'timestamp' is {schema.field('timestamp').type}, and must be a timestamp with time "
+            f"zone, or milliseconds since the epoch as bigint"
         )
     if left := [name for name in schema.names if name not in (*_OWN, *_FROM_KAFKA)]:
         problems.append(
-            f"columns {', '.join(left)} would be left out beside 'value': drop them, or rename 'value', so that "
-            f"each whole row becomes JSON"
+            f"columns {', '.join(left)} would be left out beside 'value': drop them, or rename 'value', so "
+            f"that each whole row becomes JSON"
         )
     raise_all(problems)
 
@@ -131,7 +131,7 @@ def _is_timestamp(kind: pa.DataType) -> bool:
 
 
 def row_as_json(batch: pa.RecordBatch) -> pa.Array:
-    """Each row as a JSON object in UTF-8, as Spark's ``to_json`` writes it: fields that are null are left out.
+    """Each row as a JSON object in UTF-8, as Spark's ``to_json`` writes it: without fields that are null.
 
     Times are in UTC, with as many digits of the second as they need; bytes are in base64.
     """
@@ -169,9 +169,7 @@ def _without_json(kind: pa.DataType) -> str | None:
 
 def _struct_encoder(kind: pa.DataType) -> Encode:
     fields = [kind.field(number) for number in range(kind.num_fields)]
-    named = [
-        (field.name, json.dumps(field.name, ensure_ascii=False), _encoder(field.type)) for field in fields
-    ]
+    named = [(field.name, _text(field.name), _encoder(field.type)) for field in fields]
 
     def encode(row: dict[str, Any]) -> str:
         shown = (f"{text}:{encode(row[name])}" for name, text, encode in named if row[name] is not None)
@@ -199,10 +197,10 @@ def _number(value: float) -> str:
     return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
 
 
-def _time(value: datetime.datetime) -> str:
+def _time(value: dt.datetime) -> str:
     if value.tzinfo is None:
         return f'"{value.isoformat(timespec="auto")}"'
-    return f'"{value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat()}Z"'
+    return f'"{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat()}Z"'
 
 
 _SCALARS: Final[tuple[tuple[Callable[[pa.DataType], bool], Encode], ...]] = (

@@ -1,4 +1,4 @@
-"""A connector's task over one Spark partition of a micro-batch, and over what is left to publish or discard."""
+"""A connector's task: over one Spark partition of a micro-batch, or over what is left to publish."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class HeldCommits(CommitLog):
 
     What is committed here is neither written nor published: :meth:`held_commit` has it for the driver.
 
-    Another attempt at this task may have ended before, and Spark may take its result: what it has prepared is not
-    discarded here, but by the driver once it knows.
+    Another attempt at this task may have ended before, and Spark may take its result: what it has prepared is
+    not discarded here, but by the driver once it knows.
     """
 
     def __init__(self, taken: TakenOver) -> None:
@@ -96,8 +96,8 @@ class HeldCommits(CommitLog):
         )
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:
-        """Never: see :meth:`withdraw`."""
-        return partition in ()
+        """Never in this generation: see :meth:`withdraw`."""
+        return self._ledger.is_withdrawn(partition)
 
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """See :class:`CommitLog`."""
@@ -113,29 +113,30 @@ class FrameTask:
 
     Args:
         connector: its class.
-        number: of the task.
+        taken: the task's record, taken over.
     """
 
     def __init__(
         self,
         connector: type[SinkConnector],
-        name: str,
-        number: int,
+        name: TaskName,
         taken: TakenOver,
+        *,
         clock: WallClock,
         dead_letters: DeadLetters | None = None,
     ) -> None:
+        number = name.task
         made, plan = connector(), taken.plan
         raw = {**plan.config, **plan.tasks[number].config}
         config = made.config_class.parse(raw)
-        self._label = f"connector {name}, task {number}"
+        self._label = str(name)
         self._plan = plan
         self._number = number
         self._clock = clock
         self._commits = HeldCommits(taken)
         self._worker = WorkerSinkTask(
             made.task_class(),
-            TaskName(name, number),
+            name,
             config,
             commits=self._commits,
             clock=clock,
@@ -163,8 +164,8 @@ class FrameTask:
         commit = self._commits.held_commit(partition) or OffsetAndMetadata(start)
         if commit.offset < outcome.delivered:
             raise ConnectException(
-                f"{self._label}: pre_commit returned offset {commit.offset} of {partition} while closing, and "
-                f"{outcome.delivered} was delivered: a DataFrame's rows do not come again, so all of them must "
+                f"{self._label}: pre_commit returned offset {commit.offset} of {partition} while closing, "
+                f"and {outcome.delivered} was delivered: a DataFrame's rows do not come again, so all must "
                 f"be written while is_closing() is true"
             )
         return Share(self._plan.generation, partition, start, commit, outcome.records)

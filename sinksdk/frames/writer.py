@@ -1,4 +1,4 @@
-"""The driver's part of a write: options are checked, the connector is registered and started, batches are committed."""
+"""A write: prepared on the driver, written by tasks on executors, committed on the driver."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.control import registry
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.engine.options import TaskName
 from sinksdk.errors import ConfigException
 from sinksdk.frames.batches import FrameBatches, Terms
 from sinksdk.frames.options import FrameOptions, read_options
@@ -59,7 +60,7 @@ class FrameWriter:
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return None
-        with self._opened(number) as store:
+        with self._opened(task=number) as store:
             taken = self._batches(store).join(writing, number)
             if taken is None:
                 return None
@@ -91,13 +92,17 @@ class FrameWriter:
 
     def _task(self, number: int, taken: TakenOver, letters: Any = None) -> FrameTask:
         return FrameTask(
-            sink_class(self._class), self.terms.connector, number, taken, SystemWallClock(), letters
+            sink_class(self._class),
+            TaskName(self.terms.connector, number),
+            taken,
+            clock=SystemWallClock(),
+            dead_letters=letters,
         )
 
     @contextmanager
-    def _opened(self, task: int | None = None) -> Iterator[Store]:
+    def _opened(self, **about: int) -> Iterator[Store]:
         prepare_process(self.python_path)
-        with logging_about(connector=self.terms.connector, task=task):
+        with logging_about(connector=self.terms.connector, **about):
             store = open_store(self.store_url, expected_id=self.store_id)
             try:
                 yield store

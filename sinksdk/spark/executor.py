@@ -95,7 +95,7 @@ def _run(attempt: Attempt, read: Read, watch: Watch) -> TaskResult:
         try:
             worker, config = _worker(attempt, stack)
         except Exception as error:  # noqa: BLE001 - the author's class and configuration may fail anyhow
-            starts = {item.partition: item.offsets.start for item in assigned}
+            starts = {planned.topic_partition: planned.start for planned in attempt.plan.ranges}
             return TaskResult.unmade(attempt.task, attempt.number, starts, error)
         progress = ProgressWriter(attempt, worker)
         closing_watch = ClosingWatch(attempt.store, attempt.spec, clock)
@@ -104,7 +104,8 @@ def _run(attempt: Attempt, read: Read, watch: Watch) -> TaskResult:
             watch(closing_watch, attempt.closing_poll(config.closing_poll_ms)) as closing,
             HangWatch(label, config.task_hang_timeout_ms / 1000, clock, progress.report_hang) as hang,
             read(
-                {item.partition: item.offsets for item in assigned}, config.overrides(CONSUMER_OVERRIDES)
+                {planned.topic_partition: planned.offsets for planned in attempt.plan.ranges},
+                config.overrides(CONSUMER_OVERRIDES),
             ) as batches,
         ):
             outcomes = SinkTaskRun(

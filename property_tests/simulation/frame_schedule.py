@@ -1,0 +1,115 @@
+"""One schedule of DataFrames being written: queries come, are killed and start again; then everything is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from property_tests.simulation.frames import Query, Spark
+from property_tests.simulation.seeds import ENOUGH, told
+from property_tests.simulation.world import Chaos, Process, World
+
+_MOST = 5  # queries
+
+
+def run(seed: int) -> Counter[str]:
+    """Run the schedule of a seed.
+
+    Returns:
+        How often what happened in it.
+
+    Raises:
+        ScheduleFailed: with the story, and how to replay it.
+    """
+
+    def whole(world: World) -> None:
+        spark = Spark(world)
+        _live(spark)
+        _calm_down(spark)
+        world.happened["rows written"] += sum(spark.destination.visible().values())
+
+    return told(seed, whole, f"python -m property_tests.simulation --frames --seed {seed}")
+
+
+def _live(spark: Spark) -> None:
+    world, dice = spark.world, spark.world.dice
+    world.chaos = Chaos.drawn(dice)
+    for _ in range(dice.randint(4, 14)):
+        _something_happens(spark)
+        for _ in range(dice.randint(5, 120)):
+            world.step()
+
+
+def _something_happens(spark: Spark) -> None:
+    world, dice = spark.world, spark.world.dice
+    streams = [query for query in spark.queries if query.is_stream]
+    what = dice.randrange(10)
+    if not spark.queries or (what == 0 and len(spark.queries) < _MOST):
+        is_stream = not streams or dice.random() < 0.4
+        query = spark.new_query(is_stream=is_stream)
+        spark.arrive(query, dice.randint(1, 16))
+        world.happened["another checkpoint"] += bool(is_stream and streams)
+        world.happened["batch write"] += not is_stream
+        spark.start(query)
+    elif what == 1 and world.processes:
+        process = dice.choice(world.processes)
+        world.tell(f"{process.name} is killed")
+        world.happened["killed"] += 1
+        world.kill(process)
+    elif what == 2 and spark.running:
+        process = dice.choice(list(spark.running.values()))
+        if process.is_alive:
+            world.happened["driver killed"] += 1
+            world.tell(f"{process.name} is killed")
+            world.kill(process)
+    elif what == 3 and world.processes:
+        world.happened["frozen for long"] += 1
+        world.freeze(dice.choice(world.processes), dice.choice((20.0, 300.0)))
+    elif streams:
+        query = dice.choice(streams)
+        if what < 7:
+            spark.arrive(query, dice.randint(0, 12))
+        process = spark.running[query.name]
+        if not process.is_alive or dice.random() < 0.05:
+            world.happened["query started again"] += 1
+            spark.start(query)
+
+
+def _calm_down(spark: Spark) -> None:
+    """No more faults: each query comes to its end, one after the other, and a last write settles what is left."""
+    world = spark.world
+    world.chaos = Chaos(switch=0.3)
+    world.tell("from here on nothing goes wrong any more")
+    _wait(world, *spark.running.values())
+    for query in spark.queries:
+        for _ in range(3):
+            if query.is_stream and query.done < len(query.batches):
+                _wait(world, spark.start(query))
+        if query.is_stream and query.done < len(query.batches):
+            world.violation(f"{query.name} does not come to its end")
+    world.run(lambda: not world.processes, at_most=ENOUGH)
+    last = spark.new_query(is_stream=False)
+    spark.arrive(last, 4)
+    _wait(world, spark.start(last))
+    world.run(lambda: not world.processes, at_most=ENOUGH)
+    _check(spark)
+
+
+def _wait(world: World, *processes: Process) -> None:
+    world.run(lambda: not any(process.is_alive for process in processes), at_most=ENOUGH)
+
+
+def _check(spark: Spark) -> None:
+    world, visible = spark.world, spark.destination.visible()
+    for query in spark.queries:
+        seen = [row for row in query.rows() if visible[row]]
+        if len(seen) < len(query.rows()) and (_must_be_whole(query) or seen):
+            world.violation(f"of {query.name} {len(seen)} of {len(query.rows())} rows are visible")
+    if left := [one for one in spark.unpublished() if spark.destination.files[one].rows]:
+        world.violation(f"{left[0]} is neither published nor discarded")
+    if problem := spark.gaps():
+        world.violation(problem)
+
+
+def _must_be_whole(query: Query) -> bool:
+    """Whether a query has reported that its rows are written."""
+    return query.is_stream or query.done == 1

@@ -1,0 +1,58 @@
+"""DataFrames written through a sink: crashes, zombies, second attempts, new checkpoints, on thousands of schedules.
+
+And the test of the tests: with one piece of the protocol left out, the simulation must fail.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from property_tests.exercised import EXERCISED
+from property_tests.simulation.frame_schedule import run
+from property_tests.simulation.pins import FRAMES
+from property_tests.simulation.runs import AT_ONCE, portions, run_some
+from tests.depth import DEPTH, SEED
+
+EXPECTED = (
+    "crash",
+    "pause",
+    "killed",
+    "driver killed",
+    "frozen for long",
+    "lost before the effect",
+    "lost after the effect",
+    "refused",
+    "abort",
+    "batch write",
+    "another checkpoint",
+    "query started again",
+    "a run takes over",
+    "second attempt beside the first",
+    "attempt whose result was not taken",
+    "attempt ended by FencedException",
+    "skipped by a task",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
+def test_whatever_happens_each_row_is_written_once(seeds: range) -> None:
+    """Nothing is visible before its micro-batch is committed, nothing twice; in the end all of it, and nothing is left."""
+    happened = run_some(run, seeds)
+    EXERCISED["DataFrames that are written"].update(happened)
+
+    assert happened["schedules"] == AT_ONCE
+    assert not [what for what in EXPECTED if happened[what] < AT_ONCE // 10], "something hardly ever happened"
+
+
+def test_a_seed_is_a_story() -> None:
+    """The same seed gives the same schedule, step by step; another one gives another."""
+    assert run(7) == run(7)
+    assert run(7) != run(8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FRAMES.mutations)
+def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece of the protocol is needed: without it a schedule fails within a minute of computing, and says how."""
+    FRAMES.notice(name, monkeypatch, SEED)
