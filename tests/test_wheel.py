@@ -64,10 +64,14 @@ def python(site: Path, folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_wheel_has_one_top_level_name(wheel: Path) -> None:
-    """Wheel: sinksdk, and what pip reads."""
+def test_a_wheel_has_two_top_level_names(wheel: Path) -> None:
+    """Wheel: sinksdk, what PySpark finds by its name, and what pip reads."""
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.partition("/")[0] for name in names} == {"sinksdk", "sinksdk-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in names} == {
+        "sinksdk",
+        "pyspark_sinksdk",
+        "sinksdk-0.1.0.dist-info",
+    }
 
 
 def test_a_wheel_holds_what_users_use(wheel: Path) -> None:
@@ -136,4 +140,4 @@ def test_a_source_distribution_holds_the_bundled_connectors(source_distribution:
     assert {f"sinksdk/connectors/s3_archiver/{name}" for name in needed} <= held
     assert "hatch_build.py" in held
     assert not any(name.endswith(".so") for name in held)
-    assert {name.partition("/")[0] for name in held if "/" in name} == {"sinksdk", "docs"}
+    assert {name.partition("/")[0] for name in held if "/" in name} == {"sinksdk", "pyspark_sinksdk", "docs"}

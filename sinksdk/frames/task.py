@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sinksdk.connector import SinkConnector
-from sinksdk.engine import CommitLog, EngineOptions, WorkerSinkTask
-from sinksdk.engine.clock import WallClock
+from sinksdk.engine import CommitLog, EngineOptions, PartitionOutcome, TaskName, WallClock, WorkerSinkTask
 from sinksdk.engine.commits import DeadLetters
-from sinksdk.engine.options import TaskName
-from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException
 from sinksdk.frames.protocol import Share

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinksdk.connector import ConnectorIdentity
@@ -23,7 +24,6 @@ from sinksdk.settings.plugins import sink_class
 from sinksdk.spark.outside import open_dead_letters
 from sinksdk.store import Store, TakenOver, identify, newest_plan, open_store
 from sinksdk.store.records import ConnectorRecord
-from sinksdk.support.import_path import import_path
 from sinksdk.support.logs import WARNINGS, configure_logging, logging_about
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class FrameWriter:
     Args:
         store_url: references unresolved.
         store_id: an executor that reaches another store must not write to it.
-        python_path: folders to import the connector from, besides the installed packages.
+        python_path: the driver's working folder, where a connector may be, too.
     """
 
     store_url: str
@@ -135,7 +135,7 @@ def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWrite
     finally:
         store.close()
     terms = Terms(found.config.name, found.topic, found.raw, configs)
-    return FrameWriter(found.store_url, store_id, terms, import_path())
+    return FrameWriter(found.store_url, store_id, terms, (str(Path.cwd()),))
 
 
 def _register(store: Store, found: FrameOptions) -> ConnectorRecord:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
+import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import Final, Literal, Self
@@ -19,7 +22,6 @@ from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.summary import ErrorCounter, Summary
-from sinksdk.support.import_path import import_path
 from sinksdk.support.logs import LogSettings
 from sinksdk.support.threads import beside, has_ended
 
@@ -65,7 +67,7 @@ class RunningConnector:
         spark = SparkOnDemand(
             deployment,
             self._name,
-            python_path=import_path() if python_path is None else python_path,
+            python_path=_import_path() if python_path is None else python_path,
             logs=logs or _own_logs(),
             is_stopping=lambda: self._signal.is_final or is_stopping(),
             tell=tell,
@@ -227,6 +229,13 @@ class _ConnectorThread:
                 tasks=(),
                 partitions=(),
             )
+
+
+def _import_path() -> tuple[str, ...]:
+    """Folders that executors import from besides the installed packages, as this process does."""
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    own = dict.fromkeys(Path(path).absolute() for path in ("", *sys.path))
+    return tuple(str(path) for path in own if path.is_dir() and not any(map(path.is_relative_to, installed)))
 
 
 def _own_logs() -> LogSettings:

@@ -21,6 +21,7 @@ from sinksdk.store.records import (
     ConnectorRecord,
     Dropped,
     Entry,
+    FrameState,
     GenerationPlan,
     Lasting,
     NamedPartition,
@@ -35,6 +36,7 @@ from sinksdk.store.records import (
     TaskRecord,
     Undecided,
     Value,
+    WrittenBatch,
 )
 from sinksdk.store.reports import (
     Bucket,
@@ -200,6 +202,12 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 reason=ClosingReason.REBALANCE, timeout=60.0, successor="host:1#2", asked=1_700_000_000.5
             ),
             dropped=5,
+            frames=FrameState(
+                writer="0f3e",
+                is_open=True,
+                written=(WrittenBatch(query="77aa", batch=12), WrittenBatch(query="5d1c")),
+                superseded=("9b2d",),
+            ),
         ),
         {
             "generation": 7,
@@ -238,6 +246,12 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 "asked": 1_700_000_000.5,
             },
             "dropped": 5,
+            "frames": {
+                "writer": "0f3e",
+                "is_open": True,
+                "written": [{"query": "77aa", "batch": 12}, {"query": "5d1c", "batch": None}],
+                "superseded": ["9b2d"],
+            },
         },
     ),
     (
