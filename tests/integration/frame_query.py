@@ -1,0 +1,47 @@
+"""``python -m tests.integration.frame_query FOLDER OPTIONS``: a program that writes a stream of files, to be killed.
+
+FOLDER has the files in ``input`` and gets the checkpoint; OPTIONS is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+
+def read_stream(session: SparkSession, folder: Path) -> DataFrame:
+    """One file a micro-batch, in two Spark partitions."""
+    files = session.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+    return files.json(str(folder / "input")).repartition(2).selectExpr("cast(id as string) AS value")
+
+
+def start(
+    session: SparkSession,
+    folder: Path,
+    options: dict[str, str],
+    checkpoint: str = "checkpoint",
+    **trigger: object,
+) -> StreamingQuery:
+    """Start a query that writes them."""
+    writer = read_stream(session, folder).writeStream.format("sinksdk").options(**options)
+    writer = writer.option("checkpointLocation", str(folder / checkpoint))
+    return writer.trigger(**(trigger or {"availableNow": True})).start()  # type: ignore[arg-type]  # of one kind each
+
+
+def main(folder: Path, options: dict[str, str]) -> None:
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    start(session, folder, {**options, "kill.driver": str(os.getpgrp())}).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))
