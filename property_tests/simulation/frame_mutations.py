@@ -17,7 +17,7 @@ from sinksdk.frames.protocol import Settled, Share, Standing, Writing
 from sinksdk.frames.task import FrameTask, HeldCommits
 from sinksdk.store import TakenOver, table, take_over
 from sinksdk.store.keys import plan_key
-from sinksdk.store.records import FrameState, GenerationPlan
+from sinksdk.store.records import Begun, FrameState, GenerationPlan
 
 Patch = pytest.MonkeyPatch
 
@@ -145,7 +145,7 @@ def uncounted_tasks(patch: Patch) -> None:
     """Further tasks are planned and not counted: nobody fences them, nobody finds what they have prepared."""
 
     def taken(
-        self: FrameBatches, count: Any, plan: table.Row[GenerationPlan], number: int
+        self: FrameBatches, count: Any, plan: table.Row[GenerationPlan], writing: Any, number: int
     ) -> TakenOver | None:
         if number >= len(plan.value.tasks):
             committed = {entry.topic_partition: entry for entry in plan.value.committed}
@@ -194,13 +194,23 @@ def rows_kept_back_are_taken_for_written(patch: Patch) -> None:
     """A task's records count as written, whatever its last pre_commit has returned."""
 
     def anyhow(self: FrameTask, rows: Any) -> Share:
-        partition, start = self.partition, self.start
-        (outcome,) = self._run([AssignedRange(partition, None, due=False)], rows)
+        partition, start = self.partition, self._start
+        (outcome,) = self._run([AssignedRange(partition, None, due=False)], self._numbered(rows))
         held = self._commits.held_commit(partition) or OffsetAndMetadata(start)
         commit = OffsetAndMetadata(outcome.delivered, held.metadata, held.publish)
         return Share(self._plan.generation, partition, start, commit, outcome.records)
 
     patch.setattr(FrameTask, "write", anyhow)
+
+
+def whatever_the_table_has_is_skipped(patch: Patch) -> None:
+    """Offsets begin at the commit, whoever has written the rows that the table has beyond it."""
+    patch.setattr(Begun, "then", lambda self, before: self)
+
+
+def nothing_that_the_table_has_is_skipped(patch: Patch) -> None:
+    """Offsets begin where the table is, also where the same micro-batch has written those rows before."""
+    patch.setattr(Begun, "then", lambda self, before: self.model_copy(update={"is_alone": False}))
 
 
 MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
@@ -220,6 +230,8 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         result_of_any_generation_is_taken,
         stale_tokens_are_not_carried,
         rows_kept_back_are_taken_for_written,
+        whatever_the_table_has_is_skipped,
+        nothing_that_the_table_has_is_skipped,
         no_fence,
         writes_without_condition,
     )

@@ -100,13 +100,16 @@ def _wait(world: World, *processes: Process) -> None:
 
 def _check(spark: Spark) -> None:
     world, visible = spark.world, spark.destination.visible()
+    world.happened["table that keeps offsets"] += spark.is_table
+    if spark.is_table and spark.is_undisturbed and spark.destination.repeated:
+        world.violation(f"{spark.destination.repeated} rows were inserted twice")
     for query in spark.queries:
         seen = [row for row in query.rows() if visible[row]]
-        if len(seen) < len(query.rows()) and (_must_be_whole(query) or seen):
+        if len(seen) < len(query.rows()) and (_must_be_whole(query) or (seen and not spark.is_table)):
             world.violation(f"of {query.name} {len(seen)} of {len(query.rows())} rows are visible")
     if left := [one for one in spark.unpublished() if spark.destination.files[one].rows]:
         world.violation(f"{left[0]} is neither published nor discarded")
-    if problem := spark.gaps():
+    if problem := None if spark.is_table else spark.gaps():
         world.violation(problem)
 
 

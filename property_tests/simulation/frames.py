@@ -6,8 +6,9 @@ drawn anew each time a micro-batch runs: nothing may depend on it.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -32,7 +33,6 @@ from sinksdk import (
 from sinksdk.engine.options import TaskName
 from sinksdk.frames.batches import FrameBatches, Terms
 from sinksdk.frames.protocol import Share, Writing
-from sinksdk.frames.rows import as_records
 from sinksdk.frames.task import FrameTask
 from sinksdk.store import TakenOver, newest_plan
 from sinksdk.store.base import Stored
@@ -64,6 +64,9 @@ class Destination:
         self.files: dict[str, File] = {}
         self.committed: set[tuple[str, int | None]] = set()
         """Ids and numbers of everything that a commit has ever covered."""
+        self.watermarks: dict[TopicPartition, tuple[int, int]] = {}
+        """Of a table that keeps offsets of its own: the next one, and the generation that owns it."""
+        self.repeated = 0
         self._world = world
         self._seen: Counter[str] = Counter()
 
@@ -103,12 +106,45 @@ class Destination:
 
         self._operate(f"aborts {token}", effect)
 
+    def own(self, partition: TopicPartition, generation: int) -> int:
+        """Take a partition over in the table: its watermark, from now on for this generation and newer ones."""
+
+        def effect() -> int:
+            watermark, owner = self.watermarks.get(partition, (0, 0))
+            if owner > generation:
+                message = f"{partition} belongs to generation {owner}"
+                raise ConnectException(message)
+            self.watermarks[partition] = watermark, generation
+            return watermark
+
+        found: int = self._operate(f"takes {partition} over in the table", effect)
+        return found
+
+    def insert(self, partition: TopicPartition, generation: int, rows: Sequence[tuple[int, str]]) -> None:
+        """Rows and watermark in one transaction: what is below the watermark is there already."""
+
+        def effect() -> None:
+            watermark, owner = self.watermarks[partition]
+            if owner != generation:
+                message = f"{partition} belongs to generation {owner}"
+                raise ConnectException(message)
+            for offset, row in rows:
+                if offset < watermark:
+                    continue
+                self._seen[row] += 1
+                if self._seen[row] > 1:
+                    self.repeated += 1
+                watermark = offset + 1
+            self.watermarks[partition] = watermark, generation
+
+        self._operate(f"inserts into {partition}", effect)
+
     def visible(self) -> Counter[str]:
         """Rows that readers see."""
         return self._seen
 
-    def _operate(self, what: str, effect: Any) -> None:
-        self._world.operate(what, effect, lost=RetriableException, refused=RetriableException)
+    def _operate(self, what: str, effect: Callable[[], T]) -> T:
+        return self._world.operate(what, effect, lost=RetriableException, refused=RetriableException)
 
 
 class FileTask(SinkTask):
@@ -170,6 +206,24 @@ class FileTask(SinkTask):
             self._waiting.pop(partition, None)
 
 
+class TableTask(SinkTask):
+    """Inserts rows and the offset after them in one transaction, as the upsert sink does."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            watermark = self._destination.own(partition, self.context.generation())
+            committed = self.context.committed(partition)
+            if watermark > (committed.offset if committed else 0):
+                self.context.offset({partition: watermark})
+
+    def put(self, records: SinkRecords) -> None:
+        rows = [(record.offset, record.value.decode()) for record in records]
+        self._destination.insert(records.partition, self.context.generation(), rows)
+
+
 @dataclass(slots=True)
 class Query:
     """A query's checkpoint, or a batch write: what outlives its runs.
@@ -218,6 +272,8 @@ class Spark:
         self._bystander = Bystander(self.records.stored)
         self._names = count()
         self._forgets = world.dice.random() < 0.5
+        self.is_table = world.dice.random() < 0.3
+        """A table instead of files; then a micro-batch that is run again has the same partitions."""
         self._writers: list[str] = []
 
     def new_query(self, *, is_stream: bool) -> Query:
@@ -263,10 +319,11 @@ class Spark:
 
     def _run_batch(self, query: Query, writing: Writing, number: int) -> None:
         world, dice = self.world, self.world.dice
-        width = dice.randint(1, 5)
+        drawn = random.Random(f"{query.name}/{number}") if self.is_table else dice  # noqa: S311 - chance, not secrets
+        width = drawn.randint(1, 5)
         parts: list[list[str]] = [[] for _ in range(width)]
         for row in query.batches[number]:
-            dice.choice(parts).append(row)
+            drawn.choice(parts).append(row)
         job = Job()
         batches = self._batches()
         try:
@@ -297,7 +354,9 @@ class Spark:
         return FrameTask(self._connector(None), TaskName(NAME, 0), taken, clock=self.world).settle()
 
     def _connector(self, writing: Writing | None) -> type[SinkConnector]:
-        task = partial(FileTask, self.destination, self._names, writing, forgets=self._forgets)
+        task: Any = partial(TableTask, self.destination)
+        if not self.is_table:
+            task = partial(FileTask, self.destination, self._names, writing, forgets=self._forgets)
         return type("FileSink", (SinkConnector,), {"config_class": ConnectorConfig, "task_class": task})
 
     # -- tasks -----------------------------------------------------------------------------------------
@@ -327,7 +386,7 @@ class Spark:
             return None
         task = FrameTask(self._connector(writing), TaskName(NAME, part), taken, clock=self.world)
         batches = [pa.RecordBatch.from_pydict({"value": rows[at : at + 2]}) for at in range(0, len(rows), 2)]
-        return task.write(as_records(batches, task.partition, task.start))
+        return task.write(batches)
 
     # -- who watches -----------------------------------------------------------------------------------
 
@@ -353,6 +412,11 @@ class Spark:
             for token, file in self.destination.files.items()
             if not file.is_visible and not file.is_gone
         ]
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """Whether no query has begun while micro-batches of another were unfinished."""
+        return sum(query.is_stream for query in self.queries) == 1 and len(self.queries) <= 2
 
     def gaps(self) -> str | None:
         """What is wrong with the offsets of what is visible, or None."""

@@ -329,6 +329,10 @@ class WorkerSinkTask:
         except Exception:
             log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
+    def position(self, partition: TopicPartition) -> int:
+        """Offset from which the task wants records: its commit, or what it requested in ``open``."""
+        return self._states[partition].position
+
     def committed(self, partition: TopicPartition) -> int | None:
         """Next offset to read after a partition's last commit, None if it never had one."""
         committed = self._commits.committed(partition)

@@ -35,7 +35,15 @@ from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, TakenOver, table, take_over
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import plan_key, task_count_key
-from sinksdk.store.records import Entry, FrameState, GenerationPlan, PlannedRange, TaskCountRecord, TaskPlan
+from sinksdk.store.records import (
+    Begun,
+    Entry,
+    FrameState,
+    GenerationPlan,
+    PlannedRange,
+    TaskCountRecord,
+    TaskPlan,
+)
 
 _OPENING: Final = 10.0  # seconds that another task may take to plan the generation it has claimed
 _POLL: Final = 0.05  # seconds
@@ -108,7 +116,7 @@ class FrameBatches:
         Raises:
             FencedException: another run has taken the connector over.
         """
-        seen, since = None, self._clock.now()
+        seen, since, patience = None, self._clock.now(), _OPENING
         while True:
             newest = self._newest()
             count, plan, frames = newest.tasks, newest.plan, newest.frames
@@ -118,15 +126,16 @@ class FrameBatches:
             if count is not None and newest.is_being_opened:
                 if count.version != seen:
                     seen, since = count.version, self._clock.now()
-                if self._clock.now() - since < _OPENING:
+                if self._clock.now() - since < patience:
                     self._clock.sleep(_POLL)
                     continue
             elif count and plan and frames and frames.is_open and where is Standing.WRITER:
-                taken = self._taken(count, plan, number)
+                taken = self._taken(count, plan, writing, number)
                 if taken is not None:
                     return taken
                 continue
             self._try_to_open(count, writing, number)
+            patience *= 2  # others may be slow: tasks that outrun each other for ever open nothing
 
     def commit(self, writing: Writing, shares: Sequence[Share], settle: Settle) -> None:
         """Commit a micro-batch, unless it is committed, and publish it.
@@ -191,11 +200,17 @@ class FrameBatches:
         return generations.plan(claim, tasks, 1, self._terms.config, frames=frames)
 
     def _taken(
-        self, count: table.Row[TaskCountRecord], plan: table.Row[GenerationPlan], number: int
+        self,
+        count: table.Row[TaskCountRecord],
+        plan: table.Row[GenerationPlan],
+        writing: Writing,
+        number: int,
     ) -> TakenOver | None:
         """A task of the open generation; None: look again."""
         if number < min(count.value.tasks, len(plan.value.tasks)):
-            return take_over(self._store, self._connector, plan.value.generation, number)
+            at = plan.value.tasks[number].ranges[0].start
+            begun = Begun(topic=self._terms.topic, at=at, batch=writing.as_written())
+            return take_over(self._store, self._connector, plan.value.generation, number, begun)
         self._extend(count, plan, number)
         return None
 

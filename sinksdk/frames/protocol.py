@@ -39,6 +39,10 @@ class Writing:
     run: str
     batch: int | None = None
 
+    def as_written(self) -> WrittenBatch:
+        """In the store's form."""
+        return WrittenBatch(query=self.query, batch=self.batch)
+
     def __str__(self) -> str:
         if self.batch is None:
             return f"batch write {self.query}"
@@ -111,7 +115,7 @@ def with_batch(frames: FrameState, writing: Writing) -> FrameState:
         for one in frames.written
         if one.query != writing.query and not (one.batch is None and writing.batch is None)
     ]
-    written = (*kept[-_QUERIES + 1 :], WrittenBatch(query=writing.query, batch=writing.batch))
+    written = (*kept[-_QUERIES + 1 :], writing.as_written())
     return frames.model_copy(update={"written": written})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sinksdk.connector import SinkConnector
 from sinksdk.engine import CommitLog, EngineOptions, PartitionOutcome, TaskName, WallClock, WorkerSinkTask
@@ -10,10 +11,14 @@ from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException
 from sinksdk.frames.protocol import Share
+from sinksdk.frames.rows import as_records
 from sinksdk.records import OffsetAndMetadata, SinkRecords, Token, TopicPartition
 from sinksdk.spark.outside import schema_registry
 from sinksdk.store import TakenOver
 from sinksdk.store.records import by_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class HeldCommits(CommitLog):
@@ -131,6 +136,7 @@ class FrameTask:
         self._number = number
         self._clock = clock
         self._commits = HeldCommits(taken)
+        self._begun = taken.ledger.begun
         self._worker = WorkerSinkTask(
             made.task_class(),
             name,
@@ -143,19 +149,20 @@ class FrameTask:
             dead_letters=dead_letters,
         )
 
-    def write(self, batches: Iterable[SinkRecords]) -> Share:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Share:
         """Give the task all rows of its partition, and close it.
 
-        Args:
-            batches: offsets ascend from :attr:`start`.
+        A sink that keeps offsets of its own may be ahead of the commit (``context.offset``). Rows that this
+        very micro-batch has written there before are skipped. Otherwise they may be those of a write that was
+        never committed: then nothing is skipped, and offsets go on from where the sink is.
 
         Raises:
             FencedException: another attempt at the task, or another query, has taken over.
             ConnectException: the task has failed, or has kept rows back.
         """
-        partition, start = self.partition, self.start
+        partition, start = self.partition, self._start
         assigned = AssignedRange(partition, None, due=True)
-        (outcome,) = self._run([assigned], batches)
+        (outcome,) = self._run([assigned], self._numbered(batches))
         if outcome.failure is not None:
             raise ConnectException(f"{self._label}: {outcome.failure.message}")
         commit = self._commits.held_commit(partition) or OffsetAndMetadata(start)
@@ -172,14 +179,19 @@ class FrameTask:
         ranges = self._plan.tasks[self._number].ranges
         return self._run([AssignedRange(one.topic_partition, one.offsets) for one in ranges], ())
 
+    def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[SinkRecords]:
+        """Asked for its first batch when the partition is open."""
+        is_alone = self._begun is None or self._begun.is_alone
+        start = self._start if is_alone else self._worker.position(self.partition)
+        yield from as_records(batches, self.partition, start)
+
     @property
     def partition(self) -> TopicPartition:
         """The topic's partition that the task writes."""
         return self._plan.tasks[self._number].ranges[0].topic_partition
 
     @property
-    def start(self) -> int:
-        """The offset of the first row."""
+    def _start(self) -> int:
         committed = self._commits.committed(self.partition)
         return committed.offset if committed else 0
 

@@ -18,7 +18,7 @@ from sinksdk.errors import ConfigException
 from sinksdk.frames.batches import FrameBatches, Terms
 from sinksdk.frames.options import FrameOptions, read_options
 from sinksdk.frames.protocol import Share, Writing
-from sinksdk.frames.rows import as_records, check_columns
+from sinksdk.frames.rows import check_columns
 from sinksdk.frames.task import FrameTask
 from sinksdk.settings.plugins import sink_class
 from sinksdk.spark.outside import open_dead_letters
@@ -68,7 +68,7 @@ class FrameWriter:
             config = connector.config_class.parse(self.terms.config)
             with open_dead_letters(config, None) as letters:
                 task = self._task(number, taken, letters)
-                return task.write(as_records(_after(first, batches), task.partition, task.start))
+                return task.write(_after(first, batches))
 
     def commit(self, writing: Writing, shares: Sequence[Share]) -> None:
         """Commit and publish a micro-batch, on the driver. Raises as :meth:`FrameBatches.commit`."""

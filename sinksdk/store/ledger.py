@@ -15,6 +15,7 @@ from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store
 from sinksdk.store.keys import closing_key, plan_key, segment_key, task_count_key, task_key
 from sinksdk.store.records import (
+    Begun,
     Closing,
     Dropped,
     Entry,
@@ -47,8 +48,14 @@ class Ledger:
         self._entries: Mapping[TopicPartition, Entry] = {e.topic_partition: e for e in record.entries}
         commits = {**self._apart, **self._entries}.values()
         self._tokens = Tokens.taken_over(record, stale, commits)
+        self._begun = record.begun
         self._unknown = record.model_extra or {}
         self._unsaved = False
+
+    @property
+    def begun(self) -> Begun | None:
+        """The DataFrame's micro-batch that has begun, if it is one."""
+        return self._begun
 
     @property
     def attempt(self) -> int:
@@ -136,6 +143,7 @@ class Ledger:
             entries=tuple(entry for _, entry in sorted(entries.items())),
             prepared=tokens.noted(),
             discarded=tokens.discarded(),
+            begun=self._begun,
         )
         self._save(record)
         self._entries, self._tokens = entries, tokens
@@ -231,8 +239,12 @@ class TakenOver(NamedTuple):
     ledger: TaskLedger
 
 
-def take_over(store: Store, connector: str, generation: int, task: int) -> TakenOver | None:
+def take_over(
+    store: Store, connector: str, generation: int, task: int, begun: Begun | None = None
+) -> TakenOver | None:
     """Become the owner of a task, fencing every earlier attempt at it; None: a newer generation exists.
+
+    With ``begun`` the record says from now on that a DataFrame's micro-batch has.
 
     The task count record must be read twice: the first read keeps an old generation from fencing a newer one,
     the second closes the race between that read and the take-over.
@@ -246,6 +258,8 @@ def take_over(store: Store, connector: str, generation: int, task: int) -> Taken
         if before is not None and before.value.generation > generation:
             return None
         record = _successor(before.value if before else None, plan, task)
+        if begun is not None:
+            record = record.model_copy(update={"begun": begun.then(record.begun)})
         try:
             taken = table.write(store, key, record, before.version if before else None)
         except Conflict:
@@ -321,6 +335,7 @@ def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> Ta
         generation=plan.generation,
         attempt=1,
         entries=tuple(entry for entry in plan.committed if entry.topic_partition in mine),
+        begun=before.begun if before else None,
     )
 
 

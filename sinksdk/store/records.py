@@ -348,6 +348,39 @@ class GenerationPlan(Lasting):
         return 1 if self.dropped is None else 3
 
 
+class Begun(Lasting):
+    """Who has last begun to write a DataFrame's partition since its last commit.
+
+    A sink that keeps offsets of its own may be ahead of the commit then.
+
+    Args:
+        topic: of the partition; its number is the task's.
+        at: the partition's commit.
+        batch: that has begun.
+        is_alone: no other one has begun since that commit: what the sink has from there on are its rows.
+        is_repeated: this is not the first attempt since that commit.
+    """
+
+    topic: str
+    at: int
+    batch: WrittenBatch
+    is_alone: bool = True
+    is_repeated: bool = False
+
+    def then(self, before: Begun | None) -> Begun:
+        """This one, after another.
+
+        Attempts that are not alone number their rows differently: of two, the one whose result was not taken
+        may have left the sink ahead of the next commit, too.
+        """
+        if before is None or before.topic != self.topic:
+            return self
+        if before.at != self.at:
+            return self.model_copy(update={"is_alone": before.is_alone or not before.is_repeated})
+        is_alone = before.is_alone and before.batch == self.batch
+        return self.model_copy(update={"is_alone": is_alone, "is_repeated": True})
+
+
 class TaskRecord(Lasting):
     """A task's commits and tokens, in the record that serves as its transactional id.
 
@@ -360,6 +393,7 @@ class TaskRecord(Lasting):
         discarded: ids of tokens of the plan's ``stale`` that are discarded.
         segments: names of the :class:`Segment` values with further commits of its generation, oldest first;
             of two commits of one partition the later one counts, and those in ``entries`` are the latest.
+        begun: only where DataFrames are written; it outlives the generation.
     """
 
     generation: int
@@ -369,6 +403,7 @@ class TaskRecord(Lasting):
     prepared: tuple[Noted, ...] = ()
     discarded: tuple[str, ...] = ()
     segments: tuple[str, ...] = ()
+    begun: Begun | None = None
 
     @property
     def format(self) -> int:
