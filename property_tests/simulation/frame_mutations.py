@@ -17,7 +17,8 @@ from sinksdk.frames.protocol import Settled, Share, Standing, Writing
 from sinksdk.frames.task import FrameTask, HeldCommits
 from sinksdk.store import TakenOver, table, take_over
 from sinksdk.store.keys import plan_key
-from sinksdk.store.records import Begun, FrameState, GenerationPlan
+from sinksdk.store.ledger import Ledger
+from sinksdk.store.records import Begun, FrameState, GenerationPlan, WrittenBatch
 
 Patch = pytest.MonkeyPatch
 
@@ -205,12 +206,25 @@ def rows_kept_back_are_taken_for_written(patch: Patch) -> None:
 
 def whatever_the_table_has_is_skipped(patch: Patch) -> None:
     """Offsets begin at the commit, whoever has written the rows that the table has beyond it."""
-    patch.setattr(Begun, "then", lambda self, before: self)
+
+    def begun(before: Begun | None, partition: TopicPartition, at: int, batch: WrittenBatch) -> Begun:
+        return Begun(topic=partition.topic, at=at, batch=batch, base=at)
+
+    patch.setattr(Begun, "after", begun)
 
 
 def nothing_that_the_table_has_is_skipped(patch: Patch) -> None:
     """Offsets begin where the table is, also where the same micro-batch has written those rows before."""
-    patch.setattr(Begun, "then", lambda self, before: self.model_copy(update={"is_alone": False}))
+
+    def begun(before: Begun | None, partition: TopicPartition, at: int, batch: WrittenBatch) -> Begun:
+        return Begun(topic=partition.topic, at=at, batch=batch)
+
+    patch.setattr(Begun, "after", begun)
+
+
+def first_offset_is_not_noted(patch: Patch) -> None:
+    """Each attempt finds out by itself where the table is."""
+    patch.setattr(Ledger, "begin_at", lambda self, offset: None)
 
 
 MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
@@ -232,6 +246,7 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         rows_kept_back_are_taken_for_written,
         whatever_the_table_has_is_skipped,
         nothing_that_the_table_has_is_skipped,
+        first_offset_is_not_noted,
         no_fence,
         writes_without_condition,
     )

@@ -413,11 +413,6 @@ class Spark:
             if not file.is_visible and not file.is_gone
         ]
 
-    @property
-    def is_undisturbed(self) -> bool:
-        """Whether no query has begun while micro-batches of another were unfinished."""
-        return sum(query.is_stream for query in self.queries) == 1 and len(self.queries) <= 2
-
     def gaps(self) -> str | None:
         """What is wrong with the offsets of what is visible, or None."""
         for part in {file.partition for file in self.destination.files.values()}:

@@ -36,7 +36,6 @@ from sinksdk.store import Conflict, Store, TakenOver, table, take_over
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import plan_key, task_count_key
 from sinksdk.store.records import (
-    Begun,
     Entry,
     FrameState,
     GenerationPlan,
@@ -208,9 +207,8 @@ class FrameBatches:
     ) -> TakenOver | None:
         """A task of the open generation; None: look again."""
         if number < min(count.value.tasks, len(plan.value.tasks)):
-            at = plan.value.tasks[number].ranges[0].start
-            begun = Begun(topic=self._terms.topic, at=at, batch=writing.as_written())
-            return take_over(self._store, self._connector, plan.value.generation, number, begun)
+            generation = plan.value.generation
+            return take_over(self._store, self._connector, generation, number, writing.as_written())
         self._extend(count, plan, number)
         return None
 

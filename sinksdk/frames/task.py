@@ -136,7 +136,7 @@ class FrameTask:
         self._number = number
         self._clock = clock
         self._commits = HeldCommits(taken)
-        self._begun = taken.ledger.begun
+        self._ledger = taken.ledger
         self._worker = WorkerSinkTask(
             made.task_class(),
             name,
@@ -180,9 +180,14 @@ class FrameTask:
         return self._run([AssignedRange(one.topic_partition, one.offsets) for one in ranges], ())
 
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[SinkRecords]:
-        """Asked for its first batch when the partition is open."""
-        is_alone = self._begun is None or self._begun.is_alone
-        start = self._start if is_alone else self._worker.position(self.partition)
+        """Asked for its first batch when the partition is open, or could not be opened."""
+        if self.partition not in self._worker.assignment():
+            return  # where the sink is, is not known
+        begun = self._ledger.begun
+        start = begun.base if begun else self._start
+        if start is None:
+            start = self._worker.position(self.partition)
+            self._ledger.begin_at(start)
         yield from as_records(batches, self.partition, start)
 
     @property

@@ -23,6 +23,7 @@ from sinksdk.store.records import (
     Segment,
     TaskCountRecord,
     TaskRecord,
+    WrittenBatch,
     by_partition,
 )
 from sinksdk.store.tokens import Tokens, TokensByPartition, TokenState, stale_after
@@ -129,6 +130,12 @@ class Ledger:
         """These tokens are discarded; durable with the next write."""
         self._tokens = self._tokens.discard(partition, tokens)
         self._unsaved = True
+
+    def begin_at(self, offset: int) -> None:
+        """Note the offset of the first row of the micro-batch that has begun."""
+        if self._begun is not None:
+            self._begun = self._begun.model_copy(update={"base": offset})
+            self._write(self._entries, self._tokens)
 
     def flush(self) -> None:
         """Write now what would wait for the next write."""
@@ -240,11 +247,12 @@ class TakenOver(NamedTuple):
 
 
 def take_over(
-    store: Store, connector: str, generation: int, task: int, begun: Begun | None = None
+    store: Store, connector: str, generation: int, task: int, batch: WrittenBatch | None = None
 ) -> TakenOver | None:
     """Become the owner of a task, fencing every earlier attempt at it; None: a newer generation exists.
 
-    With ``begun`` the record says from now on that a DataFrame's micro-batch has.
+    Args:
+        batch: of a DataFrame, which begins; the task has one partition.
 
     The task count record must be read twice: the first read keeps an old generation from fencing a newer one,
     the second closes the race between that read and the take-over.
@@ -258,8 +266,10 @@ def take_over(
         if before is not None and before.value.generation > generation:
             return None
         record = _successor(before.value if before else None, plan, task)
-        if begun is not None:
-            record = record.model_copy(update={"begun": begun.then(record.begun)})
+        if batch is not None:
+            own = plan.tasks[task].ranges[0]
+            begun = Begun.after(record.begun, own.topic_partition, own.start, batch)
+            record = record.model_copy(update={"begun": begun})
         try:
             taken = table.write(store, key, record, before.version if before else None)
         except Conflict:

@@ -357,28 +357,22 @@ class Begun(Lasting):
         topic: of the partition; its number is the task's.
         at: the partition's commit.
         batch: that has begun.
-        is_alone: no other one has begun since that commit: what the sink has from there on are its rows.
-        is_repeated: this is not the first attempt since that commit.
+        base: offset of its first row; None: not known yet, since the sink may have rows of another write that
+            was never committed.
     """
 
     topic: str
     at: int
     batch: WrittenBatch
-    is_alone: bool = True
-    is_repeated: bool = False
+    base: int | None = None
 
-    def then(self, before: Begun | None) -> Begun:
-        """This one, after another.
-
-        Attempts that are not alone number their rows differently: of two, the one whose result was not taken
-        may have left the sink ahead of the next commit, too.
-        """
-        if before is None or before.topic != self.topic:
-            return self
-        if before.at != self.at:
-            return self.model_copy(update={"is_alone": before.is_alone or not before.is_repeated})
-        is_alone = before.is_alone and before.batch == self.batch
-        return self.model_copy(update={"is_alone": is_alone, "is_repeated": True})
+    @classmethod
+    def after(cls, before: Begun | None, partition: TopicPartition, at: int, batch: WrittenBatch) -> Begun:
+        """A micro-batch begins, or begins again: every attempt at it numbers its rows alike."""
+        base: int | None = at
+        if before is not None and (before.topic, before.at) == (partition.topic, at):
+            base = before.base if before.batch == batch else None
+        return cls(topic=partition.topic, at=at, batch=batch, base=base)
 
 
 class TaskRecord(Lasting):

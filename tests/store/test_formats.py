@@ -17,6 +17,7 @@ from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
 from sinksdk.store import table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import (
+    Begun,
     Closing,
     ConnectorRecord,
     Dropped,
@@ -262,6 +263,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             prepared=(NOTED,),
             discarded=("upload-0", "upload-9"),
             segments=("1-1", "2-1"),
+            begun=Begun(topic="flights", at=100, batch=WrittenBatch(query="77aa", batch=12), base=104),
         ),
         {
             "generation": 7,
@@ -271,6 +273,12 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             "prepared": [NOTED_JSON],
             "discarded": ["upload-0", "upload-9"],
             "segments": ["1-1", "2-1"],
+            "begun": {
+                "topic": "flights",
+                "at": 100,
+                "batch": {"query": "77aa", "batch": 12},
+                "base": 104,
+            },
         },
     ),
     (
