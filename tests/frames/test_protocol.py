@@ -1,0 +1,123 @@
+"""What a micro-batch commits, and what is skipped or refused: without a store."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.frames.protocol import (
+    Settled,
+    Share,
+    Standing,
+    Writing,
+    standing,
+    taken_over,
+    with_batch,
+    with_shares,
+)
+from sinksdk.store.records import Entry, FrameState
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+FIRST = Writing("q", "run-1", 7)
+
+
+def state(*committed: Writing, run: str = "run-1") -> FrameState:
+    frames = taken_over(None, run, is_open=True)
+    for writing in committed:
+        frames = with_batch(frames, writing)
+    return frames
+
+
+@pytest.mark.parametrize(
+    ("frames", "writing", "expected"),
+    [
+        (None, FIRST, Standing.NEW),
+        (state(), FIRST, Standing.WRITER),
+        (state(), Writing("q", "run-2", 7), Standing.NEW),
+        (state(FIRST), FIRST, Standing.COMMITTED),
+        (state(FIRST), Writing("q", "run-2", 7), Standing.COMMITTED),
+        (state(FIRST), Writing("q", "run-2", 6), Standing.COMMITTED),
+        (state(FIRST), Writing("q", "run-1", 8), Standing.WRITER),
+        (state(FIRST), Writing("new checkpoint", "run-2", 0), Standing.NEW),
+        (state(FIRST, Writing("other", "run-2", 3)), FIRST, Standing.COMMITTED),
+        (state(Writing("w", "w")), Writing("w", "w"), Standing.COMMITTED),
+        (state(Writing("w", "w")), Writing("another", "another"), Standing.NEW),
+    ],
+)
+def test_what_a_run_may_do(frames: FrameState | None, writing: Writing, expected: Standing) -> None:
+    """A number is skipped if this very query has committed it, in whatever run, whoever has written since."""
+    assert standing("c", frames, writing) is expected
+
+
+def test_a_superseded_run_is_fenced_for_ever() -> None:
+    """With what to do; also when a third one writes by now."""
+    frames = taken_over(taken_over(state(), "run-2", is_open=True), "run-3", is_open=False)
+    for run in ("run-1", "run-2"):
+        with pytest.raises(FencedException, match="writes to it since; micro-batch 8 .* set another 'name'"):
+            standing("c", frames, Writing("q", run, 8))
+
+
+@given(st.lists(st.integers(0, 400), max_size=600))
+def test_the_state_does_not_grow_for_ever(queries: list[int]) -> None:
+    """200 queries and as many fenced runs are remembered, those that have committed last; and one batch write."""
+    frames = state()
+    for number in queries:
+        frames = taken_over(frames, f"run-{number}", is_open=True)
+        frames = with_batch(frames, Writing(f"q-{number}", f"run-{number}", 0))
+        frames = with_batch(frames, Writing(f"w-{number}", f"w-{number}"))
+    latest = list(dict.fromkeys(reversed(queries)))[:150]
+
+    assert len(frames.written) <= 200
+    assert len(frames.superseded) <= 200
+    assert sum(one.batch is None for one in frames.written) <= 1
+    assert {f"q-{number}" for number in latest} <= {one.query for one in frames.written}
+
+
+def committed(**offsets: int) -> Settled:
+    entries = {
+        TopicPartition("t", int(name[1:])): Entry(topic="t", partition=int(name[1:]), offset=at, generation=3)
+        for name, at in offsets.items()
+    }
+    return Settled(entries, {P0: {name: Token(name) for name in ("a", "b", "lost")}})
+
+
+def share(start: int, end: int, *tokens: str, generation: int = 4) -> Share:
+    return Share(generation, P0, start, OffsetAndMetadata(end, "m", tokens), end - start)
+
+
+def test_all_shares_are_committed_and_what_nobody_took_is_stale() -> None:
+    """Tokens of the shares are to be published; those of attempts whose result Spark did not take, to be discarded."""
+    after = with_shares("c", committed(p0=10, p1=3), [share(10, 20, "a", "b")], prepared_in=4, generation=5)
+
+    assert after.committed[P0].committed() == OffsetAndMetadata(20, "m", (Token("a"), Token("b")))
+    assert (after.committed[P0].generation, after.committed[P0].visible) == (5, 10)
+    assert after.committed[P1].offset == 3
+    assert after.stale == {P0: {"lost": Token("lost")}}
+    assert after.unsettled() == [P0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "before", "says"),
+    [
+        (share(10, 20, generation=3), committed(p0=10), "worked in generation 3, and 4 is the newest"),
+        (share(10, 20), committed(p0=12), "began at offset 10, and 12 is committed"),
+        (share(10, 20), committed(), "began at offset 10, and 0 is committed"),
+        (share(10, 20, "a", "unknown"), committed(p0=10), "has not noted unknown"),
+        (
+            share(10, 20),
+            Settled({P0: Entry(topic="t", partition=0, offset=10, generation=3, publish=(Token("z"),))}, {}),
+            "committed up to 10 is not published yet",
+        ),
+    ],
+)
+def test_a_share_that_does_not_follow_the_commit_commits_nothing(
+    wrong: Share, before: Settled, says: str
+) -> None:
+    """Nothing of the micro-batch, with the reason and what to do."""
+    with pytest.raises(ConnectException, match=says) as raised:
+        with_shares("c", before, [wrong], prepared_in=4, generation=5)
+
+    assert "connector c, t-0: nothing of the micro-batch is committed" in str(raised.value)
+    assert "start the query again" in str(raised.value)
