@@ -55,7 +55,7 @@ def test_a_superseded_run_is_fenced_for_ever() -> None:
     """With what to do; also when a third one writes by now."""
     frames = taken_over(taken_over(state(), "run-2", is_open=True), "run-3", is_open=False)
     for run in ("run-1", "run-2"):
-        with pytest.raises(FencedException, match="writes to it since; micro-batch 8 .* set another 'name'"):
+        with pytest.raises(FencedException, match=r"writes to it since; micro-batch 8 .* set another 'name'"):
             standing("c", frames, Writing("q", run, 8))
 
 
