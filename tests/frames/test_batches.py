@@ -1,0 +1,245 @@
+"""Micro-batches in a store: commit, skip, fence, abort, what a sink has kept or is ahead with. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import (
+    ConnectException,
+    ConnectorConfig,
+    FencedException,
+    OffsetAndMetadata,
+    SinkConnector,
+    SinkRecords,
+    SinkTask,
+    Token,
+    TopicPartition,
+    UnpublishableException,
+    committed_offsets,
+)
+from sinksdk.engine.options import TaskName
+from sinksdk.frames.batches import FrameBatches, Terms
+from sinksdk.frames.protocol import Share, Writing
+from sinksdk.frames.task import FrameTask
+from sinksdk.store import TakenOver, newest_plan
+from sinksdk.store.keys import plan_key
+from sinksdk.testing.faults import ManualClock
+from tests.memory_store import MemoryStore
+
+CONFIG = {"name": "c", "connector.class": "it", "topics": "t"}
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass
+class Outside:
+    """What a sink's task has done, and how it misbehaves."""
+
+    calls: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+    fails: Exception | None = None
+    keeps: bool = False
+    is_ahead_at: int | None = None
+
+
+class Task(SinkTask):
+    def __init__(self, outside: Outside) -> None:
+        self.outside = outside
+        self.records: list[tuple[int, str]] = []
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        if self.outside.is_ahead_at is not None:
+            self.context.offset(dict.fromkeys(partitions, self.outside.is_ahead_at))
+
+    def put(self, records: SinkRecords) -> None:
+        self.records += [(record.offset, record.value.decode()) for record in records]
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        if self.outside.keeps:
+            return {}
+        self.outside.values += [f"{offset}:{value}" for offset, value in self.records]
+        (partition, offset), *_ = offsets.items()
+        token = Token(f"{partition.partition}@{offset.offset}#{len(self.outside.values)}")
+        self.context.prepared({partition: [token]})
+        self.outside.calls.append(f"{self.context.closing_reason()} {token}")
+        return {partition: OffsetAndMetadata(offset.offset, publish=[token])}
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        if self.outside.fails is not None:
+            raise self.outside.fails
+        self.outside.calls.append(f"publish {' '.join(map(str, tokens))}")
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        self.outside.calls.append(f"discard {' '.join(map(str, tokens))}")
+
+
+class Query:
+    """A run of a query, without Spark."""
+
+    def __init__(self, store: MemoryStore, outside: Outside, query: str = "q", run: str = "run-1") -> None:
+        task: Any = partial(Task, outside)
+        self.sink = type("Sink", (SinkConnector,), {"config_class": ConnectorConfig, "task_class": task})
+        self.batches = FrameBatches(store, Terms("c", "t", CONFIG), ManualClock())
+        self.ids = query, run
+
+    def task(self, number: int, rows: Sequence[str], part: int = 0) -> Share | None:
+        taken = self.batches.join(Writing(*self.ids, number), part)
+        if taken is None:
+            return None
+        task = FrameTask(self.sink, TaskName("c", part), taken, clock=ManualClock())
+        return task.write([pa.RecordBatch.from_pydict({"value": rows})])
+
+    def commit(self, number: int, *shares: Share | None) -> None:
+        found = [share for share in shares if share is not None]
+        self.batches.commit(Writing(*self.ids, number), found, self._settle)
+
+    def abort(self, number: int) -> None:
+        self.batches.abort(Writing(*self.ids, number), self._settle)
+
+    def _settle(self, taken: TakenOver) -> Any:
+        return FrameTask(self.sink, TaskName("c", 0), taken, clock=ManualClock()).settle()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def committed(store: MemoryStore) -> dict[int, int]:
+    return {p.partition: at.offset for p, at in committed_offsets(store, "c").items()}
+
+
+def test_a_micro_batch_is_committed_as_a_whole_and_published_then(store: MemoryStore) -> None:
+    """Nothing before the driver's commit; closing reason DUE; offsets go on in the next one."""
+    outside = Outside()
+    query = Query(store, outside)
+    shares = [query.task(0, ["a", "b"]), query.task(0, ["c"], part=2)]
+    assert committed(store) == {}
+    assert outside.calls == ["DUE 0@2#2", "DUE 2@1#3"]
+    query.commit(0, *shares)
+    assert outside.calls[2:] == ["publish 0@2#2", "publish 2@1#3"]
+    query.commit(1, query.task(1, ["d"]))
+
+    assert committed(store) == {0: 3, 2: 1}
+    assert outside.values == ["0:a", "1:b", "0:c", "2:d"]
+
+
+def test_a_committed_micro_batch_is_skipped_and_published(store: MemoryStore) -> None:
+    """The driver died before it could publish; after the restart, tasks write nothing, and the commit publishes."""
+    outside = Outside(fails=ConnectException("no"))
+    query = Query(store, outside)
+    with pytest.raises(
+        ConnectException, match=r"is committed, and not all of it is published: t-0: no. Start"
+    ):
+        query.commit(7, query.task(7, ["a"]))
+    outside.fails = None
+    again = Query(store, outside, run="run-2")
+    assert again.task(7, ["a"]) is None
+    again.commit(7)
+
+    assert committed(store) == {0: 1}
+    assert outside.calls == ["DUE 0@1#1", "publish 0@1#1"]
+
+
+def test_what_a_crash_left_is_published_by_the_next_task_of_the_partition(store: MemoryStore) -> None:
+    """Also if that is of another query, which never heard of the micro-batch."""
+    outside = Outside(fails=ConnectException("no"))
+    query = Query(store, outside)
+    with pytest.raises(ConnectException):
+        query.commit(0, query.task(0, ["a"]))
+    outside.fails = None
+    other = Query(store, outside, "other", "run-2")
+    other.commit(0, other.task(0, ["b"]))
+
+    assert outside.calls == ["DUE 0@1#1", "publish 0@1#1", "DUE 0@2#2", "publish 0@2#2"]
+
+
+def test_an_abort_discards_what_was_prepared(store: MemoryStore) -> None:
+    """And nothing that is committed."""
+    outside = Outside()
+    query = Query(store, outside)
+    query.commit(0, query.task(0, ["a"]))
+    query.task(1, ["b"])
+    query.abort(1)
+    query.abort(0)
+
+    assert outside.calls[-1] == "discard 0@2#2"
+    assert committed(store) == {0: 1}
+
+
+def test_only_the_attempt_whose_result_was_taken_is_published(store: MemoryStore) -> None:
+    """Another one of the same task, later or earlier, is discarded."""
+    outside = Outside()
+    query = Query(store, outside)
+    first, _ = query.task(0, ["a"]), query.task(0, ["a"])
+    query.commit(0, first)
+
+    assert set(outside.calls[2:]) == {"publish 0@1#1", "discard 0@1#2"}
+
+
+def test_a_second_query_fences_the_first(store: MemoryStore) -> None:
+    """Whose running micro-batch commits nothing, and whose next one does not begin."""
+    outside = Outside()
+    first, second = Query(store, outside), Query(store, outside, "other", "run-2")
+    share = first.task(0, ["a"])
+    second.commit(0, second.task(0, ["b"]))
+    for call in (lambda: first.commit(0, share), lambda: first.task(1, ["c"])):
+        with pytest.raises(FencedException, match="writes to it since"):
+            call()
+
+    assert outside.values == ["0:a", "0:b"]
+    assert [call for call in outside.calls if "publish" in call] == ["publish 0@1#2"]
+
+
+def test_a_sink_that_keeps_rows_back_fails_its_task(store: MemoryStore) -> None:
+    """They would be lost: a DataFrame's rows do not come again."""
+    query = Query(store, Outside(keeps=True))
+    with pytest.raises(ConnectException, match="returned offset 0 of t-0 while closing, and 2 was delivered"):
+        query.task(0, ["a", "b"])
+
+
+def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:
+    """An error at each start, and not one row written twice or passed over."""
+    outside = Outside(fails=UnpublishableException("it has expired", offset=0))
+    query = Query(store, outside)
+    share = query.task(0, ["a"])
+    for run in (query, Query(store, outside, run="run-2")):
+        with pytest.raises(ConnectException, match=r"goes back from offset 1 to 0; .* delete --force"):
+            run.commit(0, share)
+
+    assert committed(store) == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("query", "number", "expected"),
+    [("q", 0, ["1:b"]), ("q", 1, ["1:a", "2:b"]), ("other", 0, ["1:a", "2:b"])],
+    ids=["the same micro-batch", "the next one", "another query's"],
+)
+def test_a_sink_that_is_ahead_skips_rows_of_the_same_micro_batch_only(
+    store: MemoryStore, query: str, number: int, expected: list[str]
+) -> None:
+    """One row was written there by a micro-batch that was never committed."""
+    outside = Outside(keeps=True)
+    with pytest.raises(ConnectException):
+        Query(store, outside).task(0, ["a", "b"])
+    outside.keeps, outside.is_ahead_at = False, 1
+    Query(store, outside, query, "run-2").task(number, ["a", "b"])
+
+    assert outside.values == expected
+
+
+def test_an_older_sinksdk_refuses_the_plan(store: MemoryStore) -> None:
+    """It would forget which micro-batches are committed: format 4."""
+    query = Query(store, Outside())
+    query.commit(0, query.task(0, ["a"]))
+    _, plan = newest_plan(store, "c")
+    assert plan is not None
+    row = store._read(plan_key("c", plan.generation))
+
+    assert row is not None
+    assert '"format": 4' in row.body

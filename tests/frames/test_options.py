@@ -1,0 +1,67 @@
+"""Options of ``format("sinksdk")``: found whatever their case, refused with a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.frames.options import read_options
+
+OPTIONS = {
+    "connector.class": "s3-archiver",
+    "name": "a",
+    "topic": "t",
+    "store": "sqlite:////tmp/store.sqlite",
+    "s3.bucket.name": "bucket",
+    "flush.size": "10",
+}
+
+
+def test_keys_are_found_in_small_letters_and_spark_s_own_are_left_out() -> None:
+    """As Spark gives them; values stay as they are."""
+    given = {"topics.DIR": "Here", "checkpointlocation": "/c", "queryName": "q", "s3.SSEA.name": "AES256"}
+    found = read_options({**OPTIONS, **given})
+
+    assert isinstance(found.config, S3ArchiverConfig)
+    assert found.config.topics_dir == "Here"
+    assert (found.topic, found.config.topics) == ("t", ("t",))
+    assert found.store_url == "sqlite:////tmp/store.sqlite"
+    assert set(found.raw) == {*OPTIONS, "topics.dir", "topics", "s3.ssea.name"} - {"store", "topic"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"flush.size": "many"}, "'flush.size': input should be a valid integer"),
+        (
+            {"flush.sise": "1"},
+            "'flush.sise' is not known to this connector and has no effect; did you mean 'flush.size'?",
+        ),
+        ({"records.sql": "SELECT 1"}, "transform the DataFrame itself before it is written"),
+        ({"connector.class": "examples.file_source:FileSource"}, "is a source, which reads"),
+        ({"connector.class": "nobody"}, "no connector is called 'nobody'"),
+        ({"store": "here"}, "'here' is no store"),
+        ({"store": "sqlite:////nowhere/at/all"}, "there is no folder /nowhere/at"),
+    ],
+)
+def test_wrong_options(wrong: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is named, with what to do."""
+    monkeypatch.chdir(Path(__file__).parent.parent.parent)
+    with pytest.raises(ConfigException) as raised:
+        read_options({**OPTIONS, **wrong})
+
+    assert says in str(raised.value)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Not one after the other."""
+    with pytest.raises(ConfigException) as raised:
+        read_options({"connector.class": "s3-archiver", "topics": "t", "x": "1"})
+
+    said = str(raised.value)
+    assert all(
+        word in said for word in ("'store'", "'topic'", "'topics'", "'name'", "'s3.bucket.name'", "'x'")
+    )
