@@ -109,7 +109,7 @@ def nothing_is_published_after_a_crash(patch: Patch) -> None:
             commit(self, writing, shares, settle)
 
     def overwriting(self: FrameTask, rows: Any) -> Share:
-        self._worker._committer.publish = lambda partition, deadline=None: None  # type: ignore[method-assign]
+        self._worker._committer.publish = lambda partition, deadline=None: None
         return write(self, rows)
 
     patch.setattr(FrameBatches, "commit", careless)

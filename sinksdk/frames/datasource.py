@@ -49,28 +49,28 @@ class SinkDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Asked for by those who want to read. Raises ConfigException."""
-        from sinksdk.errors import ConfigException  # noqa: PLC0415 - most sessions never come here
+        from sinksdk.errors import ConfigException
 
         message = 'format("sinksdk") only writes; a connector reads topics by itself, with sinksdk.run()'
         raise ConfigException(message)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - PySpark's
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A batch write, with an id of its own."""
         return BatchWriter(self._prepared(schema, is_overwriting=overwrite), uuid.uuid4().hex)
 
-    def streamWriter(  # noqa: N802 - PySpark's
+    def streamWriter(
         self,
         schema: StructType,
-        overwrite: bool,  # noqa: FBT001 - the same
+        overwrite: bool,
     ) -> DataSourceStreamArrowWriter:
         """A streaming query's writer; made anew for each micro-batch."""
         return StreamWriter(self._prepared(schema, is_overwriting=overwrite))
 
     def _prepared(self, schema: StructType, *, is_overwriting: bool) -> FrameWriter:
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - see above
+        from pyspark.sql.pandas.types import to_arrow_schema
 
-        from sinksdk.errors import ConfigException  # noqa: PLC0415 - see above
-        from sinksdk.frames.writer import prepare_writer  # noqa: PLC0415 - see above
+        from sinksdk.errors import ConfigException
+        from sinksdk.frames.writer import prepare_writer
 
         if is_overwriting:
             message = (
@@ -96,12 +96,12 @@ class BatchWriter(DataSourceArrowWriter):
         """Commit all of it."""
         self._frame.commit(self._writing(), _shares(messages))
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - PySpark's
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Discard what was prepared."""
         self._frame.abort(self._writing())
 
     def _writing(self) -> Writing:
-        from sinksdk.frames.protocol import Writing  # noqa: PLC0415 - see above
+        from sinksdk.frames.protocol import Writing
 
         return Writing(self._id, self._id)
 
@@ -114,7 +114,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """A task's share of it."""
-        from sinksdk.frames.protocol import Writing  # noqa: PLC0415 - see above
+        from sinksdk.frames.protocol import Writing
 
         task = _task()
         query, run, batch = (task.getLocalProperty(key) for key in (_QUERY, _RUN, _BATCH))
@@ -125,13 +125,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise RuntimeError(message)
         return _written(self._frame, Writing(query, run, int(batch)), iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - PySpark's
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commit all of it; the messages name the micro-batch."""
         writing = _writing_of(messages)
         if writing is not None:
             self._frame.commit(writing, _shares(messages))
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - PySpark's
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Discard what was prepared. If no task has ended, the next micro-batch does it."""
         writing = _writing_of(messages)
         if writing is not None:

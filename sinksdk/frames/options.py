@@ -37,7 +37,6 @@ class FrameOptions:
     raw: Mapping[str, str]
     store_url: str
     topic: str
-    connector: SinkConnector
     config: ConnectorConfig
 
 
@@ -61,11 +60,12 @@ def read_options(options: Mapping[str, str]) -> FrameOptions:
     raw = {**_declared(given, sink), CLASS: own[CLASS], "topics": own[TOPIC] or TOPIC}
     checked = check_config(raw, ALL_PROVIDERS)
     problems += checked.problems
-    problems += [option.sentence for option in checked.having(Meaning.UNKNOWN)]
-    if problems or not isinstance(checked.connector, SinkConnector):
+    for option in checked.having(Meaning.UNKNOWN):
+        nearest = f"; {option.verdict.why}" if option.verdict.why else ""
+        problems.append(f"option '{option.key}' is not known to {own[CLASS]}{nearest}")
+    if problems or not isinstance(checked.config, ConnectorConfig):
         raise ConfigException(problems)
-    assert isinstance(checked.config, ConnectorConfig)  # noqa: S101 - of a sink without problems
-    return FrameOptions(checked.raw, store_url, own[TOPIC], checked.connector, checked.config)
+    return FrameOptions(checked.raw, store_url, own[TOPIC], checked.config)
 
 
 _MISSING: Final = {

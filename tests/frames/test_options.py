@@ -38,7 +38,7 @@ def test_keys_are_found_in_small_letters_and_spark_s_own_are_left_out() -> None:
         ({"flush.size": "many"}, "'flush.size': input should be a valid integer"),
         (
             {"flush.sise": "1"},
-            "'flush.sise' is not known to this connector and has no effect; did you mean 'flush.size'?",
+            "option 'flush.sise' is not known to s3-archiver; did you mean 'flush.size'?",
         ),
         ({"records.sql": "SELECT 1"}, "transform the DataFrame itself before it is written"),
         ({"connector.class": "examples.file_source:FileSource"}, "is a source, which reads"),

@@ -30,7 +30,7 @@ def start(
     """Start a query that writes them."""
     writer = read_stream(session, folder).writeStream.format("sinksdk").options(**options)
     writer = writer.option("checkpointLocation", str(folder / checkpoint))
-    return writer.trigger(**(trigger or {"availableNow": True})).start()  # type: ignore[arg-type]  # of one kind each
+    return writer.trigger(**(trigger or {"availableNow": True})).start()
 
 
 def main(folder: Path, options: dict[str, str]) -> None:

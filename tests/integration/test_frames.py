@@ -159,7 +159,7 @@ def test_whole_rows_are_archived_as_json(session: SparkSession, tmp_path: Path) 
     )  # fmt: skip
     with site(tmp_path) as archive:
         save(frame.repartition(2), archive_options(archive))
-        found = [json.loads(row["value"]) for rows in archived(archive).values() for row in rows]  # type: ignore[arg-type]
+        found = [json.loads(row["value"]) for rows in archived(archive).values() for row in rows]
 
         assert sorted(found, key=lambda row: int(row["id"])) == [
             json.loads(row.json) for row in frame.selectExpr("to_json(struct(*)) AS json").collect()
@@ -289,7 +289,7 @@ def test_a_driver_is_killed(session: SparkSession, place: Place, step: str) -> N
         ({"store": None}, "option 'store' is required and not set: its offsets are kept there"),
         ({"topic": None}, "option 'topic' is required and not set: rows are records of a topic"),
         ({"name": None}, "'name' is required and not set"),
-        ({"foldr": "x"}, "'foldr' is not known to this connector and has no effect; did you mean 'folder'?"),
+        ({"foldr": "x"}, f"option 'foldr' is not known to {FOLDER_SINK}; did you mean 'folder'?"),
         ({"topics": "t"}, "option 'topics' cannot be used with"),
         ({"path": "x"}, "option 'path' cannot be used with"),
     ],
