@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -265,6 +266,7 @@ def test_a_driver_is_killed(session: SparkSession, place: Place, step: str) -> N
     killed = subprocess.run(
         command,
         cwd=ROOT,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         start_new_session=True,
         capture_output=True,
         text=True,
