@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import format_datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from examples import webhook_sink
+from examples import test_sinks, webhook_sink
 from examples.webhook_receiver import Endpoint, Mishap, server_of
 from examples.webhook_sink import WebhookConfig, WebhookTask, seconds_in
 from sinksdk import ConfigException, RetriableException, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.settings.checks import check_file
-from sinksdk.testing import SinkTaskHarness
+from sinksdk.testing import FaultPlan, Guarantee, SinkOptions, SinkTaskHarness, check_sink
 from tests.engine.sinks import Letters
 
 P0 = TopicPartition("readings", 0)
@@ -255,6 +257,18 @@ def test_an_endpoint_that_is_away_or_silent_is_asked_again(site: Site) -> None:
         site.harness.task.put(records)
 
 
+def test_no_connection_waits_between_two_calls(site: Site) -> None:
+    """Servers end idle ones, and the next request would fail; within a call all requests go through one."""
+    connected: list[Any] = []
+    create = site.harness.task.endpoint._create_connection
+    site.harness.task.endpoint._create_connection = lambda *a: connected.append(create(*a)) or connected[-1]
+    site.deliver(1, "warm", 3)
+    assert len(connected) == 1
+    assert connected[0].fileno() == -1
+    site.deliver(4)
+    assert site.taken() == [0, 2, 3]
+
+
 def test_a_new_attempt_in_other_portions_repeats_ids_and_no_keys(site: Site) -> None:
     """After a crash a request may hold other records than before: that is what each record's own id is for."""
     site.endpoint.mishaps.append(LOST)
@@ -266,6 +280,44 @@ def test_a_new_attempt_in_other_portions_repeats_ids_and_no_keys(site: Site) -> 
     assert site.taken() == [0, 1, 2, 3, 4]
     assert site.endpoint.repeated == 3
     assert site.keys() == ["readings-0-0..readings-0-2", "readings-0-0..readings-0-4"]
+
+
+class KeyedEndpoint(Endpoint):
+    """Does what is asked under each key once, and looks at no id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: dict[str, Sequence[Mapping[str, Any]]] = {}
+
+    def answer(self, headers: Mapping[str, str], body: str) -> tuple[Mishap, str]:
+        mishap, text = super().answer(headers, body)
+        if mishap.status == HTTPStatus.OK:
+            self.done.setdefault(headers["Idempotency-Key"], self.requests[-1][1])
+        return mishap, text
+
+
+class KeyedConnection(test_sinks.Connection):
+    def __init__(self, faults: FaultPlan) -> None:
+        super().__init__(faults)
+        self.endpoint: KeyedEndpoint = KeyedEndpoint()
+
+    def taken(self) -> list[tuple[Any, ...]]:
+        return [test_sinks.coordinates(event) for events in self.endpoint.done.values() for event in events]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("records", "guarantee"), [(1, Guarantee.EFFECTIVELY_ONCE), (2, Guarantee.AT_LEAST_ONCE)]
+)
+def test_to_an_endpoint_that_recognises_keys_alone(records: int, guarantee: Guarantee) -> None:
+    """Once, if each request holds one record; otherwise now and then twice, after a crash or by a zombie."""
+    options: SinkOptions = {**test_sinks.WEBHOOK, "config": test_sinks.webhook_config(records)}
+    options["destination"] = KeyedConnection
+    options["capabilities"] = replace(options["capabilities"], guarantee=guarantee)
+    report = check_sink(
+        test_sinks.WebhookTask, read_back=KeyedConnection.taken, settings=test_sinks.FEW, **options
+    )
+    assert bool(report.exercised["duplicates seen"]) is (records > 1)
 
 
 # -- bad records ---------------------------------------------------------------------------------------
@@ -300,6 +352,18 @@ def test_halving_goes_on_after_a_retry_where_it_was(site: Site) -> None:
         list(range(16)), list(range(8)), list(range(8, 16)), [8, 9, 10, 11], [8, 9], [10, 11], [10], [11],
         [12, 13, 14, 15],
     ]  # fmt: skip
+
+
+def test_a_half_whose_answer_is_lost_is_posted_again_as_it_was(site: Site) -> None:
+    """Under the same key, and with no record of the next request; cuts are forgotten when all is delivered."""
+    site.configure(batch_max_records="4")
+    site.endpoint.mishaps += [*[TAKEN] * 4, LOST]
+    site.deliver("warm", *range(1, 6))
+    assert site.posted() == [[0, 1, 2, 3], [0, 1], [0], [1], [2, 3]]
+    site.harness.advance(0.3)
+    assert site.posted()[5:] == [[2, 3], [4, 5]]
+    assert site.keys()[4] == site.keys()[5]
+    assert site.harness.task.cuts == {P0: set()}
 
 
 def test_the_reason_is_in_the_dead_letter(site: Site) -> None:
