@@ -15,7 +15,7 @@ from hypothesis import settings
 from examples import exactly_once_folder_sink, folder_sink, queue_sink, upsert_sink, webhook_sink
 from examples.webhook_receiver import Endpoint
 from sinksdk import SinkRecord, TopicPartition
-from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink
+from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink, replay
 
 FEW = settings(max_examples=40, stateful_step_count=15, derandomize=True, database=None, deadline=None)
 """Files and databases are slower than memory."""
@@ -137,6 +137,13 @@ UPSERT: SinkOptions = {
 def test_the_upsert_sink_applies_each_record_once() -> None:
     """Also while tasks of other partitions upsert the same keys; what the table refuses is a dead letter."""
     check_sink(UpsertTask, read_back=Database.history, destination=new_database, settings=FEW, **UPSERT)
+
+
+def test_a_lost_answer_to_a_commit_applies_nothing_twice() -> None:
+    """What the kit has once found, kept: the COMMIT takes effect, and the task is not told."""
+    lost = ("fault", "destination", 6, "lost answer")
+    schedule = [lost, ("deliver", 0, 1), ("deliver", 0, 1)]
+    replay(schedule, UpsertTask, read_back=Database.history, destination=new_database, **UPSERT)
 
 
 class Sqs:
