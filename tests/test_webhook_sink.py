@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import format_datetime
 from http import HTTPStatus
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +426,15 @@ def test_what_cannot_work_is_said_before_anything_runs(keys: Mapping[str, str], 
         WebhookConfig.parse(whole)
     assert "secret" not in str(caught.value)
     assert "Bearer" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("url", "port"), [("https://host/path", 443), ("https://host:8443", 8443)])
+def test_https_checks_certificates(site: Site, url: str, port: int) -> None:
+    """With Python's default context, which trusts the machine's authorities, or those of SSL_CERT_FILE."""
+    connection = site.config(endpoint_url=url).connect()
+    assert isinstance(connection, HTTPSConnection)
+    assert (connection.host, connection.port) == ("host", port)
+    assert connection._context.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_secrets_are_shown_nowhere(site: Site) -> None:
