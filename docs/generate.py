@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import sinksdk
 import sinksdk.source
-from examples import exactly_once_folder_sink, folder_sink, queue_sink
+from examples import exactly_once_folder_sink, folder_sink, queue_sink, webhook_sink
+from examples.upsert_sink import UpsertSink, UpsertTask
 from sinksdk import (
     ClosingReason,
     ConnectorConfig,
@@ -62,6 +63,7 @@ from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
 
 DOCS: Final = Path(__file__).parent
+KIT_TESTS: Final = "examples/test_sinks.py"
 _PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _ENUM_MEMBER: Final = re.compile(r"<(\w+\.\w+): [^>]*>")
 _SPHINX_ROLE: Final = re.compile(r":[a-z]+:`~?(?:[\w.]*\.)?(\w+)`")
@@ -123,10 +125,10 @@ def source_keys() -> str:
     return config_keys(key for key in SourceConnectorConfig.reference() if key not in common)
 
 
-def archiver_keys() -> str:
-    """Keys of the archiver that not every connector has, or that mean something else there."""
+def own_keys(config: type[ConnectorConfig]) -> Iterator[ConfigKey]:
+    """Keys of a sink that not every one has, or that mean something else there."""
     common = list(ConnectorConfig.reference())
-    return config_keys(key for key in S3ArchiverConfig.reference() if key not in common)
+    return (key for key in config.reference() if key not in common)
 
 
 # -- what keys of others mean here ----------------------------------------------------------------------
@@ -339,9 +341,34 @@ def steps(trial: type, names: Iterable[str]) -> str:
     return table(("step", "what happens"), rows)
 
 
-def source(*things: type) -> str:
-    """The source of an example's classes."""
-    return "```python\n" + "\n\n".join(inspect.getsource(thing) for thing in things) + "```"
+def source(*things: type | Callable[..., Any]) -> str:
+    """The source of an example's classes, or of some of their methods."""
+    return python(textwrap.dedent(inspect.getsource(thing)) for thing in things)
+
+
+def excerpt(path: str, *names: str) -> str:
+    """What a module of this project calls by these names, as it is there."""
+    text = (DOCS.parent / path).read_text(encoding="utf-8")
+    found = {
+        name: f"{ast.get_source_segment(text, node)}\n"
+        for node in ast.parse(text).body
+        for name in _names_of(node)
+    }
+    return python(found[name] for name in names)
+
+
+def _names_of(node: ast.stmt) -> Sequence[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return [name]
+    return []
+
+
+def python(parts: Iterable[str]) -> str:
+    """A block of code."""
+    return "```python\n" + "\n\n".join(parts) + "```"
 
 
 def columns() -> str:
@@ -357,7 +384,7 @@ def avro_schema() -> str:
 
 
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
-    "archiver-keys": archiver_keys,
+    "archiver-keys": lambda: config_keys(own_keys(S3ArchiverConfig)),
     "aiven-verdicts": lambda: verdicts(AIVEN),
     "avro-schema": avro_schema,
     "capabilities": lambda: capabilities(Capabilities),
@@ -401,6 +428,24 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "testing-names": lambda: names_of(testing),
     "store-keys": store_keys,
     "transaction-context": lambda: methods(TransactionContext),
+    "upsert-apply": lambda: source(UpsertTask.apply, UpsertTask.lock),
+    "upsert-bad-records": lambda: source(UpsertTask.put, UpsertTask.write_each),
+    "upsert-kit": lambda: excerpt(
+        KIT_TESTS,
+        *("Database", "UpsertTask", "UPSERT", "test_the_upsert_sink_applies_each_record_once"),
+        "test_a_lost_answer_to_a_commit_applies_nothing_twice",
+    ),
+    "upsert-offsets": lambda: source(UpsertTask.open, UpsertTask.pre_commit),
+    "upsert-connector": lambda: source(UpsertSink.task_configs, UpsertSink.alter_offsets, UpsertSink.stop),
+    "webhook-answers": lambda: source(webhook_sink.judge, webhook_sink.seconds_in),
+    "webhook-keys": lambda: config_keys(own_keys(webhook_sink.WebhookConfig)),
+    "webhook-kit": lambda: excerpt(
+        KIT_TESTS,
+        *("Connection", "WebhookTask", "webhook_config", "WEBHOOK"),
+        "test_the_webhook_sink_delivers_each_record_once_to_an_endpoint_that_recognises_ids",
+    ),
+    "webhook-put": lambda: source(webhook_sink.WebhookTask.put, webhook_sink.WebhookTask.deliver),
+    "webhook-ids": lambda: source(webhook_sink.WebhookTask.events, webhook_sink.WebhookTask.post),
 }
 """What can stand between the comments, by name."""
 

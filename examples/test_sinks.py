@@ -3,7 +3,7 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from tempfile import mkdtemp
@@ -12,9 +12,10 @@ from typing import Any
 import sqlalchemy
 from hypothesis import settings
 
-from examples import exactly_once_folder_sink, folder_sink, queue_sink, upsert_sink
+from examples import exactly_once_folder_sink, folder_sink, queue_sink, upsert_sink, webhook_sink
+from examples.webhook_receiver import Endpoint
 from sinksdk import SinkRecord, TopicPartition
-from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink
+from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink, replay
 
 FEW = settings(max_examples=40, stateful_step_count=15, derandomize=True, database=None, deadline=None)
 """Files and databases are slower than memory."""
@@ -138,6 +139,13 @@ def test_the_upsert_sink_applies_each_record_once() -> None:
     check_sink(UpsertTask, read_back=Database.history, destination=new_database, settings=FEW, **UPSERT)
 
 
+def test_a_lost_answer_to_a_commit_applies_nothing_twice() -> None:
+    """What the kit has once found, kept: the COMMIT takes effect, and the task is not told."""
+    lost = ("fault", "destination", 6, "lost answer")
+    schedule = [lost, ("deliver", 0, 1), ("deliver", 0, 1)]
+    replay(schedule, UpsertTask, read_back=Database.history, destination=new_database, **UPSERT)
+
+
 class Sqs:
     """The one call that the queue's task makes; it may fail, or its answer be lost, like a real one."""
 
@@ -176,3 +184,61 @@ def test_the_queue_sink_loses_nothing() -> None:
         capabilities=Capabilities(Guarantee.AT_LEAST_ONCE, buffers=False),
         settings=FEW,
     )
+
+
+class Connection:
+    """As http.client's, to an endpoint in memory: requests fail, and answers are lost."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        self.faults = faults
+        self.endpoint = Endpoint()
+
+    def request(self, *request: Any) -> None:
+        _, _, body, headers = request
+        answer = self.faults.run("destination", lambda: self.endpoint.answer(headers, body.decode()))
+        (self.status, *_), self.reason = answer
+
+    def getresponse(self) -> "Connection":
+        return self
+
+    def read(self) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        pass
+
+    def taken(self) -> list[tuple[Any, ...]]:
+        """Each record once, by its id."""
+        return [coordinates(event) for event in self.endpoint.events.values()]
+
+
+def coordinates(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    return event["topic"], event["partition"], event["offset"]
+
+
+class WebhookTask(webhook_sink.WebhookTask):
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def start(self, config: webhook_sink.WebhookConfig) -> None:
+        super().start(config)
+        self.endpoint: Any = self.connection
+
+
+def webhook_config(records: int) -> webhook_sink.WebhookConfig:
+    keys = {"name": "test", "topics": "records", "key.converter": "string", "value.converter": "json"}
+    keys |= {"endpoint.url": "http://localhost", "batch.max.records": str(records)}
+    return webhook_sink.WebhookConfig.parse(keys)
+
+
+WEBHOOK: SinkOptions = {
+    "destination": Connection,
+    "config": webhook_config(records=2),
+    "capabilities": Capabilities(Guarantee.EFFECTIVELY_ONCE, ordered=True, buffers=False, dead_letters=True),
+    "poison": b'{"celsius": "warm"}',
+}
+
+
+def test_the_webhook_sink_delivers_each_record_once_to_an_endpoint_that_recognises_ids() -> None:
+    """In order, too; what the endpoint does not want is a dead letter."""
+    check_sink(WebhookTask, read_back=Connection.taken, settings=FEW, **WEBHOOK)

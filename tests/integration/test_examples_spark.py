@@ -37,8 +37,8 @@ def follow(clone: Path) -> Iterator[Follow]:
     """Types the commands of a page, but `make`, in the clone; gives back what they print."""
     started: list[subprocess.Popen[str]] = []
     port = str(free_port())
-    configuration = clone / "examples/archive_readings.json"
-    configuration.write_text(configuration.read_text().replace("5555", port))
+    for configuration in (clone / "examples").glob("*.json"):
+        configuration.write_text(configuration.read_text().replace("5555", port))
 
     def follow(page: str) -> str:
         process = subprocess.Popen(
@@ -57,7 +57,7 @@ def follow(clone: Path) -> Iterator[Follow]:
     yield follow
     for process in started:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the page's S3, where it was not stopped
+            os.killpg(process.pid, signal.SIGKILL)  # a page's server, where it was not stopped
 
 
 def commands(page: Path) -> str:
@@ -125,3 +125,28 @@ def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> N
     assert offsets_in(clone / "build/lines") == EACH_ONCE
     assert offsets_in(clone / "build/exactly-once") == EACH_ONCE
     assert all(path.suffix == ".jsonl" for path in (clone / "build/exactly-once").iterdir())
+
+
+def test_write_a_database_sink_works_to_the_letter(follow: Follow) -> None:
+    """The table holds each sensor's last temperature; the kit prints what the page says."""
+    output = follow("docs/write-a-database-sink.md")
+
+    assert "caught up: 10,000 records committed" in output
+    for shown in texts("docs/write-a-database-sink.md")[:2]:
+        assert shown in output
+    assert "2 passed" in output
+
+
+def test_write_an_http_sink_works_to_the_letter(follow: Follow) -> None:
+    """The endpoint has each record once, also when all of them are posted again; the kit prints what the page says."""
+    output = follow("docs/write-an-http-sink.md")
+
+    assert output.count("caught up: 10,000 records committed") == 2
+    for shown in texts("docs/write-an-http-sink.md")[:3]:
+        assert shown in output
+    assert "1 passed" in output
+
+
+def texts(page: str) -> list[str]:
+    """What a page says that is printed."""
+    return re.findall(r"^```text\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from sinksdk import SinkRecord, SinkRecords, TopicPartition
-from sinksdk.topics import write_records
+from sinksdk import SinkRecord, TopicPartition
 from tests.integration.archive_site import descendants, ended, wait_until
+from tests.integration.run_site import RunSite
 from tests.store.postgres_server import PostgresServer
 from tests.warm_jvm import warm_jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 PARTITIONS, RECORDS = 4, 6_000
 TABLES = """
 CREATE TABLE accounts (id TEXT PRIMARY KEY, partition INTEGER NOT NULL, balance BIGINT NOT NULL);
@@ -42,42 +39,21 @@ def record(partition: TopicPartition, offset: int) -> SinkRecord:
     return SinkRecord(*partition, offset, key, None if offset % 10 == 9 else value)
 
 
-class Site:
-    """A topic directory, a store, and a schema with a table and the history of its rows."""
+class Site(RunSite):
+    """And a schema with a table and the history of its rows."""
 
     def __init__(self, folder: Path, server: PostgresServer) -> None:
-        self.folder = folder
-        self.processes: list[subprocess.Popen[str]] = []
+        super().__init__(folder)
         schema = f"accounts_{uuid.uuid4().hex}"
-        self.url = server.url(schema)
+        url = server.url(schema)  # which makes the schema
         self.connection: psycopg.Connection = server.connect(schema)
         self.connection.execute(TABLES)
-        for number in range(PARTITIONS):
-            partition = TopicPartition("accounts", number)
-            records = [record(partition, offset) for offset in range(RECORDS)]
-            write_records(folder / "topics", partition, SinkRecords.of(partition, records))
+        self.write("accounts", PARTITIONS, RECORDS, record)
         keys = {"connector.class": "examples.upsert_sink:UpsertSink", "topics": "accounts", "tasks.max": 2}
         keys |= {"key.converter": "string", "value.converter": "json", "max.poll.records": 50}
-        keys |= {"database.url": self.url.replace("postgresql://", "postgresql+psycopg://")}
+        keys |= {"database.url": url.replace("postgresql://", "postgresql+psycopg://")}
         keys |= {"table": "accounts", "key.columns": "id", "value.columns": "partition, balance"}
-        keys |= {"poll.interval.ms": 100, "offset.flush.interval.ms": 1_000}
-        (folder / "upsert.json").write_text(json.dumps({"name": "upsert", "config": keys}))
-
-    def start(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """``sinksdk run`` in a process group of its own."""
-        command = [sys.executable, "-m", "sinksdk", "run", str(self.folder / "upsert.json")]
-        command += ["--source-directory", str(self.folder / "topics"), "--master", "local[2]"]
-        process = subprocess.Popen(
-            [*command, "--store", f"sqlite:///{self.folder}/store.sqlite", "--until-caught-up"],
-            cwd=ROOT,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.processes.append(process)
-        return process
+        self.configure({**keys, "poll.interval.ms": 100, "offset.flush.interval.ms": 1_000})
 
     def written(self) -> int:
         """How many offsets the watermarks have passed; 0 before there are any."""
@@ -87,10 +63,7 @@ class Site:
         return int((self.connection.execute(query).fetchone() or (0,))[0])
 
     def close(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+        super().close()
         self.connection.close()
 
 
