@@ -61,6 +61,8 @@ from sinksdk.testing.source_kit.attempt import Event
 from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
 from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
+from sinksdk.transforms.headers import TombstoneHandler
+from sinksdk.transforms.plugins import OF_KEY_OR_VALUE, OF_RECORDS, PREDICATES
 
 DOCS: Final = Path(__file__).parent
 KIT_TESTS: Final = "examples/test_sinks.py"
@@ -156,6 +158,25 @@ def _rows(rule: tuple[str, Verdict]) -> Iterator[tuple[str, str, str]]:
 def as_cell(text: str) -> str:
     """A sentence of a verdict as Markdown: keys, which it has in quotes, as code."""
     return re.sub(r"(?<!\w)'([^' ][^']*)'(?!\w)", r"`\1`", text)
+
+
+def transforms(classes: Iterable[Any]) -> str:
+    """Transforms or predicates of Kafka's own: what each does, and its keys."""
+    return table(("type", "what it does", "keys"), map(_transform_row, classes))
+
+
+def _transform_row(cls: Any) -> tuple[str, str, str]:
+    name = cls.__name__
+    of_both = cls in OF_KEY_OR_VALUE
+    types = ", ".join(f"`{name}${part}`" for part in ("Key", "Value")) if of_both else f"`{name}`"
+    fields = [ConfigKey.of_field(*field) for field in cls.keys_class.model_fields.items()]
+    keys = [_transform_key(key) for key in fields if key.name != "replace.null.with.default"]
+    return types, sentence(cls), "<br>".join(keys)
+
+
+def _transform_key(key: ConfigKey) -> str:
+    default = " (required)" if key.required else f" (`{key.default}`)" if key.default else ""
+    return f"`{key.name}`{default}: {key.meaning}"
 
 
 def other_defaults() -> str:
@@ -402,6 +423,8 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "folder-connector": lambda: source(folder_sink.FolderSink),
     "folder-task": lambda: source(folder_sink.FolderTask),
     "guarantees": lambda: members(Guarantee),
+    "kafka-transforms": lambda: transforms([*OF_KEY_OR_VALUE, *OF_RECORDS, TombstoneHandler]),
+    "kafka-predicates": lambda: transforms(PREDICATES),
     "meanings": meanings,
     "metrics-left-out": metrics_left_out,
     "other-defaults": other_defaults,

@@ -4,6 +4,7 @@ What a connector author imports is here; the packages below run it::
 
     connector  task  context  records  config  errors      what authors see
     source     the same for authors of sources
+    transforms Connect's single message transforms
     testing    doubles, a harness and contract tests for connector authors
     engine     drives one task: pure, no Spark, no I/O
     store      compare-and-set stores and the typed views on them

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
+from sinksdk.compatibility import Rules
+from sinksdk.errors import ConfigException
 from sinksdk.settings.converters import ConverterSettings
 from sinksdk.settings.job import LONGEST_NAME, ErrorSettings, NameSettings, PaceSettings, RetrySettings
 from sinksdk.settings.model import ConfigKey, ConfigModel, NameList
+from sinksdk.settings.transforms import ChainSettings, chain_reference, rules_with_chain
+from sinksdk.transforms.chain import Chain
 
 __all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig", "NameList"]
 
@@ -138,6 +142,7 @@ class TransformSettings(BaseModel):
 class ConnectorConfig(
     SubscriptionSettings,
     TransformSettings,
+    ChainSettings,
     PaceSettings,
     ErrorSettings,
     ConverterSettings,
@@ -162,9 +167,42 @@ class ConnectorConfig(
             except re.error as error:
                 found.append(f"'topics.regex' is no regular expression: {error}")
         found += self.transform_problems()
-        found += self.converter_problems()
+        converter_problems = list(self.converter_problems())
+        found += converter_problems or self._read()[1]
         found += self.dead_letter_problems(self.topics, self.topics_regex)
         return found
+
+    def chain(self) -> Chain | None:
+        """Connect's ``transforms``, ready to be applied; None if there are none.
+
+        Raises:
+            ConfigException: something is wrong with them, which :meth:`parse` would have found.
+        """
+        chain, problems = self._read()
+        if problems:
+            raise ConfigException(problems)
+        return chain
+
+    def _read(self) -> tuple[Chain | None, list[str]]:
+        if self._written is None:
+            return None, []  # not made of text: there are no further keys
+        keys = {
+            prefix + key: text
+            for prefix in ("transforms.", "predicates.")
+            for key, text in self.overrides(prefix).items()
+        }
+        kinds = {part: self.converter_spec(is_key=part == "key").kind for part in ("key", "value")}
+        return self.read_chain(keys, kinds)
+
+    @classmethod
+    def _rules_for(cls, values: Mapping[str, Any], /) -> tuple[Rules, ...]:
+        return rules_with_chain(values, *cls._rules())
+
+    @classmethod
+    def reference_for(cls, values: Mapping[str, Any], /) -> Iterator[ConfigKey]:
+        """Every key that has an effect in one configuration, those of its transforms last."""
+        yield from cls.reference()
+        yield from chain_reference(values)
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
@@ -180,6 +218,7 @@ class ConnectorConfig(
             NameSettings,
             SubscriptionSettings,
             TransformSettings,
+            ChainSettings,
             PaceSettings,
             ConverterSettings,
             RetrySettings,

@@ -160,12 +160,14 @@ class SinkRecords(Sequence[SinkRecord]):
             connector did not ask for (``SinkConnector.columns``), are absent.
         keys: the key converter's results by row, if one other than bytes is configured.
         values: the same for values.
+        read: the same rows as they were read, if transforms have changed ``arrow``; for dead letters.
     """
 
     partition: TopicPartition
     arrow: pa.RecordBatch
     keys: Sequence[Any] | None = None
     values: Sequence[Any] | None = None
+    read: pa.RecordBatch | None = field(default=None, repr=False)
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -199,6 +201,17 @@ class SinkRecords(Sequence[SinkRecord]):
         offsets = self.offsets
         return int(np.searchsorted(offsets, offsets[max(rows, 1) - 1], side="right"))
 
+    def take(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> SinkRecords:
+        """Some of the records, by row, in the order given: for transforms that drop records."""
+        places = pa.array(rows, pa.int64())
+        return SinkRecords(
+            self.partition,
+            self.arrow.take(places),
+            None if self.keys is None else [self.keys[row] for row in rows],
+            None if self.values is None else [self.values[row] for row in rows],
+            None if self.read is None else self.read.take(places),
+        )
+
     def __len__(self) -> int:
         rows: int = self.arrow.num_rows
         return rows
@@ -218,6 +231,7 @@ class SinkRecords(Sequence[SinkRecord]):
                 self.arrow.slice(start, max(stop - start, 0)),
                 None if self.keys is None else self.keys[start:stop],
                 None if self.values is None else self.values[start:stop],
+                None if self.read is None else self.read.slice(start, max(stop - start, 0)),
             )
         row = range(len(self))[index]
         return next(iter(self[row : row + 1]))
@@ -230,8 +244,9 @@ class SinkRecords(Sequence[SinkRecord]):
         keys = self.keys if self.keys is not None else self._column("key") or none
         values = self.values if self.values is not None else self._column("value") or none
         headers = self._column("headers") or none
-        is_converted = self.keys is not None or self.values is not None
-        sources = ((self.arrow, row) for row in range(len(offsets))) if is_converted else none
+        read = self.arrow if self.read is None else self.read
+        is_converted = self.keys is not None or self.values is not None or self.read is not None
+        sources = ((read, row) for row in range(len(offsets))) if is_converted else none
         topic, partition = self.partition
         for offset, timestamp, kind, key, value, items, source in zip(
             offsets, timestamps, types, keys, values, headers, sources, strict=True

@@ -32,6 +32,13 @@ class SinkTask(ABC):
     and never on one record.
     """
 
+    takes_bytes: ClassVar[bool] = False
+    """Whether the task knows only the bytes in :attr:`SinkRecords.arrow`.
+
+    Then it is given bytes also where Connect's ``transforms`` are configured: those that were read where
+    nothing has changed, else text as UTF-8, and JSON.
+    """
+
     def initialize(self, context: SinkTaskContext) -> None:
         """Take the context; called once, first of all. The default keeps it as ``self.context``."""
         self.context = context

@@ -73,10 +73,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _original(asked: argparse.Namespace, config: S3ArchiverConfig) -> Original | None:
     """What to compare with, if anything."""
-    if config.is_transformed and (asked.bootstrap_servers or asked.source_directory):
+    is_changed = config.is_transformed or bool(config.transforms)
+    if is_changed and (asked.bootstrap_servers or asked.source_directory):
         message = (
-            "the archive holds what 'records.sql' or 'records.transform' has made of the topic, so it cannot "
-            "be compared with it: leave the source out"
+            "the archive holds what 'records.sql', 'records.transform' or 'transforms' has made of the "
+            "topic, so it cannot be compared with it: leave the source out"
         )
         raise ConfigException(message)
     if asked.kafka_config and not asked.bootstrap_servers:

@@ -51,6 +51,9 @@ class S3ArchiverTask(SinkTask):
     max_poll_records: ClassVar[int | None] = None
     """Whole batches: they are joined and cut by what makes a file, and no record is touched."""
 
+    takes_bytes: ClassVar[bool] = True
+    """Transforms may change records; what is archived is bytes."""
+
     def __init__(
         self,
         *,

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import operator
-from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.context import Ending, TaskScope, WorkerSinkTaskContext
-from sinksdk.engine.converters import Converter
-from sinksdk.engine.errant import Stage, TooManyErrorsException, WorkerErrantRecordReporter
-from sinksdk.engine.options import EngineOptions, TaskName
+from sinksdk.engine.conversion import Conversion
+from sinksdk.engine.errant import TooManyErrorsException, WorkerErrantRecordReporter
+from sinksdk.engine.options import TaskName
 from sinksdk.engine.retry import Attempts, RetryPolicy
-from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.records import SinkRecords, TopicPartition
 from sinksdk.support.measures import Phase
 from sinksdk.support.retry import Retry
 
@@ -156,7 +154,7 @@ class Delivery:
         self._scope = scope
         self._measures = scope.measures
         self.reporter = WorkerErrantRecordReporter(scope, name, dead_letters)
-        self._conversion = Conversion(scope.options, self.reporter)
+        self._conversion = Conversion(scope.options, self.reporter, as_bytes=scope.task.takes_bytes)
         self._batch: PendingBatch | None = None
 
     @property
@@ -254,67 +252,3 @@ class Delivery:
         if ending is None:
             self._measures.retried()
         return ending
-
-
-# -- conversion ----------------------------------------------------------------------------------------
-
-
-class Conversion:
-    """Key and value converters over batches. Bytes stay Arrow: then no record is touched."""
-
-    def __init__(self, options: EngineOptions, reporter: WorkerErrantRecordReporter) -> None:
-        self._key = options.key_converter
-        self._value = options.value_converter
-        self._reporter = reporter
-
-    def __call__(self, records: SinkRecords) -> SinkRecords:
-        """The batch as the task gets it.
-
-        Raises:
-            ConnectException: a record cannot be converted and ``errors.tolerance`` is none.
-            RetriableException: a converter requests another attempt.
-            ConfigException: a converter cannot work as it is configured.
-        """
-        if self._key is None and self._value is None:
-            return records
-        kept, keys, values = [], [], []
-        failed: list[_Failed] = []
-        for row, record in enumerate(records):
-            converted = self._convert(record)
-            if isinstance(converted, _Failed):
-                failed.append(converted)
-            else:
-                kept.append(row)
-                keys.append(converted[0])
-                values.append(converted[1])
-        letters = []
-        for stage, record, error in failed:  # now that no converter requests another attempt at the batch
-            converter = self._key if stage == "KEY_CONVERTER" else self._value
-            letters.append(self._reporter.report_from(stage, record, error, converter))
-        for letter in letters:
-            letter.result()  # a task that keeps its own offsets passes over these records in ``put``
-        arrow = records.arrow.take(pa.array(kept, pa.int64())) if failed else records.arrow
-        return SinkRecords(records.partition, arrow, keys, values)
-
-    def _convert(self, record: SinkRecord) -> tuple[Any, Any] | _Failed:
-        stage: Stage = "KEY_CONVERTER"
-        try:
-            key = _apply(self._key, record.topic, record.key)
-            stage = "VALUE_CONVERTER"
-            return key, _apply(self._value, record.topic, record.value)
-        except (RetriableException, ConfigException):
-            raise  # not the record's fault: an outage would otherwise drain the topic into its dead letters
-        except Exception as error:  # noqa: BLE001 - a converter may raise anything; Connect tolerates it
-            return _Failed(stage, record, error)
-
-
-class _Failed(NamedTuple):
-    """A record that cannot be converted."""
-
-    stage: Stage
-    record: SinkRecord
-    error: Exception
-
-
-def _apply(converter: Converter | None, topic: str, data: bytes | None) -> Any:
-    return data if converter is None else converter(topic, data)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _LOGGED = 1_000  # bytes of a key or value
 
-Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TASK_PUT"]
+Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TRANSFORMATION", "TASK_PUT"]
 
 
 def dead_letter(
@@ -111,7 +111,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
 
         Args:
             record: as it was read, or as the task was given it.
-            failed: the converter that failed; the task if None.
+            failed: the converter or transform that failed; the task if None.
         """
         self._measures.failed()
         self._log(stage, record, error)

@@ -12,6 +12,7 @@ from sinksdk.engine.retry import RetryPolicy
 from sinksdk.settings.converters import RegistryAddress
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.support.retry import Retry
+from sinksdk.transforms.chain import Chain
 
 _LEAST: Final = 100  # records: a share of fewer means little
 
@@ -77,6 +78,7 @@ class EngineOptions:
         key_converter: None leaves the bytes.
         value_converter: None leaves the bytes.
         max_poll_records: maximum number of records of one ``put``; None for the task class's default.
+        chain: Connect's ``transforms``; None for none.
         is_transformed: Spark's operators between source and task may drop and multiply records.
     """
 
@@ -90,6 +92,7 @@ class EngineOptions:
     key_converter: Converter | None = None
     value_converter: Converter | None = None
     max_poll_records: int | None = None
+    chain: Chain | None = None
     is_transformed: bool = False
 
     @classmethod
@@ -124,6 +127,7 @@ class EngineOptions:
             key_converter=converter_of(config.converter_spec(is_key=True), registry),
             value_converter=converter_of(config.converter_spec(is_key=False), registry),
             max_poll_records=config.max_poll_records,
+            chain=config.chain(),
             is_transformed=config.is_transformed,
         )
 

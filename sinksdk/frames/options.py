@@ -83,6 +83,7 @@ def _refused(given: dict[str, str]) -> Iterator[str]:
         ("topics.regex", "name the one topic of a DataFrame's rows with 'topic'"),
         ("records.sql", "transform the DataFrame itself before it is written"),
         ("records.transform", "transform the DataFrame itself before it is written"),
+        ("transforms", "transform the DataFrame itself before it is written"),
     ):
         if given.pop(key, None) is not None:
             yield f"option '{key}' cannot be used with {_FORMAT}: {instead}"

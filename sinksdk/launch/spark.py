@@ -214,8 +214,8 @@ class LauncherOnDemand:
 
 
 def columns_read(ready: PreparedSink) -> Collection[str]:
-    """The columns to read: all of them if records may become dead letters."""
-    if ready.config.dead_letter_topic:
+    """The columns to read: all of them if records may become dead letters, or transforms see them."""
+    if ready.config.dead_letter_topic or ready.config.transforms:
         return tuple(RECORD_COLUMNS)
     return ready.connector.columns(ready.config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from fastapi import APIRouter
@@ -17,7 +18,7 @@ from sinksdk.settings.checks import check_config, connector_type, load_class, re
 from sinksdk.settings.plugins import plugins
 from sinksdk.settings.references import ConfigProviders
 
-_KEY: Final = re.compile(r"'([\w.]+)'")
+_KEY: Final = re.compile(r"'([\w.-]+)'")
 _TYPES: Final = {
     "integer": "INT",
     "boolean": "BOOLEAN",
@@ -59,15 +60,15 @@ def plugins_router(version: str) -> APIRouter:
     return router
 
 
-def _reference(plugin: str) -> list[ConfigKey]:
+def _reference(plugin: str, config: Mapping[str, str] | None = None) -> list[ConfigKey]:
     try:
-        return list(load_class(plugin).config_class.reference())
+        return list(load_class(plugin).config_class.reference_for(config or {}))
     except ConfigException as error:
         raise NotFoundException(str(error)) from error
 
 
 def _validated(plugin: str, given: dict[str, str], providers: ConfigProviders) -> ConfigInfos:
-    keys, shown = _reference(plugin), redacted(given)
+    keys, shown = _reference(plugin, given), redacted(given)
     checked = check_config(given, providers)
     odd = {option.key: [option.sentence] for option in checked.odd}
     wrong: dict[str, list[str]] = {}

@@ -17,29 +17,21 @@ _OF_JAVA = _ignored("it names classes of Java's client; librdkafka reads Kafka h
 _OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact as its connector says")
 _OF_THE_WORKER = _ignored("it belongs to Connect's workers, which sinksdk does not have")
 _PLUGINS = _ignored("connectors are Python packages: install them beside sinksdk")
-_SUBSET = _ignored("it belongs to 'transforms', which has its own verdict")
-_EXPLAINED = "take 'transforms' out"
+_KEPT = (
+    "records keep the topic they are in, of which offsets are committed: take it out of 'transforms', and "
+    "let the sink name its destination"
+)
 
-_TRANSFORM = _unsupported(f"single message transforms are Java classes; {_EXPLAINED}").when(
+_TRANSFORM = _same("or a class of your own, as package.module:Class").when(
     {
+        "RegexRouter": _unsupported(_KEPT),
+        "TimestampRouter": _unsupported(_KEPT),
+        "ByLogicalTableRouter": _unsupported(_KEPT),
         "ExtractNewRecordState": _unsupported(
-            f"a change event is delivered whole, before and after; {_EXPLAINED} and unwrap it behind the sink"
+            "a change event is delivered whole, before and after: take 'after' with ExtractField, or unwrap "
+            "it with a class of your own"
         ),
-        "ByLogicalTableRouter": _unsupported(f"records keep the topic they are in; {_EXPLAINED}"),
-        "RegexRouter": _unsupported(f"records keep the topic they are in; {_EXPLAINED}"),
-        "TimestampRouter": _unsupported(f"records keep the topic they are in; {_EXPLAINED}"),
-        "InsertField*": _unsupported(
-            f"a record comes with its topic, partition, offset and timestamp beside the value; {_EXPLAINED}"
-        ),
-        "Filter": _unsupported(
-            f"every record is delivered; {_EXPLAINED} and filter before or behind the sink"
-        ),
-        "MaskField*": _unsupported(
-            "nothing would be masked here: mask before the sink, by a job that writes another topic"
-        ),
-        "ReplaceField*": _unsupported(
-            "no field would be dropped here: drop it before the sink, by a job that writes another topic"
-        ),
+        "SetSchemaMetadata*": _differs("it has no effect: schemas have no names here"),
     }
 )
 
@@ -68,13 +60,11 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         **_converter("value.converter"),
         "header.converter": _ignored("headers are delivered as bytes"),
         "header.converter.*": _ignored("headers are delivered as bytes"),
-        "transforms": _unsupported(
-            "records are delivered as they are in Kafka; take it out, and transform before or behind the sink"
-        ),
-        "transforms.*": _SUBSET,
+        "transforms": _same("after the converters; a record that a transform refuses is a bad record"),
+        "transforms.*": _same(),
         "transforms.*.type": _TRANSFORM,
-        "predicates": _ignored("predicates choose records for 'transforms', of which there are none"),
-        "predicates.*": _ignored("predicates choose records for 'transforms', of which there are none"),
+        "predicates": _same(),
+        "predicates.*": _same(),
         "errors.tolerance": _same(),
         "errors.retry.timeout": _differs(
             "it bounds the retries of put and publish too (five minutes by default); then the partition is "

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
@@ -86,18 +87,24 @@ class ConfigModel(BaseModel):
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, unresolved = _resolve(raw)
-        options = judge(resolved, cls._rules(), cls.keys())
+        options = judge(resolved, cls._rules_for(resolved), cls.keys())
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_applied]
         problems += [option.sentence for option in options if not option.is_supported]
         applied = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_applied})
         try:
-            config = cls._validated(applied)
+            config = cls._of_text(applied, raw)
         except ValidationError as error:
             problems += [_sentence(cls, detail) for detail in error.errors()]
             return None, problems + cls._problems_besides(applied, error)
-        config._written = dict(raw)  # noqa: SLF001 - of this very class
         problems += config.problems()
         return (None, problems) if problems else (config, [])
+
+    @classmethod
+    def _of_text(cls, values: Mapping[str, Any], written: Mapping[str, Any]) -> Self:
+        """The model of resolved values, which remembers how they were written."""
+        config = cls._validated(values)
+        config._written = dict(written)  # noqa: SLF001 - of this very class
+        return config
 
     @classmethod
     def _validated(cls, values: Mapping[str, Any]) -> Self:
@@ -140,12 +147,18 @@ class ConfigModel(BaseModel):
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
         """What becomes of each key of a configuration, in its order."""
-        return judge(_resolve(raw)[0], cls._rules(), cls.keys())
+        resolved = _resolve(raw)[0]
+        return judge(resolved, cls._rules_for(resolved), cls.keys())
 
     @classmethod
     def _rules(cls) -> tuple[Rules, ...]:
         """Verdicts on keys, the connector's own first."""
         return cls.compatibility, CONNECT_OPTIONS
+
+    @classmethod
+    def _rules_for(cls, _values: Mapping[str, Any], /) -> tuple[Rules, ...]:
+        """The same for one configuration, whose keys may give others a meaning."""
+        return cls._rules()
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +179,7 @@ class ConfigModel(BaseModel):
             if field.is_required():
                 rest.setdefault(field.alias or name, "1")  # something that any text or number may be
         try:
-            found = cls._validated(rest).problems()
+            found = cls._of_text(rest, rest).problems()
         except ValidationError:
             return []
         return [problem for problem in found if not any(f"'{key}'" in problem for key in wrong)]
@@ -232,13 +245,12 @@ class ConfigModel(BaseModel):
             rule = rule_for(field.alias or name, *rules)
             if field.exclude or (rule is not None and not rule.is_applied):
                 continue
-            yield ConfigKey(
-                name=field.alias or name,
-                type=_type_name(field.annotation),
-                default="" if field.default is PydanticUndefined else _text(field.default),
-                required=field.is_required(),
-                meaning=field.description or "",
-            )
+            yield ConfigKey.of_field(name, field)
+
+    @classmethod
+    def reference_for(cls, _values: Mapping[str, Any], /) -> Iterator[ConfigKey]:
+        """The same for one configuration, which may give names to further keys."""
+        return cls.reference()
 
 
 class ConfigKey(BaseModel):
@@ -249,6 +261,17 @@ class ConfigKey(BaseModel):
     default: str
     required: bool
     meaning: str
+
+    @classmethod
+    def of_field(cls, name: str, field: FieldInfo) -> ConfigKey:
+        """Of a model's field."""
+        return cls(
+            name=field.alias or name,
+            type=_type_name(field.annotation),
+            default="" if field.default is PydanticUndefined else _text(field.default),
+            required=field.is_required(),
+            meaning=field.description or "",
+        )
 
 
 def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -35,6 +35,13 @@ SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "value.converter": _BYTES,
         "key.converter.*": _ignored("keys are bytes"),
         "value.converter.*": _ignored("values are bytes"),
+        "transforms": Verdict.unsupported(
+            "a source's tasks make the records: take it out, and transform them there"
+        ),
+        "transforms.*": _ignored("it belongs to 'transforms', which has its own verdict"),
+        "transforms.*.type": _ignored("it belongs to 'transforms', which has its own verdict"),
+        "predicates": _ignored("predicates choose records for 'transforms', of which there are none"),
+        "predicates.*": _ignored("predicates choose records for 'transforms', of which there are none"),
         "header.converter": _ignored("headers are bytes"),
         "header.converter.*": _ignored("headers are bytes"),
         "errors.tolerance": _ignored("a record that cannot be written ends its task"),

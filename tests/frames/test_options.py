@@ -41,6 +41,7 @@ def test_keys_are_found_in_small_letters_and_spark_s_own_are_left_out() -> None:
             "option 'flush.sise' is not known to s3-archiver; did you mean 'flush.size'?",
         ),
         ({"records.sql": "SELECT 1"}, "transform the DataFrame itself before it is written"),
+        ({"transforms": "a"}, "transform the DataFrame itself before it is written"),
         ({"connector.class": "examples.file_source:FileSource"}, "is a source, which reads"),
         ({"connector.class": "nobody"}, "no connector is called 'nobody'"),
         ({"store": "here"}, "'here' is no store"),

@@ -110,14 +110,13 @@ EXPECTED: Final = {
     ),
     "debezium": Expected(
         basic=_BY_REGEX,
-        same="partitioner.class",
+        same="partitioner.class transforms transforms.source.type transforms.source.offset.field "
+        "transforms.source.predicate transforms.source.negate predicates predicates.isTombstone.type "
+        "key.converter key.converter.schema.registry.url value.converter value.converter.schema.registry.url",
         differs="format.class behavior.on.null.values",
         ignored="transforms.unwrap.drop.tombstones transforms.unwrap.delete.handling.mode "
-        "transforms.unwrap.add.fields transforms.route.regex transforms.route.replacement "
-        "transforms.source.offset.field transforms.source.predicate transforms.source.negate predicates "
-        "predicates.isTombstone.type key.converter key.converter.schema.registry.url value.converter "
-        "value.converter.schema.registry.url",
-        unsupported="transforms transforms.unwrap.type transforms.route.type transforms.source.type",
+        "transforms.unwrap.add.fields transforms.route.regex transforms.route.replacement",
+        unsupported="transforms.unwrap.type transforms.route.type",
         starts=False,
     ),
     "every_default": Expected(
@@ -128,10 +127,10 @@ EXPECTED: Final = {
         "s3.object.behavior.on.tagging.error s3.proxy.url s3.proxy.user s3.proxy.password "
         "s3.path.style.access.enabled s3.schema.partition.affix.type rotate.interval.ms "
         "rotate.schedule.interval.ms filename.offset.zero.pad.width avro.codec topics.dir store.url "
-        "directory.delim file.delim timezone",
+        "directory.delim file.delim timezone transforms predicates",
         differs="format.class errors.retry.timeout s3.retry.backoff.ms",
         ignored="key.converter value.converter header.converter value.converter.schema.registry.url "
-        "transforms predicates config.action.reload errors.tolerance errors.log.enable "
+        "config.action.reload errors.tolerance errors.log.enable "
         "errors.log.include.messages errors.deadletterqueue.topic.name "
         "errors.deadletterqueue.topic.replication.factor errors.deadletterqueue.context.headers.enable "
         "s3.sse.customer.key s3.compression.type s3.compression.level s3.send.digest "

@@ -77,7 +77,7 @@ def test_every_problem_is_reported_at_once() -> None:
         "aws.access.key.id",
         "timezone",
         "store.url",
-        "transforms",
+        "transforms.route.type",
     ):
         assert any(f"'{key}'" in problem for problem in found), key
     assert len(found) == 6

@@ -315,6 +315,28 @@ def test_a_configuration_is_validated(client: TestClient) -> None:
     assert good.json()["error_count"] == 0
 
 
+def test_keys_of_transforms_are_validated(client: TestClient) -> None:
+    """As Connect has it: each transform's keys by name, with default and meaning, and what is wrong with them."""
+    chain = {
+        "transforms": "drop-it,mask",
+        "transforms.drop-it.type": "org.apache.kafka.connect.transforms.Filter",
+        "transforms.drop-it.predicate": "none",
+        "transforms.mask.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+        "value.converter": "json",
+    }
+    given = {**CONFIG, "name": "archive", **chain}
+    found = client.put("/connector-plugins/s3-archiver/config/validate", json=given).json()
+    rows = {row["value"]["name"]: row for row in found["configs"]}
+
+    assert found["error_count"] == 2
+    assert rows["transforms.mask.fields"]["definition"]["required"]
+    assert rows["transforms.mask.fields"]["value"]["errors"] == [
+        "'transforms.mask.fields' is required and not set"
+    ]
+    assert rows["transforms.mask.negate"]["definition"]["default_value"] == "false"
+    assert "not declared in 'predicates'" in rows["transforms.drop-it.predicate"]["value"]["errors"][0]
+
+
 def test_a_misspelt_key_is_told(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     """Validating answers with the key that was probably meant; creating with it says so in the log."""
     config = {**CONFIG, "name": "archive", "flush.sice": "5"}

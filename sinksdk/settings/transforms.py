@@ -1,0 +1,125 @@
+"""Connect's chain of transforms in a configuration: its keys, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel, Field
+
+from sinksdk.compatibility import Meaning, Rules, Verdict
+from sinksdk.settings.model import ConfigKey, NameList
+from sinksdk.transforms.chain import Chain
+from sinksdk.transforms.plugins import KNOWN, PREDICATES_KEY, TRANSFORMS_KEY, is_supported, read_chain
+
+_WITH_FIELDS: Final = ("json", "avro")
+"""Converters that give values with fields."""
+_OF_RECORDS: Final = ("key.converter", "value.converter", "errors.", "producer.override.")
+"""Keys that matter only where records are looked into."""
+_STEP: Final = "The predicate that chooses its records; all, if not set."
+
+
+class ChainSettings(BaseModel):
+    """Transforms and predicates by name. What each of them is, further keys say."""
+
+    transforms: NameList = Field(
+        default=(),
+        description="Names of transforms, in the order in which they are applied to what the converters "
+        "give. Each has a `transforms.<name>.type`, keys of its own, and if you like "
+        "`transforms.<name>.predicate` and `transforms.<name>.negate`.",
+    )
+    predicates: NameList = Field(
+        default=(),
+        description="Names of predicates that choose records for transforms. Each has a "
+        "`predicates.<name>.type` and keys of its own.",
+    )
+
+    def read_chain(
+        self, keys: Mapping[str, str], converters: Mapping[str, str]
+    ) -> tuple[Chain | None, list[str]]:
+        """The chain, None if there is none, and what is wrong with it.
+
+        Args:
+            keys: ``transforms.*`` and ``predicates.*``, references resolved.
+            converters: short names of those of ``key`` and ``value``.
+        """
+        chain, problems = read_chain(self.transforms, self.predicates, keys)
+        return chain, problems or list(_without_fields(chain, converters))
+
+
+def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Iterator[str]:
+    """Transforms that look for fields where the converter gives none: they would fail at every record."""
+    bare = {part: kind for part, kind in converters.items() if kind not in _WITH_FIELDS}
+    for step in chain.steps if chain else ():
+        part = getattr(step.transformation, "part", None)
+        if part is None:
+            return  # an author's own may make anything of them
+        if part in bare and getattr(step.transformation, "needs_fields", False):
+            yield (
+                f"'{TRANSFORMS_KEY}.{step.name}.type' looks for fields, and '{part}.converter' is "
+                f"{bare[part]}, which gives none: name the converter that the {part}s need, json or avro"
+            )
+        bare.pop(part, None)
+
+
+def rules_with_chain(values: Mapping[str, object], own: Rules, *others: Rules) -> tuple[Rules, ...]:
+    """Verdicts on the keys of one configuration.
+
+    With a chain, converters and the handling of bad records matter to every connector. Keys of transforms
+    that are not in the chain have no effect.
+    """
+    unused = {key: verdict for key in values if (verdict := _verdict(key, values)) is not None}
+    if not _names(values, TRANSFORMS_KEY):
+        return unused, own, *others
+    of_records = {
+        key: verdict
+        for key, verdict in own.items()
+        if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_RECORDS)
+    }
+    return unused, of_records, *others
+
+
+def _verdict(key: str, values: Mapping[str, object]) -> Verdict | None:
+    """Of a key of a transform or predicate that is none of the chain's."""
+    kind = key.partition(".")[0]
+    if kind not in KNOWN or key == kind:
+        return None
+    name = next((name for name in _names(values, kind) if key.startswith(f"{kind}.{name}.")), None)
+    if name is None:
+        return Verdict.ignored(f"it belongs to nothing that '{kind}' names")
+    type_key = f"{kind}.{name}.type"
+    is_refused = not is_supported(str(values.get(type_key, "")))
+    return Verdict.ignored(f"it belongs to '{type_key}'") if is_refused and key != type_key else None
+
+
+def _names(values: Mapping[str, object], kind: str) -> list[str]:
+    return [name for name in (part.strip() for part in str(values.get(kind, "")).split(",")) if name]
+
+
+def chain_reference(values: Mapping[str, Any]) -> Iterator[ConfigKey]:
+    """The keys that the transforms and predicates of a configuration have."""
+    for kind in (TRANSFORMS_KEY, PREDICATES_KEY):
+        for name in _names(values, kind):
+            yield from _step_reference(kind, f"{kind}.{name}.", str(values.get(f"{kind}.{name}.type", "")))
+
+
+def _step_reference(kind: str, prefix: str, plugin: str) -> Sequence[ConfigKey]:
+    own = ConfigKey(name=f"{prefix}type", type="text", default="", required=True, meaning=f"One of {kind}.")
+    choice = [
+        ConfigKey(name=f"{prefix}predicate", type="text", default="", required=False, meaning=_STEP),
+        ConfigKey(
+            name=f"{prefix}negate",
+            type="boolean",
+            default="false",
+            required=False,
+            meaning="Apply it to the records that the predicate does not choose.",
+        ),
+    ]
+    known = KNOWN[kind].get(plugin.strip())
+    fields = known.keys_class.model_fields.items() if known else ()
+    keys = [ConfigKey.of_field(name, field) for name, field in fields]
+    return [
+        own,
+        *(choice if kind == TRANSFORMS_KEY else ()),
+        *(key.model_copy(update={"name": prefix + key.name}) for key in keys),
+    ]

@@ -1,0 +1,225 @@
+"""Patterns of Java's ``SimpleDateFormat``, in UTC and in English.
+
+The letters are ``y M d D H k K h m s S a E Z X``. Like Java's it is lenient: it ignores what follows, and the
+30th of February is a day of March. Dates are Gregorian at all times, while Java's are Julian before 1582.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sinksdk.transforms.moments import DAY
+
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+_DAYS: Final = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
+"""From that of the epoch on."""
+_NOON: Final = ("AM", "PM")
+_LETTERS: Final = frozenset("yMdDHkKhmsSaEZX")
+_ALL: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z']+)")
+_OFFSETS: Final = {
+    "Z": re.compile(r"([+-])(\d\d):?(\d\d)"),
+    "X": re.compile(r"([+-])(\d\d)()"),
+    "XX": re.compile(r"([+-])(\d\d)(\d\d)"),
+    "XXX": re.compile(r"([+-])(\d\d):(\d\d)"),
+}
+_DIGITS: Final = re.compile(r"\d+", re.ASCII)
+_MINUTE, _HOUR = 60_000, 3_600_000
+_SHORT: Final = 3  # letters of an abbreviated name
+_TWO_DIGITS: Final = 2
+
+
+class _Piece(NamedTuple):
+    """A literal text, or so many of one letter."""
+
+    text: str = ""
+    letter: str = ""
+    length: int = 0
+
+    @property
+    def is_number(self) -> bool:
+        """Whether digits stand for it."""
+        is_name = self.letter == "M" and self.length >= _SHORT
+        return self.letter in set("yMdDHkKhmsS") and not is_name
+
+
+@dataclass(frozen=True, slots=True)
+class DateFormat:
+    """One pattern.
+
+    Args:
+        pattern: as in Java.
+    """
+
+    pattern: str
+    pieces: Sequence[_Piece]
+
+    @classmethod
+    def of(cls, pattern: str) -> DateFormat:
+        """Read a pattern. Raises ValueError for one that is none, or has other letters."""
+        return cls(pattern, list(_pieces(pattern)))
+
+    def format(self, millis: int) -> str:
+        """A moment, in milliseconds since the epoch, as text."""
+        return "".join(piece.text or _shown(piece, millis) for piece in self.pieces)
+
+    def parse(self, text: str) -> int | None:
+        """The moment that a text begins with, or None."""
+        fields: dict[str, int] = {}
+        place = 0
+        for piece, following in itertools.zip_longest(self.pieces, self.pieces[1:], fillvalue=_Piece()):
+            found = _read(piece, text, place, fields, most=piece.length if following.is_number else None)
+            if found is None:
+                return None
+            place = found
+        return _moment(fields)
+
+
+def _pieces(pattern: str) -> Iterator[_Piece]:
+    place = 0
+    while place < len(pattern):
+        found = _ALL.match(pattern, place)
+        if found is None:
+            raise ValueError(f"Unterminated quote in the pattern {pattern}")
+        quoted, letter, literal = found.groups()
+        place = found.end()
+        if letter and letter not in _LETTERS:
+            known = " ".join(sorted(_LETTERS))
+            raise ValueError(
+                f"the letter '{letter}' in the pattern {pattern} is not supported; there are {known}"
+            )
+        if letter == "X" and len(found.group()) > _SHORT:
+            raise ValueError(f"invalid ISO 8601 format: length={len(found.group())} in the pattern {pattern}")
+        if letter:
+            yield _Piece(letter=letter, length=len(found.group()))
+        else:
+            # Two quotes are one, inside of quotes and outside.
+            yield _Piece(text=literal if quoted is None else quoted.replace("''", "'") or "'")
+
+
+def _shown(piece: _Piece, millis: int) -> str:
+    letter, count = piece.letter, piece.length
+    days, rest = divmod(millis, DAY)
+    year, month, day = _civil(days)
+    if letter in "ZX":
+        return "+0000" if letter == "Z" else "Z"
+    if letter == "E":
+        name = _DAYS[days % 7]
+        return name if count > _SHORT else name[:_SHORT]
+    if letter == "a":
+        return _NOON[rest >= DAY // 2]
+    if letter == "M" and count >= _SHORT:
+        name = _MONTHS[month - 1]
+        return name if count > _SHORT else name[:_SHORT]
+    if letter == "y" and count == _TWO_DIGITS:
+        return f"{year % 100:02}"
+    hour = rest // _HOUR
+    numbers = {
+        "y": year,
+        "M": month,
+        "d": day,
+        "D": days - _days(year, 1, 1) + 1,
+        "H": hour,
+        "k": hour or 24,
+        "K": hour % 12,
+        "h": hour % 12 or 12,
+        "m": rest // _MINUTE % 60,
+        "s": rest // 1000 % 60,
+        "S": rest % 1000,
+    }
+    return f"{numbers[letter]:0{count}}"
+
+
+def _read(piece: _Piece, text: str, place: int, fields: dict[str, int], *, most: int | None) -> int | None:
+    """Read a piece into the fields; where the next one begins, or None if it is not there."""
+    letter = piece.letter
+    if not letter:
+        return place + len(piece.text) if text.startswith(piece.text, place) else None
+    if not piece.is_number and letter not in "ZX":
+        names = {"M": _MONTHS, "E": _DAYS, "a": _NOON}[letter]
+        return _read_name(letter, names, text, place, fields)
+    end = len(text) if most is None else place + most  # blanks count, where digits are counted
+    while text[place : place + 1] in (" ", "\t"):
+        place += 1
+    if letter in "ZX":
+        return _read_offset(piece, text, place, fields)
+    return _read_number(piece, _DIGITS.match(text, place, end), fields)
+
+
+def _read_number(piece: _Piece, found: re.Match[str] | None, fields: dict[str, int]) -> int | None:
+    if found is None:
+        return None
+    number = int(found.group())
+    if piece.letter == "y" and piece.length <= _TWO_DIGITS == len(found.group()):
+        number = _full_year(number)
+    fields[piece.letter] = number
+    return found.end()
+
+
+def _full_year(year: int) -> int:
+    """Two digits are a year from 80 years ago to 20 years from now."""
+    first = dt.datetime.now(dt.UTC).year - 80
+    return first + (year - first) % 100
+
+
+def _read_offset(piece: _Piece, text: str, place: int, fields: dict[str, int]) -> int | None:
+    kind = piece.letter * (piece.length if piece.letter == "X" else 1)
+    if piece.letter == "X" and text.startswith("Z", place):
+        return place + 1
+    found = _OFFSETS[kind].match(text, place)
+    if found is None:
+        return None
+    sign, hours, minutes = found.groups()
+    fields["Z"] = (int(hours) * 60 + int(minutes or 0)) * (-1 if sign == "-" else 1)
+    return found.end()
+
+
+def _read_name(
+    letter: str, names: Sequence[str], text: str, place: int, fields: dict[str, int]
+) -> int | None:
+    """The longest name, whole or abbreviated, in letters of any size."""
+    lower = text[place:].lower()
+    for number, name in enumerate(names, 1):
+        for written in (name, name[:_SHORT]):
+            if lower.startswith(written.lower()):
+                fields[letter] = number
+                return place + len(written)
+    return None
+
+
+def _moment(fields: dict[str, int]) -> int:
+    """Milliseconds since the epoch of fields that may be out of their range."""
+    year = fields.get("y", 1970)
+    if "D" in fields and not fields.keys() & {"M", "d"}:
+        days = _days(year, 1, 1) + fields["D"] - 1
+    else:
+        days = _days(year, fields.get("M", 1), fields.get("d", 1))
+    if "H" in fields or "k" in fields:
+        hour = fields.get("H", fields.get("k", 0) % 24)
+    else:
+        hour = fields.get("K", fields.get("h", 0) % 12) + 12 * (fields.get("a", 1) - 1)
+    minutes = hour * 60 + fields.get("m", 0) - fields.get("Z", 0)
+    return days * DAY + minutes * _MINUTE + fields.get("s", 0) * 1000 + fields.get("S", 0)
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since the epoch, of any year; months beyond 12 are of the next one."""
+    year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
+    # Years of 400 are alike: so this also serves those that datetime does not know.
+    cycles, rest = divmod(year - 2000, 400)
+    first = dt.date(2000 + rest, month, 1) - dt.date(1970, 1, 1)
+    return cycles * 146_097 + first.days + day - 1
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day since the epoch."""
+    cycles, rest = divmod(days - 10_957, 146_097)  # since 2000-01-01
+    date = dt.date(2000, 1, 1) + dt.timedelta(days=rest)
+    return date.year + cycles * 400, date.month, date.day

@@ -1,0 +1,285 @@
+"""Transforms of fields: InsertField, ReplaceField, MaskField, ValueToKey, HoistField."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import AfterValidator, Field, model_validator
+
+from sinksdk.errors import DataException
+from sinksdk.records import NO_TIMESTAMP, SinkRecords
+from sinksdk.settings.model import NameList
+from sinksdk.transforms.base import BuiltIn, FieldKeys, Keys, OfOnePart, field_of, rebuilt
+from sinksdk.transforms.numbers import parsed_decimal, to_type, to_whole
+from sinksdk.transforms.parts import content_of, fields_of, integers_of, structure, with_content
+
+
+def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        message = "must have at least one entry"
+        raise ValueError(message)
+    return names
+
+
+Names = Annotated[NameList, AfterValidator(_not_empty)]
+"""At least one."""
+
+
+# -- InsertField -------------------------------------------------------------------------------------
+
+
+class InsertFieldKeys(FieldKeys):
+    """What is inserted, under which name."""
+
+    topic: str | None = Field(default=None, alias="topic.field", description="Field for the topic.")
+    partition: str | None = Field(default=None, alias="partition.field", description="For the partition.")
+    offset: str | None = Field(default=None, alias="offset.field", description="For the offset.")
+    timestamp: str | None = Field(default=None, alias="timestamp.field", description="For the timestamp.")
+    static: str | None = Field(default=None, alias="static.field", description="For `static.value`.")
+    static_value: str | None = Field(default=None, alias="static.value", description="A text for it.")
+
+    @model_validator(mode="after")
+    def _has_something(self) -> Self:
+        if not any((self.topic, self.partition, self.offset, self.timestamp, self.static)):
+            message = (
+                "No field insertion configured: set 'topic.field', 'partition.field', 'offset.field', "
+                "'timestamp.field' or 'static.field'"
+            )
+            raise ValueError(message)
+        if self.static and self.static_value is None:
+            message = "No value specified for static field: set 'static.value'"
+            raise ValueError(message)
+        return self
+
+
+_MOMENT: Final = pa.timestamp("ms", tz="UTC")
+
+
+class InsertField(BuiltIn):
+    """Adds topic, partition, offset, timestamp or a fixed text as fields; a null stays null."""
+
+    keys_class: ClassVar[type[Keys]] = InsertFieldKeys
+    purpose: ClassVar[str] = "field insertion"
+
+    def apply(self, records: SinkRecords) -> SinkRecords:
+        """The records, with the fields."""
+        content = content_of(records, self.part)
+        if isinstance(content, pa.Array):
+            self.expect_struct(content, may_be_null=True)
+            inserted = [(name, self._column(values, kind)) for name, values, kind in self._inserted(records)]
+            return with_content(records, self.part, rebuilt([*fields_of(content), *inserted], content))
+        made = [None if value is None else dict(self.expect_dict(value)) for value in content]
+        for name, values, kind in self._inserted(records):
+            for value, item in zip(made, values, strict=True):
+                # Without a schema a record without a timestamp gets no such field.
+                if value is not None and not (item is None and kind is _MOMENT):
+                    value[name] = item
+        return with_content(records, self.part, made)
+
+    def _inserted(self, records: SinkRecords) -> list[tuple[str, list[Any], pa.DataType]]:
+        """Name, value of each record, and type of each field."""
+        keys, rows = self.keys, len(records)
+        topic, partition = records.partition
+        fields: list[tuple[str | None, list[Any], pa.DataType]] = [
+            (keys.topic, [topic] * rows, pa.string()),
+            (keys.partition, [partition] * rows, pa.int32()),
+            (keys.offset, integers_of(records, "offset"), pa.int64()),
+            (keys.timestamp, _timestamps(records) if keys.timestamp else [], _MOMENT),
+            (keys.static, [keys.static_value] * rows, pa.string()),
+        ]
+        # "!" and "?" say in Connect whether the schema lets it be null.
+        return [(n[:-1] if n[-1] in "!?" else n, values, kind) for n, values, kind in fields if n]
+
+    def _column(self, values: list[Any], kind: pa.DataType) -> pa.Array:
+        return pa.array(values, pa.int64()).cast(kind) if kind is _MOMENT else pa.array(values, kind)
+
+
+def _timestamps(records: SinkRecords) -> list[int | None]:
+    return [None if time == NO_TIMESTAMP else time for time in integers_of(records, "timestamp")]
+
+
+# -- ReplaceField ------------------------------------------------------------------------------------
+
+
+def _pairs(value: Any) -> Any:
+    """Kafka writes pairs as ``a:b, c:d``."""
+    if isinstance(value, Mapping):
+        return value
+    pairs = {}
+    for item in filter(None, (part.strip() for part in str(value).split(","))):
+        if item.count(":") != 1 or item.startswith(":") or item.endswith(":"):
+            raise ValueError(f"Invalid rename mapping: {item}")
+        old, new = item.split(":")
+        pairs[old] = new
+    return pairs
+
+
+class ReplaceFieldKeys(FieldKeys):
+    """Which fields stay, and what they are called then."""
+
+    exclude: NameList = Field(default=(), description="Fields that are dropped; this goes before `include`.")
+    include: NameList = Field(default=(), description="If set, only these fields stay.")
+    renames: dict[str, str] = Field(default={}, description="New names, as `old:new,old:new`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "renames": _pairs(values["renames"])} if "renames" in values else values
+
+
+class ReplaceField(OfOnePart):
+    """Drops and renames fields."""
+
+    keys_class: ClassVar[type[Keys]] = ReplaceFieldKeys
+    purpose: ClassVar[str] = "field replacement"
+
+    def plain(self, value: Any) -> Any:
+        """Of an object."""
+        if value is None:
+            return None
+        fields = self.expect_dict(value)
+        return {self._renamed(name): item for name, item in fields.items() if self._stays(name)}
+
+    def typed(self, column: pa.Array) -> pa.Array:
+        """Of structures."""
+        fields = fields_of(self.expect_struct(column, may_be_null=True))
+        return rebuilt([(self._renamed(name), item) for name, item in fields if self._stays(name)], column)
+
+    def _stays(self, name: str) -> bool:
+        keys = self.keys
+        return name not in keys.exclude and (not keys.include or name in keys.include)
+
+    def _renamed(self, name: str) -> str:
+        renamed: str = self.keys.renames.get(name, name)
+        return renamed
+
+
+# -- MaskField ---------------------------------------------------------------------------------------
+
+
+class MaskFieldKeys(FieldKeys):
+    """What is masked, and by what."""
+
+    fields: Names = Field(description="Fields that are masked.")
+    replacement: str | None = Field(
+        default=None, min_length=1, description="For texts and numbers: this in place of an empty one."
+    )
+
+
+_NOTHING: Final[tuple[tuple[type, Any], ...]] = (
+    (bool, False),
+    (int, 0),
+    (float, 0.0),
+    (Decimal, Decimal(0)),
+    (str, ""),
+    (dt.datetime, dt.datetime.fromtimestamp(0, dt.UTC)),
+    (dt.date, dt.date(1970, 1, 1)),
+    (dt.time, dt.time()),
+    (list, []),
+    (dict, {}),
+)
+"""What stands in place of a value of a type; the first that fits."""
+
+
+class MaskField(OfOnePart):
+    """Puts an empty value, or a replacement, in place of fields' values; nulls stay."""
+
+    keys_class: ClassVar[type[Keys]] = MaskFieldKeys
+    purpose: ClassVar[str] = "mask fields"
+
+    def plain(self, value: Any) -> Any:
+        """Of an object. A field that is missing is added as null, as in Connect."""
+        fields = self.expect_dict(value)
+        return {**fields, **{name: self._masked(fields.get(name)) for name in self.keys.fields}}
+
+    def typed(self, column: pa.Array) -> pa.Array:
+        """Of structures."""
+        fields = fields_of(self.expect_struct(column))
+        masked = [(n, self._masked_column(item) if n in self.keys.fields else item) for n, item in fields]
+        return rebuilt(masked, column)
+
+    def _masked(self, value: Any) -> Any:
+        if value is None:
+            return None
+        replacement = self.keys.replacement
+        if replacement is None:
+            for kind, nothing in _NOTHING:
+                if isinstance(value, kind):
+                    return type(nothing)(nothing) if isinstance(nothing, (list, dict)) else nothing
+            raise DataException(f"a value of type {type(value).__name__} cannot be masked")
+        return self._replacement(type(value))
+
+    def _replacement(self, kind: type) -> Any:
+        replacement: str = self.keys.replacement
+        if kind is str:
+            return replacement
+        if kind not in (int, float, Decimal):
+            raise DataException(f"a value of type {kind.__name__} cannot be masked with a replacement")
+        number = parsed_decimal(replacement)
+        if number is None:
+            message = "the replacement is no number, and the field has one"
+            raise DataException(message)
+        return to_whole(number, 64) if kind is int else kind(number)
+
+    def _masked_column(self, column: pa.Array) -> pa.Array:
+        """One value in all rows that are not null."""
+        present = column.drop_null()
+        if not len(present):
+            return column
+        if pa.types.is_struct(column.type):
+            message = "a structure cannot be masked"
+            raise DataException(message)
+        masked = to_type(self._masked(present[0].as_py()), column.type)
+        everywhere = pa.repeat(pa.scalar(masked, column.type), len(column))
+        return pc.if_else(column.is_valid(), everywhere, pa.nulls(len(column), column.type))
+
+
+# -- ValueToKey, HoistField --------------------------------------------------------------------------
+
+
+class ValueToKeyKeys(FieldKeys):
+    """Of what a key is made."""
+
+    fields: Names = Field(description="Fields of the value that become the key.")
+
+
+class ValueToKey(BuiltIn):
+    """Makes the key of fields of the value."""
+
+    keys_class: ClassVar[type[Keys]] = ValueToKeyKeys
+    purpose: ClassVar[str] = "copying fields from value to key"
+
+    def apply(self, records: SinkRecords) -> SinkRecords:
+        """The records with other keys."""
+        content, names = content_of(records, "value"), self.keys.fields
+        if isinstance(content, pa.Array):
+            self.expect_struct(content)
+            key = structure([field_of(content, name) for name in names], names, content)
+            return with_content(records, "key", key)
+        values = [self.expect_dict(value) for value in content]
+        return with_content(records, "key", [{name: value.get(name) for name in names} for value in values])
+
+
+class HoistFieldKeys(Keys):
+    """The name of the field."""
+
+    field: str = Field(description="The only field of the new value.")
+
+
+class HoistField(OfOnePart):
+    """Puts the whole value into a field of a new one."""
+
+    keys_class: ClassVar[type[Keys]] = HoistFieldKeys
+
+    def plain(self, value: Any) -> Any:
+        """Of an object, null too."""
+        return {self.keys.field: value}
+
+    def typed(self, column: pa.Array) -> pa.Array:
+        """Of a column of any type."""
+        return pa.StructArray.from_arrays([column], names=[self.keys.field])

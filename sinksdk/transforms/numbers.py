@@ -1,0 +1,93 @@
+"""Numbers as Java has them: of fixed widths, and written as Java writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+Number = int | float | Decimal
+
+_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?", re.ASCII)
+_HEXADECIMAL: Final = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+[fFdD]?")
+_SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf}
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+_LEAST_PLAIN, _LEAST_SCIENTIFIC = 1e-3, 1e7
+_INT, _LONG = 32, 64  # bits
+_BEYOND: Final = 1e30
+"""Outside of what any of them can hold."""
+
+
+def wrapped(number: int, bits: int) -> int:
+    """The lowest bits of a whole number, as a signed one."""
+    half = 1 << (bits - 1)
+    return (number + half) % (1 << bits) - half
+
+
+def to_whole(number: Number, bits: int) -> int:
+    """A whole number of so many bits, as Java's ``byteValue`` and its like make it.
+
+    Floating point goes to the nearest ``int`` (``long`` for 64 bits) in its range first.
+    """
+    if isinstance(number, float):
+        if math.isnan(number):
+            return 0
+        limit = 1 << ((_LONG if bits == _LONG else _INT) - 1)
+        number = min(max(int(max(min(number, _BEYOND), -_BEYOND)), -limit), limit - 1)
+    return wrapped(int(number), bits)
+
+
+def to_single(number: Number) -> float:
+    """The nearest number of single precision."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(float(number)))
+
+
+def parsed_whole(text: str, bits: int) -> int | None:
+    """As Java's ``parseLong`` and its like; None for text that is no whole number of so many bits."""
+    if not _WHOLE.fullmatch(text):
+        return None
+    number = int(text)
+    return number if wrapped(number, bits) == number else None
+
+
+def parsed_float(text: str) -> float | None:
+    """As Java's ``parseDouble``; None for text that is no number."""
+    text = text.strip()
+    if (unsigned := re.sub(r"^[+-]", "", text)) in _SPECIAL:
+        return -_SPECIAL[unsigned] if text.startswith("-") else _SPECIAL[unsigned]
+    if _HEXADECIMAL.fullmatch(text):
+        return float.fromhex(text.rstrip("fFdD") if "p" in text.lower() else text)
+    return float(text.rstrip("fFdD")) if _DECIMAL.fullmatch(text) else None
+
+
+def parsed_decimal(text: str) -> Decimal | None:
+    """A number of any size; None for text that is none."""
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
+
+
+def to_text(number: float | np.floating[Any]) -> str:
+    """As Java's ``Double.toString`` and ``Float.toString``."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0 or _LEAST_PLAIN <= abs(float(number)) < _LEAST_SCIENTIFIC:
+        return np.format_float_positional(number, unique=True, trim="0")
+    mantissa, _, exponent = np.format_float_scientific(number, unique=True, trim="0").partition("e")
+    return f"{mantissa}E{int(exponent)}"
+
+
+def to_type(value: Any, kind: pa.DataType) -> Any:
+    """A number as a column's type can hold it; anything else as it is."""
+    if isinstance(value, int | Decimal) and not isinstance(value, bool) and pa.types.is_integer(kind):
+        return wrapped(int(value), kind.bit_width)
+    return value

@@ -1,0 +1,163 @@
+"""The parts of records that transforms change: keys and values, headers, and which records there are.
+
+A key or value is either a Python object per record, as converters give them, or an Arrow column with a type.
+Transforms see which of the two it is here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal, TypeAlias
+
+import pyarrow as pa
+
+from sinksdk.errors import ConfigException
+from sinksdk.records import HEADERS_TYPE, Header, SinkRecords, TopicPartition
+
+Part = Literal["key", "value"]
+PARTS: Final[tuple[Part, Part]] = ("key", "value")
+Content: TypeAlias = list[Any] | pa.Array
+"""One object for each record, or a column with a type; null is a tombstone in both."""
+
+
+def content_of(records: SinkRecords, part: Part) -> Content:
+    """The keys, or the values. Bytes are objects: a column of them says nothing of what is in them."""
+    objects = records.keys if part == "key" else records.values
+    if objects is not None:
+        return list(objects)
+    index = records.arrow.schema.get_field_index(part)
+    if index < 0:
+        return [None] * len(records)
+    column = records.arrow.column(index)
+    return column.to_pylist() if _is_bytes(column.type) else column
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind))
+
+
+def with_content(records: SinkRecords, part: Part, content: Content) -> SinkRecords:
+    """The records with other keys, or values."""
+    objects: Sequence[Any] | None = None
+    if isinstance(content, pa.Array):
+        records = _with_column(records, part, content)
+    else:
+        objects = content
+    return replace(records, keys=objects) if part == "key" else replace(records, values=objects)
+
+
+def _with_column(records: SinkRecords, name: str, column: pa.Array) -> SinkRecords:
+    arrow = records.arrow
+    index = arrow.schema.get_field_index(name)
+    changed = arrow.append_column(name, column) if index < 0 else arrow.set_column(index, name, column)
+    return replace(records, arrow=changed, read=arrow if records.read is None else records.read)
+
+
+def headers_of(records: SinkRecords) -> list[list[Header]]:
+    """Headers by record."""
+    index = records.arrow.schema.get_field_index("headers")
+    if index < 0:
+        return [[] for _ in range(len(records))]
+    rows = records.arrow.column(index).to_pylist()
+    return [[Header(item["key"], item["value"]) for item in row or ()] for row in rows]
+
+
+def with_headers(records: SinkRecords, headers: Sequence[Sequence[Header]]) -> SinkRecords:
+    """The records with other headers."""
+    rows = [[item._asdict() for item in row] or None for row in headers]
+    return _with_column(records, "headers", pa.array(rows, HEADERS_TYPE))
+
+
+def integers_of(records: SinkRecords, name: str) -> list[int | None]:
+    """A column of numbers or of timestamps as integers; nulls where it was not read."""
+    index = records.arrow.schema.get_field_index(name)
+    if index < 0:
+        return [None] * len(records)
+    numbers: list[int | None] = records.arrow.column(index).cast(pa.int64()).to_pylist()
+    return numbers
+
+
+def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
+    """Records of one partition, one piece after the other.
+
+    Raises:
+        ConfigException: a field has one type in one piece, and another one in another.
+    """
+    filled = [piece for piece in pieces if len(piece)] or list(pieces[:1])
+    if len(filled) == 1:
+        return filled[0]
+    for part in PARTS:
+        contents = _agreeing(filled, part)
+        filled = [with_content(piece, part, content) for piece, content in zip(filled, contents, strict=True)]
+    keys, values = ([getattr(piece, name) for piece in filled] for name in ("keys", "values"))
+    is_read = any(piece.read is not None for piece in filled)
+    return SinkRecords(
+        filled[0].partition,
+        _concatenated([piece.arrow for piece in filled]),
+        None if keys[0] is None else list(itertools.chain.from_iterable(keys)),
+        None if values[0] is None else list(itertools.chain.from_iterable(values)),
+        _concatenated([piece.arrow if piece.read is None else piece.read for piece in filled])
+        if is_read
+        else None,
+    )
+
+
+def _agreeing(pieces: Sequence[SinkRecords], part: Part) -> Sequence[Content]:
+    """The parts of all pieces as columns of one type, or as objects if some of them are."""
+    contents = [content_of(piece, part) for piece in pieces]
+    columns = [content for content in contents if isinstance(content, pa.Array)]
+    kinds = {column.type for column in columns}
+    if len(columns) == len(contents) and len(kinds) == 1:
+        return contents
+    if len(columns) == len(contents) and all(pa.types.is_struct(kind) for kind in kinds):
+        return _of_one_type(columns, part, pieces[0].partition)
+    return [content.to_pylist() if isinstance(content, pa.Array) else content for content in contents]
+
+
+def _of_one_type(columns: Sequence[pa.Array], part: Part, partition: TopicPartition) -> list[pa.Array]:
+    """Structures with the fields of all of them; what a structure does not have is null in it."""
+    try:
+        fields = list(pa.unify_schemas([pa.schema(list(column.type)) for column in columns]))
+    except pa.ArrowException as error:
+        raise ConfigException(
+            f"{partition}: a transform whose predicate chooses some records gives a field of their {part} "
+            f"another type than it has in the others: {error}"
+        ) from error
+    return [_with_fields(column, fields) for column in columns]
+
+
+def _with_fields(column: pa.Array, fields: Sequence[pa.Field]) -> pa.Array:
+    found = dict(fields_of(column))
+    nothing = [found.get(field.name, pa.nulls(len(column), field.type)) for field in fields]
+    return structure(nothing, [field.name for field in fields], column)
+
+
+def fields_of(column: pa.Array) -> list[tuple[str, pa.Array]]:
+    """The fields of structures by name; null in all of them where the structure is."""
+    return list(zip([field.name for field in column.type], column.flatten(), strict=True))
+
+
+def structure(columns: Sequence[pa.Array], names: Sequence[str], like: pa.Array) -> pa.Array:
+    """Structures of these fields, null where those of another column are."""
+    kind = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
+    nulls = like.is_null() if like.null_count else None
+    if columns:
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=nulls)
+    return pa.array([None if is_null else {} for is_null in like.is_null().to_pylist()], kind)
+
+
+def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch; without the columns that have several types, which keys and values as objects stand for."""
+    kinds: dict[str, set[pa.DataType]] = {}
+    for batch in batches:
+        for field in batch.schema:
+            kinds.setdefault(field.name, set()).add(field.type)
+    odd = {name for name, types in kinds.items() if len(types) > 1}
+    tables = [
+        pa.Table.from_batches([batch.drop_columns([n for n in batch.schema.names if n in odd])])
+        for batch in batches
+    ]
+    whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    return whole.to_batches()[0]

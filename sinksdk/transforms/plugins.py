@@ -1,0 +1,252 @@
+"""Transforms and predicates by the names that configurations give them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+
+from sinksdk.compatibility import Meaning
+from sinksdk.errors import ConfigException
+from sinksdk.settings.connect_options import CONNECT_OPTIONS
+from sinksdk.transforms.base import BuiltIn, Keys
+from sinksdk.transforms.cast import Cast
+from sinksdk.transforms.chain import Chain, Step
+from sinksdk.transforms.fields import HoistField, InsertField, MaskField, ReplaceField, ValueToKey
+from sinksdk.transforms.headers import (
+    DropHeaders,
+    Filter,
+    HeaderFrom,
+    InsertHeader,
+    SetSchemaMetadata,
+    TombstoneHandler,
+)
+from sinksdk.transforms.nested import ExtractField, Flatten
+from sinksdk.transforms.parts import PARTS, Part
+from sinksdk.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
+from sinksdk.transforms.timestamps import TimestampConverter
+
+_KAFKA: Final = "org.apache.kafka.connect.transforms."
+_CONFLUENT: Final = "io.confluent.connect.transforms."
+
+OF_KEY_OR_VALUE: Final[Sequence[type[BuiltIn]]] = (
+    *(InsertField, ReplaceField, MaskField, ExtractField, HoistField, Flatten, Cast, TimestampConverter),
+    *(HeaderFrom, SetSchemaMetadata),
+)
+OF_RECORDS: Final[Sequence[type[BuiltIn]]] = (ValueToKey, Filter, InsertHeader, DropHeaders)
+PREDICATES: Final = (RecordIsTombstone, TopicNameMatches, HasHeaderKey)
+
+TRANSFORMS_KEY: Final = "transforms"
+PREDICATES_KEY: Final = "predicates"
+_OWN_KEYS: Final = ("type", "predicate", "negate")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One of Kafka's own by its name.
+
+    Args:
+        part: what it is for, if there are two of it.
+    """
+
+    cls: Any
+    part: Part | None = None
+
+    @property
+    def keys_class(self) -> type[Keys]:
+        """What it is configured with."""
+        found: type[Keys] = self.cls.keys_class
+        return found
+
+    def make(self, keys: Mapping[str, str]) -> Any:
+        """An instance. Raises pydantic's ValidationError."""
+        parsed = self.keys_class.model_validate(dict(keys))
+        return self.cls(parsed) if self.part is None else self.cls(parsed, self.part)
+
+
+def _named(package: str, name: str, plugin: Plugin) -> dict[str, Plugin]:
+    """Connect also takes a class without its package."""
+    return {package + name: plugin, name: plugin}
+
+
+def _known() -> dict[str, dict[str, Plugin]]:
+    transforms: dict[str, Plugin] = {}
+    for cls in OF_KEY_OR_VALUE:
+        for part in PARTS:
+            transforms |= _named(_KAFKA, f"{cls.__name__}${part.capitalize()}", Plugin(cls, part))
+    for cls in OF_RECORDS:
+        transforms |= _named(_KAFKA, cls.__name__, Plugin(cls))
+    transforms |= _named(_CONFLUENT, "TombstoneHandler", Plugin(TombstoneHandler))
+    predicates: dict[str, Plugin] = {}
+    for predicate in PREDICATES:
+        predicates |= _named(f"{_KAFKA}predicates.", predicate.__name__, Plugin(predicate))
+    return {TRANSFORMS_KEY: transforms, PREDICATES_KEY: predicates}
+
+
+KNOWN: Final[Mapping[str, Mapping[str, Plugin]]] = _known()
+"""Kafka's own transforms and predicates, by class name with package and without."""
+
+Kind = Literal["transforms", "predicates"]
+_METHODS: Final = {TRANSFORMS_KEY: "apply", PREDICATES_KEY: "test"}
+_WORDS: Final = {TRANSFORMS_KEY: "transform", PREDICATES_KEY: "predicate"}
+
+
+class _Declared:
+    """The transforms or predicates of one configuration: made by name, with problems collected."""
+
+    def __init__(
+        self, kind: Kind, names: Sequence[str], keys: Mapping[str, str], problems: list[str]
+    ) -> None:
+        self._kind = kind
+        self._names = names
+        self._keys = keys
+        self._problems = problems
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            problems.append(f"'{kind}': Duplicate alias provided: {', '.join(twice)}")
+
+    def own_keys(self, name: str) -> dict[str, str]:
+        """The keys of one of them, without what they begin with."""
+        mine = f"{self._kind}.{name}."
+        others = [f"{self._kind}.{other}." for other in self._names if other != name]
+        return {
+            key.removeprefix(mine): value
+            for key, value in self._keys.items()
+            if key.startswith(mine) and not any(o.startswith(mine) and key.startswith(o) for o in others)
+        }
+
+    def make(self, name: str, keys: dict[str, str]) -> Any:
+        """One of them, or None if there are problems."""
+        key = f"{self._kind}.{name}.type"
+        kind = keys.pop("type", "").strip()
+        if not kind:
+            self._problems.append(f"'{key}' is required and not set")
+            return None
+        if not is_supported(kind):
+            return None  # its verdict says so
+        plugin = KNOWN[self._kind].get(kind)
+        try:
+            return self._authors(kind, keys) if plugin is None else self._kafkas(name, plugin, keys)
+        except ConfigException as error:
+            self._problems += [f"'{key}': {problem}" for problem in error.problems]
+        return None
+
+    def _kafkas(self, name: str, plugin: Plugin, keys: dict[str, str]) -> Any:
+        try:
+            return plugin.make(keys)
+        except ValidationError as error:
+            prefix = f"{self._kind}.{name}."
+            self._problems += [_sentence(prefix, plugin, detail) for detail in error.errors()]
+        return None
+
+    def _authors(self, kind: str, keys: dict[str, str]) -> Any:
+        cls = _load(kind, self._kind)
+        method, word = _METHODS[self._kind], _WORDS[self._kind]
+        if not (isinstance(cls, type) and callable(getattr(cls, method, None))):
+            raise ConfigException(f"{kind} is no class with a method '{method}', as a {word} is")
+        try:
+            made = cls()
+            configure = getattr(made, "configure", None)
+            if configure is not None:
+                configure(keys)
+        except ConfigException:
+            raise
+        except Exception as error:
+            raise ConfigException(f"{kind} cannot be made: {type(error).__name__}: {error}") from error
+        if configure is None and keys:
+            raise ConfigException(f"{kind} has no method 'configure', so it has no keys {', '.join(keys)}")
+        return made
+
+
+def is_supported(kind: str) -> bool:
+    """Whether it is none of those that are known and cannot be here."""
+    return CONNECT_OPTIONS[f"{TRANSFORMS_KEY}.*.type"].of(kind).meaning is not Meaning.UNSUPPORTED
+
+
+def _load(name: str, kind: str) -> object:
+    module, separator, attribute = name.partition(":")
+    if not separator:
+        raise ConfigException(_unknown(name, kind))
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except AttributeError:
+        raise ConfigException(f"module '{module}' has no '{attribute}'") from None
+    except Exception as error:
+        raise ConfigException(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _unknown(name: str, kind: str) -> str:
+    known = sorted(known for known in KNOWN[kind] if "." not in known)
+    of_two = [one for one in known if one.startswith(f"{name.rpartition('.')[2]}$")]
+    if of_two:
+        return f"Transformation is abstract and cannot be created. Did you mean {' or '.join(of_two)}?"
+    return (
+        f"no {_WORDS[kind]} is called '{name}'; there are {', '.join(known)}; a class of your own is named "
+        f"as package.module:Class"
+    )
+
+
+def _sentence(prefix: str, plugin: Plugin, detail: Any) -> str:
+    name = str(detail["loc"][0]) if detail["loc"] else "type"
+    if detail["type"] == "missing":
+        return f"'{prefix}{name}' is required and not set"
+    if detail["type"] == "extra_forbidden":
+        known = keys_of(plugin.keys_class)
+        nearest = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean '{nearest[0]}'?" if nearest else f"it has {', '.join(known) or 'none'}"
+        return f"'{prefix}{name}' is no key of {plugin.cls.__name__}; {hint}"
+    error = detail.get("ctx", {}).get("error")
+    return f"'{prefix}{name}': {error or detail['msg'][0].lower() + detail['msg'][1:]}"
+
+
+def keys_of(model: type[Keys]) -> list[str]:
+    """The names of its keys."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def read_chain(
+    transforms: Sequence[str], predicates: Sequence[str], keys: Mapping[str, str]
+) -> tuple[Chain | None, list[str]]:
+    """The chain of a configuration, and its problems; None if there are any, or no transforms.
+
+    Args:
+        transforms: names, in the order of the chain.
+        predicates: names of those that transforms may name.
+        keys: ``transforms.*`` and ``predicates.*``, references resolved.
+    """
+    problems: list[str] = []
+    declared = _Declared(PREDICATES_KEY, predicates, keys, problems)
+    ready = {name: declared.make(name, declared.own_keys(name)) for name in predicates}
+    mine = _Declared(TRANSFORMS_KEY, transforms, keys, problems)
+    steps = []
+    for name in transforms:
+        own = mine.own_keys(name)
+        choice = {key: own.pop(key, "").strip() for key in ("predicate", "negate")}
+        problems += _choice_problems(f"{TRANSFORMS_KEY}.{name}.", choice, predicates)
+        made = mine.make(name, own)
+        predicate = ready.get(choice["predicate"])
+        steps.append(Step(name, made, predicate, choice["negate"].lower() == "true"))
+    return (None if problems or not steps else Chain(steps)), problems
+
+
+def _choice_problems(prefix: str, choice: Mapping[str, str], predicates: Sequence[str]) -> Iterator[str]:
+    named, negate = choice["predicate"], choice["negate"]
+    if named and named not in predicates:
+        there = f"there are {', '.join(predicates)}" if predicates else "there are none"
+        yield f"'{prefix}predicate' is {named}, which is not declared in '{PREDICATES_KEY}': {there}"
+    if negate and not named:
+        yield (
+            f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a "
+            f"predicate to be negated"
+        )
+    if negate.lower() not in ("", "true", "false"):
+        yield f"'{prefix}negate' must be true or false"

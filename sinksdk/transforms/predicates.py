@@ -1,0 +1,75 @@
+"""Kafka's own predicates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from sinksdk.records import SinkRecords
+from sinksdk.transforms.base import Keys
+from sinksdk.transforms.headers import Name, are_tombstones
+from sinksdk.transforms.parts import headers_of
+
+
+class RecordIsTombstone:
+    """Records whose value is null."""
+
+    keys_class: ClassVar[type[Keys]] = Keys
+
+    def __init__(self, keys: Any) -> None:
+        """It has no keys."""
+
+    def test(self, records: SinkRecords) -> Sequence[bool]:
+        """By record."""
+        found: list[bool] = are_tombstones(records).tolist()
+        return found
+
+
+class TopicNameMatchesKeys(Keys):
+    """Of which topics."""
+
+    pattern: str = Field(description="A regular expression that matches the topic's whole name.")
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiled(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"Invalid regex: {error}") from error
+        return pattern
+
+
+class TopicNameMatches:
+    """Records of topics of certain names."""
+
+    keys_class: ClassVar[type[Keys]] = TopicNameMatchesKeys
+
+    def __init__(self, keys: Any) -> None:
+        self._pattern = re.compile(keys.pattern)
+
+    def test(self, records: SinkRecords) -> Sequence[bool]:
+        """All of them or none: they are of one topic."""
+        return [self._pattern.fullmatch(records.partition.topic) is not None] * len(records)
+
+
+class HasHeaderKeyKeys(Keys):
+    """Which header."""
+
+    name: Name = Field(description="The header's name.")
+
+
+class HasHeaderKey:
+    """Records with a certain header."""
+
+    keys_class: ClassVar[type[Keys]] = HasHeaderKeyKeys
+
+    def __init__(self, keys: Any) -> None:
+        self._name = keys.name
+
+    def test(self, records: SinkRecords) -> Sequence[bool]:
+        """By record."""
+        return [any(header.key == self._name for header in row) for row in headers_of(records)]

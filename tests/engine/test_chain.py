@@ -1,0 +1,281 @@
+"""Connect's transforms between converters and a task: what is dropped, what is refused, and what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from sinksdk import DataException, Header, OffsetAndMetadata, RetriableException, SinkRecord, SinkRecords
+from sinksdk.engine import EngineOptions
+from sinksdk.engine.converters import JsonConverter
+from sinksdk.engine.retry import RetryPolicy
+from sinksdk.testing import SinkTaskHarness
+from sinksdk.transforms.chain import Chain
+from sinksdk.transforms.plugins import read_chain
+from tests.engine.sinks import P0, Letters, Sink
+
+DROP = {
+    "transforms.drop.type": "Filter",
+    "transforms.drop.predicate": "old",
+    "predicates.old.type": "RecordIsTombstone",
+}
+CAST = {"transforms.cast.type": "Cast$Value", "transforms.cast.spec": "n:int32"}
+STAMP = {
+    "transforms.stamp.type": "InsertHeader",
+    "transforms.stamp.header": "by",
+    "transforms.stamp.value.literal": "sinksdk",
+}
+
+
+class Arrow(Sink):
+    """Knows only bytes."""
+
+    takes_bytes: ClassVar[bool] = True
+    max_poll_records: ClassVar[int | None] = None
+
+
+def chain(*names: str, **more: Any) -> Chain:
+    """One of those above."""
+    keys = {**DROP, **CAST, **STAMP, **more}
+    found, problems = read_chain(names, ["old"], keys)
+    assert found is not None, problems
+    return found
+
+
+def transforming(
+    steps: Chain, *, tolerate: bool = True, sink: type[Sink] = Sink, most: int | None = None
+) -> tuple[SinkTaskHarness, Letters]:
+    letters = Letters()
+    options = EngineOptions(
+        tolerate_errors=tolerate,
+        value_converter=JsonConverter(),
+        chain=steps,
+        context_headers=True,
+        max_poll_records=most,
+        retry=RetryPolicy(1.0),
+    )
+    harness = SinkTaskHarness(sink, options=options, dead_letters=letters)
+    harness.start()
+    harness.assign(P0)
+    return harness, letters
+
+
+def records(*values: str | None, headers: Sequence[Header] = ()) -> list[SinkRecord]:
+    return [
+        SinkRecord(
+            *P0, offset=offset, value=None if value is None else value.encode(), headers=tuple(headers)
+        )
+        for offset, value in enumerate(values)
+    ]
+
+
+def put(harness: SinkTaskHarness) -> list[tuple[int, Any]]:
+    """What the task was given."""
+    return [(r.offset, r.value) for call in harness.called("put") for r in call.arguments[0]]
+
+
+def test_dropped_records_are_committed_past() -> None:
+    """A transform's drops, also the last ones, leave no lag; a batch of which nothing is left is not put."""
+    harness, letters = transforming(chain("drop"))
+    harness.deliver(P0, records("1", None, "3", None))
+    assert put(harness) == [(0, 1), (2, 3)]
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(4)}
+    harness.deliver(P0, [SinkRecord(*P0, offset=offset) for offset in (4, 5)])
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(6)}
+    assert len(harness.called("put")) == 1
+    assert not letters.records
+
+
+def test_a_record_that_a_transform_refuses_is_a_dead_letter() -> None:
+    """Its stage is TRANSFORMATION, its class the transform's, and its bytes and headers those that were read."""
+    harness, letters = transforming(chain("stamp", "cast"))
+    bad = b'{"n":  "none"}'
+    given = records('{"n": "1"}', bad.decode(), '{"n": 3}', headers=[Header("h", b"1")])
+    harness.deliver(P0, given)
+    assert put(harness) == [(0, {"n": 1}), (2, {"n": 3})]
+    (letter,) = letters.records
+    assert (letter.offset, letter.value) == (1, bad)
+    own, context = letter.headers[:1], dict(letter.headers[1:])
+    assert own == (Header("h", b"1"),), "not those that transforms have added"
+    assert context["__connect.errors.stage"] == b"TRANSFORMATION"
+    assert context["__connect.errors.class.name"].endswith(b".Cast")
+    assert b"none" not in context["__connect.errors.exception.message"], "no error quotes what is in a record"
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+def test_bad_records_end_their_partition_where_they_are_not_tolerated() -> None:
+    """errors.tolerance=none: what was accepted before is committed."""
+    harness, letters = transforming(chain("cast"), tolerate=False)
+    harness.deliver(P0, records('{"n": 1}'))
+    harness.deliver(P0, [SinkRecord(*P0, offset=1, value=b'"text"')])
+    assert "flights-0 at offset 1 failed in TRANSFORMATION" in harness.outcome(P0).failure.message
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    assert [letter.offset for letter in letters.records] == [1]
+
+
+def test_what_the_task_reports_goes_back_to_what_was_read() -> None:
+    """A record that put refuses is a dead letter with its own bytes and headers, whatever was made of it."""
+
+    class Refusing(Sink):
+        def put(self, given: SinkRecords) -> None:
+            for record in given:
+                self.context.errant_record_reporter().report(record, ValueError("refused"))
+
+    harness, letters = transforming(chain("stamp", "cast"), sink=Refusing)
+    harness.deliver(P0, records('{"n":  1}'))
+    (letter,) = letters.records
+    assert letter.value == b'{"n":  1}'
+    assert "by" not in dict(letter.headers)
+
+
+def test_a_part_of_a_batch_can_be_accepted() -> None:
+    """RetriableException(accepted=n) counts the records that put was given; dropped ones go with those before."""
+
+    class Slow(Sink):
+        attempts = 0
+
+        def put(self, given: SinkRecords) -> None:
+            Slow.attempts += 1
+            if Slow.attempts == 1:
+                raise RetriableException("busy", accepted=1)
+
+    harness, _ = transforming(chain("drop"), sink=Slow)
+    harness.deliver(P0, records("1", None, "3"))
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(2)}
+    harness.advance(1)
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+def test_portions_are_of_records_read() -> None:
+    """max.poll.records divides what was read: each portion is transformed by itself."""
+    harness, _ = transforming(chain("drop"), most=2)
+    harness.deliver(P0, records("1", None, None, None, "5"))
+    harness.tick()
+    assert [[r.offset for r in call.arguments[0]] for call in harness.called("put")] == [[0], [4]]
+
+
+class Away:
+    """An author's, whose service is away the first time."""
+
+    calls = 0
+
+    def apply(self, given: SinkRecords) -> SinkRecords:
+        """Asks for another attempt."""
+        Away.calls += 1
+        if Away.calls == 1:
+            raise RetriableException("the service is away")
+        return given
+
+
+def test_a_transform_may_request_another_attempt() -> None:
+    """RetriableException is no bad record: all of the batch is transformed again."""
+    Away.calls = 0
+    harness, letters = transforming(chain("away", **{"transforms.away.type": f"{__name__}:Away"}))
+    harness.deliver(P0, records("1", "2"))
+    assert put(harness) == []
+    harness.advance(1)
+    assert put(harness) == [(0, 1), (1, 2)]
+    assert not letters.records
+
+
+class Doubling:
+    """An author's, with a key of its own."""
+
+    factor = 1
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Takes the key."""
+        self.factor = int(config["factor"])
+
+    def apply(self, given: SinkRecords) -> SinkRecords:
+        """Numbers below 0 are bad, 0 is dropped, others are multiplied."""
+        assert given.values is not None
+        if any(value < 0 for value in given.values):
+            message = "below 0"
+            raise DataException(message)
+        kept = [row for row, value in enumerate(given.values) if value]
+        values = [given.values[row] * self.factor for row in kept]
+        return SinkRecords(given.partition, given.arrow.take(kept), None, values)
+
+
+def test_an_authors_own_transform_changes_and_drops() -> None:
+    """It is found as package.module:Class; a batch is given in halves until only bad records are left out."""
+    own = {"transforms.x.type": f"{__name__}:Doubling", "transforms.x.factor": "3"}
+    harness, letters = transforming(chain("x", **own))
+    harness.deliver(P0, records("1", "0", "-1", "4", "-5"))
+    assert put(harness) == [(0, 3), (3, 12)]
+    assert [letter.offset for letter in letters.records] == [2, 4]
+    harness.commit()
+    assert harness.committed == {P0: OffsetAndMetadata(5)}
+
+
+class Moving:
+    """An author's that must not do what it does."""
+
+    def apply(self, given: SinkRecords) -> SinkRecords:
+        """Turns them round."""
+        assert given.values is not None
+        rows = list(range(len(given)))[::-1]
+        return SinkRecords(given.partition, given.arrow.take(rows), None, given.values[::-1])
+
+
+def test_an_authors_transform_must_keep_the_order() -> None:
+    """Offsets that are not those given, in their order, end the partition: nothing of the batch is put."""
+    harness, _ = transforming(chain("x", **{"transforms.x.type": f"{__name__}:Moving"}))
+    harness.deliver(P0, records("1", "2"))
+    assert "transform 'x' (Moving) returned records of flights-0" in harness.outcome(P0).failure.message
+    assert put(harness) == []
+
+
+def test_tasks_that_know_only_bytes_get_bytes() -> None:
+    """Untouched values have the bytes that were read, changed ones are JSON, and tombstones stay null."""
+    keys = {
+        "transforms.mask.type": "MaskField$Value",
+        "transforms.mask.fields": "card",
+        "transforms.mask.predicate": "h",
+        "predicates.h.type": "HasHeaderKey",
+        "predicates.h.name": "secret",
+    }
+    steps, problems = read_chain(["mask"], ["h"], keys)
+    assert steps is not None, problems
+    harness, _ = transforming(steps, sink=Arrow)
+    marked = (Header("secret", None),)
+    harness.deliver(
+        P0,
+        [
+            SinkRecord(*P0, offset=0, value=b'{"card":  "1", "a": "\xc3\xa4"}', headers=marked),
+            SinkRecord(*P0, offset=1, value=b'{"card":  "2"}'),
+            SinkRecord(*P0, offset=2, value=None),
+        ],
+    )
+    (call,) = harness.called("put")
+    column = call.arguments[0].arrow.column("value")
+    assert column.to_pylist() == ['{"card":"","a":"ä"}'.encode(), b'{"card":  "2"}', None]
+    assert call.arguments[0].values is None
+
+
+def test_without_a_chain_the_batch_is_the_one_that_was_read() -> None:
+    """No cost where nothing is configured: the very same columns."""
+    harness = SinkTaskHarness(Arrow)
+    harness.start()
+    harness.assign(P0)
+    given = SinkRecords.of(P0, records("1"))
+    harness.deliver(P0, given)
+    (call,) = harness.called("put")
+    assert call.arguments[0].arrow.column("value").equals(given.arrow.column("value"))
+    assert call.arguments[0].read is None
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE"])
+def test_a_predicate_can_be_negated(text: str) -> None:
+    """negate=true applies the transform to the others."""
+    harness, _ = transforming(chain("drop", **{"transforms.drop.negate": text}))
+    harness.deliver(P0, records("1", None))
+    assert put(harness) == [(1, None)]

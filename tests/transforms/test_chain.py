@@ -1,0 +1,312 @@
+"""Chains over batches: batches may be divided anywhere, and keep what they are made of."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinksdk import ConfigException, ConnectException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.transforms import moments
+from sinksdk.transforms.chain import Chain, TransformFailed
+from sinksdk.transforms.date_format import DateFormat
+from sinksdk.transforms.parts import content_of, joined, with_content
+from sinksdk.transforms.plugins import KNOWN, read_chain
+from tests.transforms.cases import CASES
+
+P0 = TopicPartition("t", 0)
+MARKED = {"predicates.p.type": "HasHeaderKey", "predicates.p.name": "h"}
+
+
+def chain(*kinds: str, predicate: bool = False, **keys: str) -> Chain:
+    """Steps of these types, named 0, 1, …; a keyword is a key of all of them, ``__`` a dot."""
+    config = dict(MARKED)
+    for place, kind in enumerate(kinds):
+        prefix = f"transforms.{place}."
+        config[f"{prefix}type"] = kind
+        config |= {prefix + key.replace("__", "."): text for key, text in keys.items()}
+        if predicate:
+            config[f"{prefix}predicate"] = "p"
+    found, problems = read_chain([str(place) for place in range(len(kinds))], ["p"], config)
+    assert found is not None, problems
+    return found
+
+
+def plain(values: Sequence[Any], marked: Sequence[int] = ()) -> SinkRecords:
+    """Values as converters give them; records of these rows have the header ``h``."""
+    rows = [
+        SinkRecord(*P0, offset=row * 2, value=b"", headers=(Header("h", None),) if row in marked else ())
+        for row in range(len(values))
+    ]
+    return SinkRecords(P0, SinkRecords.of(P0, rows).arrow, None, list(values))
+
+
+def typed(values: Sequence[Any], kind: pa.DataType, marked: Sequence[int] = ()) -> SinkRecords:
+    """The same as an Arrow column."""
+    return with_content(plain(values, marked), "value", pa.array(values, kind))
+
+
+def values_of(records: SinkRecords) -> list[Any]:
+    return [record.value for record in records]
+
+
+PERSON = pa.struct([("name", pa.string()), ("age", pa.int32())])
+
+
+def test_a_predicate_chooses_rows_and_keeps_their_order() -> None:
+    """Records that are not chosen stay as they are, between those that are."""
+    mask = chain("MaskField$Value", predicate=True, fields="a")
+    made = mask(plain([{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}], marked=[1, 2]))
+    assert values_of(made) == [{"a": 1}, {"a": 0}, {"a": 0}, {"a": 4}]
+    assert made.offsets.tolist() == [0, 2, 4, 6]
+
+
+def test_structures_of_two_shapes_get_the_fields_of_both() -> None:
+    """With a predicate, a typed batch stays typed: what a structure does not have is null in it."""
+    insert = chain("InsertField$Value", predicate=True, offset__field="at")
+    made = insert(typed([{"name": "A", "age": 1}, None, {"name": "B", "age": 2}], PERSON, marked=[1, 2]))
+    assert content_of(made, "value").type == pa.struct([*PERSON, ("at", pa.int64())])
+    assert values_of(made) == [{"name": "A", "age": 1, "at": None}, None, {"name": "B", "age": 2, "at": 4}]
+
+
+def test_a_field_of_two_types_is_refused() -> None:
+    """One column cannot hold both, and a sink must not get now this and now that."""
+    cast = chain("Cast$Value", predicate=True, spec="age:string")
+    people = typed([{"name": "A", "age": 1}, {"name": "B", "age": 2}], PERSON, marked=[1])
+    with pytest.raises(
+        ConfigException, match=r"t-0: a transform whose predicate chooses some records gives a field"
+    ):
+        cast(people)
+    assert values_of(cast(people[1:])) == [{"name": "B", "age": "2"}], "all of a batch may change"
+
+
+def test_columns_of_other_types_become_objects_beside_structures() -> None:
+    """ExtractField of some records only: half of them are texts then, which no column holds."""
+    extract = chain("ExtractField$Value", predicate=True, field="name")
+    made = extract(typed([{"name": "A", "age": 1}, {"name": "B", "age": 2}], PERSON, marked=[1]))
+    assert values_of(made) == [{"name": "A", "age": 1}, "B"]
+
+
+def test_what_was_read_stays_with_the_records() -> None:
+    """Dead letters: columns that transforms change are kept as they were, through drops and slices, too."""
+    records = SinkRecords.of(
+        P0, [SinkRecord(*P0, offset=o, value=b"%d" % o, headers=(Header("h", b"1"),)) for o in range(4)]
+    )
+    drop = chain("DropHeaders", headers="h")
+    made = drop(records).take([1, 3])[1:]
+    (record,) = made
+    assert record.headers == ()
+    assert record.as_read() == list(records)[3]
+
+
+def test_batches_without_headers_get_some() -> None:
+    """A source that has none: the column is made, and joined with those that have none."""
+    records = plain([{"a": 1}, {"a": 2}])
+    bare = SinkRecords(P0, records.arrow.drop_columns(["headers"]), None, records.values)
+    made = chain("InsertHeader", header="n", value__literal="x")(bare)
+    assert [record.headers for record in joined([made[:1], bare[1:]])] == [(Header("n", b"x"),), ()]
+
+
+def test_moments_of_converters_are_understood() -> None:
+    """Avro's logical types are Python's: they are cast and converted as Connect's are."""
+    at = dt.datetime(2023, 11, 14, 22, 13, 20, 5000, tzinfo=dt.UTC)
+    record = {"at": at, "day": at.date(), "clock": at.time()}
+    text = chain("Cast$Value", spec="at:string,day:string,clock:string")
+    assert values_of(text(plain([record]))) == [
+        {"at": "2023-11-14T22:13:20.005Z", "day": "2023-11-14", "clock": "22:13:20.005Z"}
+    ]
+    number = chain("Cast$Value", spec="at:int64,day:int64,clock:int64")
+    assert values_of(number(plain([record]))) == [
+        {"at": 1_700_000_000_005, "day": 19_675, "clock": 80_000_005}
+    ]
+    unix = chain("TimestampConverter$Value", field="at", target__type="unix")
+    assert values_of(unix(plain([record])))[0]["at"] == 1_700_000_000_005
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_timestamps_of_any_unit_are_understood(unit: str) -> None:
+    """Typed values: a column's unit and time zone do not matter."""
+    for kind in (pa.timestamp(unit), pa.timestamp(unit, tz="Europe/Berlin")):
+        column = pa.array([1_700_000_000, None], pa.timestamp("s")).cast(kind)
+        records = with_content(plain([None, None]), "value", column)
+        made = chain("TimestampConverter$Value", target__type="string", format="yyyy-MM-dd HH:mm:ss")(records)
+        assert values_of(made) == ["2023-11-14 22:13:20", None]
+
+
+def test_years_of_two_digits_are_near_today() -> None:
+    """As Java: from 80 years ago to 20 years from now."""
+    this_year = dt.datetime.now(dt.UTC).year
+    form = DateFormat.of("yy")
+    for year in (this_year, this_year - 79, this_year + 19):
+        millis = form.parse(f"{year % 100:02}")
+        assert millis is not None
+        found = moments.of_millis(millis, "Date")
+        assert isinstance(found, dt.date)
+        assert found.year == year
+
+
+@pytest.mark.parametrize(
+    ("step", "value"),
+    [
+        (chain("Cast$Value", spec="a:int8"), {"a": "secret"}),
+        (chain("TimestampConverter$Value", field="a", target__type="unix", format="yyyy"), {"a": "secret"}),
+        (chain("MaskField$Value", fields="a", replacement="x"), {"a": 4711}),
+        (chain("InsertField$Value", offset__field="o"), "secret"),
+        (chain("Flatten$Value"), "secret"),
+    ],
+)
+def test_no_error_quotes_what_is_in_a_record(step: Chain, value: Any) -> None:
+    """They end up in logs. Connect's quote values."""
+    with pytest.raises(TransformFailed) as caught:
+        step(plain([value]))
+    assert "secret" not in str(caught.value)
+    assert "4711" not in str(caught.value)
+
+
+class Emptying:
+    """An author's that puts nothing in place of what was read."""
+
+    def apply(self, records: SinkRecords) -> SinkRecords:
+        """Makes columns of its own, and drops the first record."""
+        rest = records.arrow.slice(1)
+        nothing = pa.nulls(rest.num_rows, pa.binary())
+        return SinkRecords(
+            records.partition, rest.set_column(rest.schema.get_field_index("value"), "value", nothing)
+        )
+
+
+def test_what_an_author_does_to_columns_is_not_what_was_read() -> None:
+    """Dead letters: rows are found again by their offsets, also where the author did not keep them."""
+    step, problems = read_chain(["e"], [], {"transforms.e.type": f"{__name__}:Emptying"})
+    assert step is not None, problems
+    given_records = SinkRecords.of(P0, [SinkRecord(*P0, offset=o, value=b"%d" % o) for o in (3, 5)])
+    (record,) = step(given_records)
+    assert (record.offset, record.value) == (5, None)
+    assert record.as_read().value == b"5"
+
+
+class Odd:
+    """A predicate of an author's own."""
+
+    def test(self, records: SinkRecords) -> list[bool]:
+        """Chooses odd numbers."""
+        return [value % 2 == 1 for value in records.values or ()]
+
+
+class Short:
+    """A predicate that says too little."""
+
+    def test(self, _records: SinkRecords) -> list[bool]:
+        """Of one record only."""
+        return [True]
+
+
+def with_own(predicate: str) -> Chain:
+    keys = {"transforms.a.type": "Filter", "transforms.a.predicate": "own", "predicates.own.type": predicate}
+    found, problems = read_chain(["a"], ["own"], keys)
+    assert found is not None, problems
+    return found
+
+
+def test_an_authors_predicate_chooses() -> None:
+    """It says true or false for each record; what it raises makes bad records."""
+    assert values_of(with_own(f"{__name__}:Odd")(plain([1, 2, 3, 4]))) == [2, 4]
+    with pytest.raises(TransformFailed):
+        with_own(f"{__name__}:Odd")(plain(["x"]))
+    with pytest.raises(ConnectException, match="was given 3 records and did not say true or false for each"):
+        with_own(f"{__name__}:Short")(plain([1, 2, 3]))
+
+
+STEPS = [
+    chain("InsertField$Value", predicate=True, topic__field="t", offset__field="o"),
+    chain("ReplaceField$Value", exclude="a", renames="b:c"),
+    chain("MaskField$Value", predicate=True, fields="a"),
+    chain("ExtractField$Value", field="a"),
+    chain("Flatten$Value"),
+    chain("HoistField$Value", field="x"),
+    chain("Cast$Value", spec="a:string"),
+    chain("Filter", predicate=True),
+    chain("TombstoneHandler", behavior="ignore"),
+    chain("HeaderFrom$Value", fields="a", headers="h", operation="move"),
+    chain("InsertHeader", predicate=True, header="n", value__literal="x"),
+]
+KIND = pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.string())]))])
+VALUES = st.lists(
+    st.none()
+    | st.fixed_dictionaries(
+        {
+            "a": st.none() | st.integers(-5, 5),
+            "b": st.none() | st.fixed_dictionaries({"c": st.none() | st.text(max_size=3)}),
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def one_by_one(step: Chain, records: SinkRecords) -> list[SinkRecord] | None:
+    """What becomes of each record alone; None if one of them is refused."""
+    made = []
+    try:
+        for row in range(len(records)):
+            made += list(step(records[row : row + 1]))
+    except TransformFailed:
+        return None
+    return made
+
+
+def bare(records: Sequence[SinkRecord]) -> list[tuple[Any, ...]]:
+    return [(r.offset, r.key, r.value, r.headers) for r in records]
+
+
+@given(VALUES, st.sets(st.integers(0, 5)), st.sampled_from(STEPS))
+def test_a_batch_is_its_records(values: list[Any], marked: set[int], step: Chain) -> None:
+    """Each record is judged by itself: a batch gives what its records give alone, or is refused if one of them is."""
+    records = plain(values, sorted(marked))
+    alone = one_by_one(step, records)
+    if alone is None:
+        with pytest.raises(TransformFailed):
+            step(records)
+    else:
+        assert bare(list(step(records))) == bare(alone)
+
+
+def without_nulls(value: Any) -> Any:
+    """Structures say null where objects say nothing."""
+    if isinstance(value, dict):
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    return value
+
+
+@given(VALUES, st.sets(st.integers(0, 5)), st.sampled_from(STEPS))
+def test_typed_values_are_transformed_as_objects_are(
+    values: list[Any], marked: set[int], step: Chain
+) -> None:
+    """Structures and objects with the same fields give the same, where neither refuses a record."""
+    objects, columns = plain(values, sorted(marked)), typed(values, KIND, sorted(marked))
+    try:
+        made = step(objects)
+    except TransformFailed:
+        with pytest.raises(TransformFailed):
+            step(columns)
+        return
+    found = step(columns)
+    shown = [[(o, without_nulls(v), h) for o, _, v, h in bare(list(each))] for each in (made, found)]
+    if (
+        step.steps[0].transformation.__class__.__name__ != "Flatten"
+    ):  # it makes names of null structures' fields
+        assert shown[0] == shown[1]
+
+
+def test_every_one_of_kafkas_has_a_case() -> None:
+    """KNOWN: what is offered is compared with Kafka's own; TombstoneHandler is Confluent's."""
+    asked = {case["class"].removeprefix("predicates.") for case in CASES}
+    offered = {name for known in KNOWN.values() for name in known if "." not in name}
+    assert {name.partition("$")[0] for name in offered - {"TombstoneHandler"}} == {
+        n.partition("$")[0] for n in asked
+    }

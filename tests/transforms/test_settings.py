@@ -1,0 +1,306 @@
+"""A configuration's chain: what is refused before anything runs, in which words, and what each key means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sinksdk import ConfigException, ConnectorConfig, Meaning, SinkRecords
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+
+BASE = {"name": "c", "topics": "t", "value.converter": "json", "key.converter": "json"}
+KAFKA = "org.apache.kafka.connect.transforms."
+
+
+def problems(**more: str) -> list[str]:
+    """Those of a sink with further keys; ``__`` stands for a dot."""
+    config = {**BASE, **{key.replace("__", "."): value for key, value in more.items()}}
+    return ConnectorConfig.check(config)[1]
+
+
+def one(kind: str, **keys: str) -> list[str]:
+    """Those of a sink with one transform."""
+    return problems(
+        transforms="a", transforms__a__type=kind, **{f"transforms__a__{k}": v for k, v in keys.items()}
+    )
+
+
+class Own:
+    """An author's."""
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Wants a number."""
+        if not config["limit"].isdecimal():
+            message = "'limit' must be a number"
+            raise ConfigException(message)
+
+    def apply(self, records: SinkRecords) -> SinkRecords:
+        """Changes nothing."""
+        return records
+
+
+class Bare:
+    """An author's without keys."""
+
+    def apply(self, records: SinkRecords) -> SinkRecords:
+        """Changes nothing."""
+        return records
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (problems(transforms="a"), "'transforms.a.type' is required and not set"),
+        (
+            problems(transforms="a,a", transforms__a__type="Filter"),
+            "'transforms': Duplicate alias provided: a",
+        ),
+        (
+            problems(transforms="a", transforms__a__type=f"{KAFKA}MaskField"),
+            (
+                "'transforms.a.type': Transformation is abstract and cannot be created. Did you mean MaskField$Key or "
+                "MaskField$Value?"
+            ),
+        ),
+        (
+            problems(
+                transforms="a", transforms__a__type="org.radarbase.kafka.connect.transforms.DebeziumRecord"
+            ),
+            (
+                "'transforms.a.type': no transform is called 'org.radarbase.kafka.connect.transforms.DebeziumRecord'; "
+                "there are Cast$Key, Cast$Value,"
+            ),
+        ),
+        (one("MaskField$Value"), "'transforms.a.fields' is required and not set"),
+        (one("MaskField$Value", fields=""), "'transforms.a.fields': must have at least one entry"),
+        (
+            one("MaskField$Value", filds="x", fields="y"),
+            "'transforms.a.filds' is no key of MaskField; did you mean 'fields'?",
+        ),
+        (
+            one("ReplaceField$Value", blacklist="x"),
+            "'transforms.a.blacklist' is no key of ReplaceField; it has",
+        ),
+        (one("ReplaceField$Value", renames="x"), "'transforms.a.type': Invalid rename mapping: x"),
+        (one("InsertField$Value"), "'transforms.a.type': No field insertion configured"),
+        (
+            one("Cast$Value", spec="a:int"),
+            "'transforms.a.spec': Invalid type found in casting spec: int; there are int8,",
+        ),
+        (
+            one("TimestampConverter$Value", target__type="string"),
+            "'transforms.a.type': TimestampConverter requires format option to be specified",
+        ),
+        (
+            one("TimestampConverter$Value", target__type="string", format="YYYY"),
+            "'transforms.a.type': the letter 'Y' in the pattern YYYY is not supported; there are",
+        ),
+        (
+            one("TimestampConverter$Value", target__type="text"),
+            "'transforms.a.target.type': input should be 'string'",
+        ),
+        (one("RegexRouter"), "'transforms.a.type' is unsupported: records keep the topic they are in"),
+        (
+            one(f"{KAFKA}TimestampRouter"),
+            "'transforms.a.type' is unsupported: records keep the topic they are in",
+        ),
+        (
+            one("Filter", predicate="p"),
+            "'transforms.a.predicate' is p, which is not declared in 'predicates': there are none",
+        ),
+        (
+            one("Filter", negate="true"),
+            (
+                "Config 'transforms.a.negate' was provided but there is no config 'transforms.a.predicate' defining a "
+                "predicate to be negated"
+            ),
+        ),
+        (problems(predicates="p"), "'predicates.p.type' is required and not set"),
+        (
+            problems(predicates="p", predicates__p__type="TopicNameMatches", predicates__p__pattern="("),
+            "'predicates.p.pattern': Invalid regex: ",
+        ),
+        (
+            one("nowhere.at:All"),
+            "'transforms.a.type': nowhere.at:All cannot be imported: ModuleNotFoundError",
+        ),
+        (one(f"{__name__}:Nothing"), f"'transforms.a.type': module '{__name__}' has no 'Nothing'"),
+        (
+            one(f"{__name__}:KAFKA"),
+            f"'transforms.a.type': {__name__}:KAFKA is no class with a method 'apply'",
+        ),
+        (one(f"{__name__}:Own", limit="x"), "'transforms.a.type': 'limit' must be a number"),
+        (one(f"{__name__}:Own"), f"'transforms.a.type': {__name__}:Own cannot be made: KeyError"),
+        (
+            one(f"{__name__}:Bare", limit="x"),
+            f"'transforms.a.type': {__name__}:Bare has no method 'configure'",
+        ),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_runs(found: list[str], expected: str) -> None:
+    """One sentence, with the key, and what to do."""
+    assert len(found) == 1
+    assert found[0].startswith(expected), found
+
+
+def test_every_problem_is_said_at_once() -> None:
+    """Also those of several transforms, and of other keys."""
+    found = problems(transforms="a,b", transforms__a__type="Filter2", flush="x", tasks__max="none")
+    assert [problem.split("'")[1] for problem in found] == [
+        "tasks.max",
+        "transforms.a.type",
+        "transforms.b.type",
+    ]
+
+
+def test_a_chain_is_read_in_its_order() -> None:
+    """Names may hold what they like; each step has its own keys, references are resolved."""
+    config = ConnectorConfig.parse(
+        {
+            **BASE,
+            "transforms": "drop-it, mask",
+            "transforms.drop-it.type": f"{KAFKA}Filter",
+            "transforms.drop-it.predicate": "tomb",
+            "transforms.mask.type": f"{KAFKA}MaskField$Value",
+            "transforms.mask.fields": "a, b",
+            "predicates": "tomb",
+            "predicates.tomb.type": f"{KAFKA}predicates.RecordIsTombstone",
+        }
+    )
+    chain = config.chain()
+    assert chain is not None
+    assert [step.name for step in chain.steps] == ["drop-it", "mask"]
+    assert [step.predicate is None for step in chain.steps] == [False, True]
+
+
+def test_without_transforms_there_is_no_chain() -> None:
+    """Nothing stands between converters and task."""
+    assert ConnectorConfig.parse({**BASE, "transforms": ""}).chain() is None
+
+
+@pytest.mark.parametrize(
+    ("converter", "steps", "complaint"),
+    [
+        ("bytes", {"a": ("MaskField$Value", {"fields": "x"})}, "'transforms.a.type' looks for fields, and "),
+        ("string", {"a": ("ValueToKey", {"fields": "x"})}, "'transforms.a.type' looks for fields, and "),
+        ("json", {"a": ("MaskField$Value", {"fields": "x"})}, ""),
+        ("bytes", {"a": ("Filter", {})}, ""),
+        ("bytes", {"a": ("Cast$Value", {"spec": "string"})}, ""),
+        ("bytes", {"h": ("HoistField$Value", {"field": "x"}), "a": ("MaskField$Value", {"fields": "x"})}, ""),
+        ("bytes", {"o": (f"{__name__}:Bare", {}), "a": ("MaskField$Value", {"fields": "x"})}, ""),
+    ],
+)
+def test_fields_need_a_converter(
+    converter: str, steps: dict[str, tuple[str, dict[str, str]]], complaint: str
+) -> None:
+    """A transform that looks for fields in bytes would refuse every record: it is said before the first."""
+    keys = {"transforms": ",".join(steps)}
+    for name, (kind, own) in steps.items():
+        keys |= {f"transforms.{name}.type": kind, **{f"transforms.{name}.{k}": v for k, v in own.items()}}
+    _, found = ConnectorConfig.check({**BASE, "value.converter": converter, **keys})
+    assert [problem[: len(complaint)] for problem in found] == ([complaint] if complaint else [])
+
+
+def verdicts(model: type[ConnectorConfig], config: dict[str, str]) -> dict[str, Meaning]:
+    """By key."""
+    return {option.key: option.verdict.meaning for option in model.judge(config)}
+
+
+def test_keys_of_steps_that_are_not_in_the_chain_have_no_effect() -> None:
+    """As in Connect, where taking a name out of 'transforms' is enough."""
+    found = verdicts(
+        ConnectorConfig,
+        {
+            "transforms": "a",
+            "transforms.a.type": "Filter",
+            "transforms.b.type": "RegexRouter",
+            "predicates.p.x": "",
+        },
+    )
+    assert list(found.values()) == [Meaning.SAME, Meaning.SAME, Meaning.IGNORED, Meaning.IGNORED]
+
+
+def test_the_archivers_converters_count_where_there_is_a_chain() -> None:
+    """Without one it archives bytes as they are, and nothing is converted; with one, they tell what the bytes are."""
+    keys = {"value.converter": "json", "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "d"}
+    chain = {"transforms": "a", "transforms.a.type": "Filter"}
+    assert set(verdicts(S3ArchiverConfig, keys).values()) == {Meaning.IGNORED}
+    assert set(verdicts(S3ArchiverConfig, {**keys, **chain}).values()) == {Meaning.SAME}
+
+
+_REAL: dict[str, tuple[dict[str, Any], str]] = {
+    # What was left out of the published file is filled in: Connect itself refuses these two without.
+    "e20": (
+        {
+            "value.converter": "json",
+            "transforms": "RenameField,insertStaticField1",
+            "transforms.RenameField.type": f"{KAFKA}ReplaceField$Value",
+            "transforms.RenameField.renames": "c:country",
+            "transforms.insertStaticField1.type": f"{KAFKA}InsertField$Value",
+            "transforms.insertStaticField1.static.field": "source",
+            "transforms.insertStaticField1.static.value": "web",
+        },
+        "",
+    ),
+    "e20 as it was published": (
+        {
+            "value.converter": "json",
+            "transforms": "RenameField,insertStaticField1",
+            "transforms.RenameField.type": f"{KAFKA}ReplaceField$Value",
+            "transforms.insertStaticField1.type": f"{KAFKA}InsertField$Value",
+        },
+        "'transforms.insertStaticField1.type': No field insertion configured",
+    ),
+    "i03": (
+        {
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "key.converter.schemas.enable": False,
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": True,
+            "transforms": "createKey",
+            "transforms.createKey.fields": "id",
+            "transforms.createKey.type": f"{KAFKA}ValueToKey",
+        },
+        "",
+    ),
+    "r33": (
+        {
+            "transforms": "dropTombstones",
+            "transforms.dropTombstones.type": "io.confluent.connect.transforms.TombstoneHandler",
+            "transforms.dropTombstones.behavior": "ignore",
+        },
+        "",
+    ),
+    "e17, of a third party": (
+        {
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "transforms": "DebeziumRecord",
+            "transforms.DebeziumRecord.type": "org.radarbase.kafka.connect.transforms.DebeziumRecord",
+        },
+        "'transforms.DebeziumRecord.type': no transform is called",
+    ),
+}
+"""The chains of published configurations of Confluent's sink."""
+
+
+@pytest.mark.parametrize("name", _REAL)
+def test_real_chains_are_accepted(name: str) -> None:
+    """Those of Kafka's own and Confluent's TombstoneHandler run on the archiver; a third party's is named."""
+    chain, complaint = _REAL[name]
+    archive = {
+        "name": "a",
+        "topics": "t",
+        "s3.bucket.name": "archive",
+        "s3.region": "us-east-1",
+        "flush.size": "10",
+    }
+    config, found = S3ArchiverConfig.check({**archive, **chain})
+    if complaint:
+        assert [problem[: len(complaint)] for problem in found] == [complaint]
+    else:
+        assert found == []
+        assert config is not None
+        assert config.chain() is not None
