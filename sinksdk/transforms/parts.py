@@ -123,7 +123,8 @@ def _of_one_type(columns: Sequence[pa.Array], part: Part, partition: TopicPartit
     except pa.ArrowException as error:
         raise ConfigException(
             f"{partition}: a transform whose predicate chooses some records gives a field of their {part} "
-            f"another type than it has in the others: {error}"
+            f"another type than it has in the others, and a column has one: apply it to all records, or keep "
+            f"the field and put the changed one beside it: {error}"
         ) from error
     return [_with_fields(column, fields) for column in columns]
 

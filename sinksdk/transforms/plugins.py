@@ -181,7 +181,10 @@ def _load(name: str, kind: str) -> object:
     except AttributeError:
         raise ConfigException(f"module '{module}' has no '{attribute}'") from None
     except Exception as error:
-        raise ConfigException(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigException(
+            f"{name} cannot be imported: {type(error).__name__}: {error}; install its package wherever "
+            f"sinksdk runs, on the executors, too"
+        ) from error
 
 
 def _unknown(name: str, kind: str) -> str:

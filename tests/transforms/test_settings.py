@@ -123,6 +123,12 @@ class Bare:
             "'predicates.p.pattern': Invalid regex: ",
         ),
         (
+            problems(
+                predicates="p", predicates__p__type="TopicNameMatches", predicates__p__pattern="[a-z&&[^b]]+"
+            ),
+            "'predicates.p.pattern': Invalid regex: Possible set intersection",
+        ),
+        (
             one("nowhere.at:All"),
             "'transforms.a.type': nowhere.at:All cannot be imported: ModuleNotFoundError",
         ),
