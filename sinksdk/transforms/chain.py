@@ -129,8 +129,8 @@ def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
         _rows_of(made.offsets, given.offsets)
     except ValueError:
         yield (
-            "with other offsets than it was given, more of them, or in another order: it may drop records and "
-            "change them"
+            "with other offsets than it was given, more of them, or in another order: it may drop records "
+            "and change them"
         )
 
 

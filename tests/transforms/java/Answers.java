@@ -108,7 +108,7 @@ public final class Answers {
         return converter.toConnectData("t", isNull ? null : JSON.writeValueAsBytes(content));
     }
 
-    private static Map<String, Object> shown(SinkRecord record) {
+    static Map<String, Object> shown(SinkRecord record) {
         Map<String, Object> shown = new LinkedHashMap<>();
         if (!"t".equals(record.topic())) {
             shown.put("topic", record.topic());
