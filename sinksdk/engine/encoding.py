@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sinksdk.records import SinkRecords
 from sinksdk.transforms import moments
-from sinksdk.transforms.parts import PARTS, Part, content_of, with_content
+from sinksdk.transforms.parts import PARTS, Part, content_of, objects_of, with_content
 
 
 class BytesRead:
@@ -59,10 +59,9 @@ def as_bytes(made: SinkRecords, read: BytesRead) -> SinkRecords:
         content = content_of(made, part)
         if not isinstance(content, pa.Array) and _objects(made, part) is None:
             continue  # bytes as they were read
-        values = content.to_pylist() if isinstance(content, pa.Array) else content
         encoded = [
             read.of(part, offset, value) or _encoded(value)
-            for offset, value in zip(made.offsets.tolist(), values, strict=True)
+            for offset, value in zip(made.offsets.tolist(), objects_of(content), strict=True)
         ]
         made = with_content(made, part, pa.array(encoded, pa.binary()))
     return made

@@ -102,6 +102,9 @@ def _answers(worker: Worker, bootstrap: str, folder: Path) -> dict[str, dict[str
 
 def _answer(worker: Worker, bootstrap: str, file: Path, chain: str, topic: str) -> dict[str, Any]:
     _await_end(worker, bootstrap, file.name, topic)
+    if failed := worker.failed(file.name):
+        causes = [line for line in failed[0].splitlines() if "Exception: " in line]
+        return {"refused": causes[-1].partition("Exception: ")[2]}
     lines = file.read_text().splitlines() if file.exists() else []
     records = sorted(map(json.loads, lines), key=lambda record: (record["partition"], record["offset"]))
     letters = []
@@ -114,14 +117,15 @@ def _answer(worker: Worker, bootstrap: str, file: Path, chain: str, topic: str) 
 
 
 def _await_end(worker: Worker, bootstrap: str, name: str, topic: str) -> None:
-    """Wait until a connector has committed all of its topic."""
+    """Wait until a connector has committed all of its topic, or failed."""
     ends = {partition: len(sent(topic, partition)) for partition in range(PARTITIONS)}
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = [KafkaPartition(topic, partition) for partition in ends]
     group = f"connect-{name}"
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        worker.check(name)
+        if worker.failed(name):
+            return
         found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
         places = found[group].result().topic_partitions
         if {place.partition: place.offset for place in places} == ends:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sinksdk.records import SinkRecords
 from sinksdk.transforms import moments
-from sinksdk.transforms.parts import PARTS, content_of, headers_of
+from sinksdk.transforms.parts import PARTS, content_of, headers_of, objects_of
 
 TYPES: Final[dict[str, pa.DataType]] = {
     "int8": pa.int8(),
@@ -25,6 +25,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "float64": pa.float64(),
     "boolean": pa.bool_(),
     "string": pa.string(),
+    "bytes": pa.binary(),
     **moments.TYPES,
 }
 """Arrow's types by the names that Connect's schemas give them."""
@@ -36,6 +37,10 @@ def type_shown(kind: pa.DataType) -> Any:
         return [[field.name, type_shown(field.type)] for field in kind]
     if pa.types.is_list(kind):
         return {"array": type_shown(kind.value_type)}
+    if pa.types.is_map(kind):
+        return {"map": [type_shown(kind.key_type), type_shown(kind.item_type)]}
+    if pa.types.is_decimal(kind):
+        return "Decimal"
     shorter = {found: name for name, found in TYPES.items() if name not in ("float", "double")}
     return shorter[kind]
 
@@ -46,6 +51,10 @@ def plain(value: Any) -> Any:
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list):
         return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Decimal):
+        return {"$decimal": f"{value.normalize():f}"}
     if isinstance(value, dt.date | dt.time):
         return {"$date": moments.to_millis(value)}
     return value
@@ -58,10 +67,14 @@ def rows_shown(records: SinkRecords) -> Iterator[dict[str, Any]]:
         shown: dict[str, Any] = {}
         for part, content in contents.items():
             value = content[row]
+            if isinstance(value, bytes):
+                shown[f"{part}Type"] = "bytes"
             if isinstance(content, pa.Array):
                 shown[f"{part}Type"] = type_shown(content.type)
-                value = value.as_py()
+                (value,) = objects_of(content[row : row + 1])
             shown[part] = plain(value)
         if headers:
-            shown["headers"] = [[h.key, None if h.value is None else h.value.decode()] for h in headers]
+            shown["headers"] = [
+                [h.key, None if h.value is None else h.value.decode(errors="replace")] for h in headers
+            ]
         yield shown

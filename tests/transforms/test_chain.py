@@ -86,6 +86,25 @@ def test_a_field_of_two_types_is_refused() -> None:
     assert values_of(cast(people[1:])) == [{"name": "B", "age": "2"}], "all of a batch may change"
 
 
+def test_nulls_have_the_type_of_the_others() -> None:
+    """Tombstones that a predicate leaves out are in the way of no type: the most frequent use of one."""
+    cast, problems = read_chain(
+        ["c"],
+        ["old"],
+        {
+            "transforms.c.type": "Cast$Value",
+            "transforms.c.spec": "age:string",
+            "transforms.c.predicate": "old",
+            "transforms.c.negate": "true",
+            "predicates.old.type": "RecordIsTombstone",
+        },
+    )
+    assert cast is not None, problems
+    made = cast(typed([None, {"name": "A", "age": 1}, None], PERSON))
+    assert content_of(made, "value").type == pa.struct([("name", pa.string()), ("age", pa.string())])
+    assert values_of(made) == [None, {"name": "A", "age": "1"}, None]
+
+
 def test_columns_of_other_types_become_objects_beside_structures() -> None:
     """ExtractField of some records only: half of them are texts then, which no column holds."""
     extract = chain("ExtractField$Value", predicate=True, field="name")
