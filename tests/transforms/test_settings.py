@@ -294,7 +294,7 @@ _REAL: dict[str, tuple[dict[str, Any], str]] = {
             "transforms": "DebeziumRecord",
             "transforms.DebeziumRecord.type": "org.radarbase.kafka.connect.transforms.DebeziumRecord",
         },
-        "'transforms.DebeziumRecord.type': no transform is called",
+        "'transforms.DebeziumRecord.type': org.radarbase.kafka.connect.transforms.DebeziumRecord is a Java class",
     ),
 }
 """The chains of published configurations of Confluent's sink."""
