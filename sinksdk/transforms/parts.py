@@ -134,14 +134,15 @@ def _agreeing(pieces: Sequence[SinkRecords], part: Part) -> Sequence[Content]:
     """The parts of all pieces as columns of one type, or as objects if some of them are."""
     contents = [content_of(piece, part) for piece in pieces]
     columns = [content for content in contents if isinstance(content, pa.Array)]
-    kinds = {column.type for column in columns if column.null_count < len(column)}
-    if len(columns) == len(contents) and len(kinds) == 1:  # nulls are of any type
-        (kind,) = kinds
-        return [column if column.type == kind else pa.nulls(len(column), kind) for column in columns]
+    if len(columns) < len(contents):
+        return [objects_of(content) for content in contents]
+    known = [column.type for column in columns if column.null_count < len(column)]
+    if known:  # nulls are of any type
+        columns = [c if c.null_count < len(c) else pa.nulls(len(c), known[0]) for c in columns]
     kinds = {column.type for column in columns}
-    if len(columns) == len(contents) and len(kinds) == 1:
-        return contents
-    if len(columns) == len(contents) and all(pa.types.is_struct(kind) for kind in kinds):
+    if len(kinds) == 1:
+        return columns
+    if all(pa.types.is_struct(kind) for kind in kinds):
         return _of_one_type(columns, part, pieces[0].partition)
     return [objects_of(content) for content in contents]
 

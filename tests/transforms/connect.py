@@ -36,9 +36,10 @@ def ask() -> str:
         folder = Path(name)
         _compile(folder / "classes")
         for topic in TOPICS:
-            create_topic(broker.bootstrap, topic, PARTITIONS)
+            # The records' timestamps are older than what a topic keeps by default.
+            create_topic(broker.bootstrap, topic, PARTITIONS, {"retention.ms": "-1"})
             _produce(broker.bootstrap, topic)
-        settings = {"plugin.discovery": "service_load", "plugin.path": ""}
+        settings = {"plugin.discovery": "service_load"}
         with running_worker(folder, broker.bootstrap, settings, classpath=[folder / "classes"]) as worker:
             answers = _answers(worker, broker.bootstrap, folder)
     lines = [
