@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,31 +123,60 @@ class Worker:
 
 @contextmanager
 def connect_worker(folder: Path, bootstrap: str, s3: NullS3) -> Iterator[Worker]:
-    """Start a worker; it ends with the block."""
-    port = _free_port()
+    """Start a worker that has both sinks; it ends with the block."""
     counts = folder / "counts"
     counts.mkdir(parents=True)
     _install_sinks(folder / "plugins")
     settings = {
-        "bootstrap.servers": bootstrap,
-        "listeners": f"http://127.0.0.1:{port}",
-        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
-        "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
         "header.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
-        "offset.storage.file.filename": str(folder / "offsets"),
-        "offset.flush.interval.ms": "1000",
         "plugin.path": str(folder / "plugins"),
         "plugin.discovery": "service_load",  # starts faster than looking through all classes
         "consumer.interceptor.classes": "sinksdk.benchmarks.CountingInterceptor",
         "consumer.count.folder": str(counts),
     }
+    with running_worker(folder, bootstrap, settings, options=_trust(folder, s3)) as worker:
+        yield worker
+
+
+@contextmanager
+def running_worker(
+    folder: Path,
+    bootstrap: str,
+    more: Mapping[str, str],
+    *,
+    options: Sequence[str] = (),
+    classpath: Sequence[Path] = (),
+) -> Iterator[Worker]:
+    """Start a worker; it ends with the block.
+
+    Args:
+        folder: where its files are.
+        bootstrap: the brokers.
+        more: of its own settings.
+        options: of its JVM.
+        classpath: of what it finds besides its own jars.
+    """
+    port = _free_port()
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "listeners": f"http://127.0.0.1:{port}",
+        "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+        "offset.storage.file.filename": str(folder / "offsets"),
+        "offset.flush.interval.ms": "1000",
+        **more,
+    }
     path = folder / "worker.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    log = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}"
+    jars = ":".join(map(str, [*classpath, *worker_jars()]))
+    main = "org.apache.kafka.connect.cli.ConnectStandalone"
+    command = ["java", *_JVM, log, *options, "-cp", jars, main, str(path)]
     with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(_java(folder, s3, path), stdout=log, stderr=log) as jvm,
+        (folder / "log").open("wb") as file,
+        subprocess.Popen(command, stdout=file, stderr=file) as jvm,
     ):
-        worker = Worker(jvm.pid, f"http://127.0.0.1:{port}", folder / "log", counts)
+        worker = Worker(jvm.pid, f"http://127.0.0.1:{port}", folder / "log", folder / "counts")
         try:
             _await(jvm, worker)
             yield worker
@@ -155,11 +184,9 @@ def connect_worker(folder: Path, bootstrap: str, s3: NullS3) -> Iterator[Worker]
             jvm.terminate()
 
 
-def _java(folder: Path, s3: NullS3, settings: Path) -> list[str]:
-    log = f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}"
-    classpath = ":".join(map(str, copy_jars(_HERE / "worker-pom.xml", f"kafka-connect-{KAFKA}")))
-    main = "org.apache.kafka.connect.cli.ConnectStandalone"
-    return ["java", *_JVM, log, *_trust(folder, s3), "-cp", classpath, main, str(settings)]
+def worker_jars() -> list[Path]:
+    """Those of a worker. Raises MavenError where they cannot be had."""
+    return copy_jars(_HERE / "worker-pom.xml", f"kafka-connect-{KAFKA}")
 
 
 def _install_sinks(plugins: Path) -> None:

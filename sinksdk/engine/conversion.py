@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from sinksdk.engine.converters import Converter
-from sinksdk.engine.encoding import as_bytes
+from sinksdk.engine.encoding import BytesRead, as_bytes
 from sinksdk.engine.errant import Stage, WorkerErrantRecordReporter
 from sinksdk.engine.options import EngineOptions
 from sinksdk.errors import ConfigException, RetriableException
@@ -82,9 +82,10 @@ class Conversion:
             return _Failed(stage, record, error, self._key if stage == "KEY_CONVERTER" else self._value)
 
     def _transformed(self, chain: Chain, records: SinkRecords, failed: list[_Failed]) -> SinkRecords:
+        read = BytesRead(records, by_content=chain.has_authors) if self._as_bytes else None
         pieces = self._pieces(chain, records, failed)
         made = joined(pieces) if pieces else records[:0]
-        return as_bytes(made, records) if self._as_bytes else made
+        return made if read is None else as_bytes(made, read)
 
     def _pieces(self, chain: Chain, records: SinkRecords, failed: list[_Failed]) -> list[SinkRecords]:
         """What the chain makes of a batch: in halves where it fails, down to the bad records."""
@@ -94,6 +95,8 @@ class Conversion:
             if len(records) == 1:
                 failed.append(_Failed("TRANSFORMATION", records[0], failure.error, failure.failed))
                 return []
+        if chain.has_authors:  # it may have changed objects of this batch before it failed
+            records = self._converted(SinkRecords(records.partition, records.arrow), [])
         half = len(records) // 2
         first, second = records[:half], records[half:]
         return [*self._pieces(chain, first, failed), *self._pieces(chain, second, failed)]

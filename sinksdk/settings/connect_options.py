@@ -18,8 +18,8 @@ _OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact a
 _OF_THE_WORKER = _ignored("it belongs to Connect's workers, which sinksdk does not have")
 _PLUGINS = _ignored("connectors are Python packages: install them beside sinksdk")
 _KEPT = (
-    "records keep the topic they are in, of which offsets are committed: take it out of 'transforms', and "
-    "let the sink name its destination"
+    "records keep the topic they are in, of which offsets are committed: take it out of 'transforms'; what "
+    "is to have another name at the destination gets a connector of its own, in which the sink's keys name it"
 )
 
 _TRANSFORM = _same("or a class of your own, as package.module:Class").when(

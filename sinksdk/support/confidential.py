@@ -21,6 +21,7 @@ _NAMES: Final = re.compile(
     r"password|passphrase|secret|token|credential|private|jaas|user\.?info|api\.?key", re.IGNORECASE
 )
 _HARMLESS: Final = re.compile(r"provider|\.class$|source$", re.IGNORECASE)  # names of classes, not secrets
+_STEP: Final = re.compile(r"^(transforms|predicates)\.[^.]+\.")
 _IN_URL: Final = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/@]+)(?=@)")
 _IN_JAAS: Final = re.compile(r"password=[\"']([^\"']+)")
 _SHORTEST: Final = 8
@@ -28,7 +29,8 @@ _SHORTEST: Final = 8
 
 
 def sounds_secret(key: str) -> bool:
-    """Whether a key's name says that its value is a secret."""
+    """Whether a key's name says that its value is a secret; what a user calls a transform does not."""
+    key = _STEP.sub("", key)
     return bool(_NAMES.search(key)) and not _HARMLESS.search(key)
 
 

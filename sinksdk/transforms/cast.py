@@ -104,7 +104,7 @@ class Cast(OfOnePart):
 def _cast_column(column: pa.Array, target: str) -> pa.Array:
     if column.type == _TYPES[target]:
         return column
-    if pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type) and column.null_count < len(column):
         raise DataException(f"type {column.type} cannot be cast")
     values = moments.from_column(column) if moments.is_moment(column.type) else column.to_pylist()
     if target == "string" and pa.types.is_float32(column.type):

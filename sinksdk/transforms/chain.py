@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.records import SinkRecords
+from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.transforms.base import BuiltIn, Predicate, Transformation
 from sinksdk.transforms.parts import joined
+
+Offsets: TypeAlias = npt.NDArray[np.int64]
+
+_KEPT: Final[Mapping[str, pa.DataType]] = {
+    name: kind for name, kind in RECORD_COLUMNS.items() if name not in ("key", "value")
+}
+"""Columns of one type, whatever is in keys and values."""
 
 
 class TransformFailed(Exception):
@@ -50,20 +59,24 @@ class Step:
             return self._applied(records)
         if not chosen.any():
             return records
-        made = self._applied(records.take(np.flatnonzero(chosen)))
-        whole = joined([records.take(np.flatnonzero(~chosen)), made])
-        return whole.take(np.argsort(whole.offsets, kind="stable"))
+        rows, others = np.flatnonzero(chosen), np.flatnonzero(~chosen)
+        given = records.take(rows)
+        made = self._applied(given)
+        # By row, not by offset: several rows may have one.
+        kept = rows[_rows_of(made.offsets, given.offsets)]
+        whole = joined([records.take(others), made])
+        return whole.take(np.argsort(np.concatenate([others, kept]), kind="stable"))
 
-    def _chosen(self, records: SinkRecords) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    def _chosen(self, records: SinkRecords) -> npt.NDArray[np.bool_] | None:
         if self.predicate is None:
             return None
         try:
-            chosen = np.array(self.predicate.test(records), np.bool_)
+            chosen = np.array(self.predicate.test(records))
         except (RetriableException, ConfigException):
             raise
         except Exception as error:
             raise TransformFailed(self.predicate, error) from error
-        if chosen.shape != (len(records),):
+        if chosen.shape != (len(records),) or chosen.dtype != np.bool_:
             raise ConnectException(
                 f"the predicate of transform '{self.name}' was given {len(records)} records and did not say "
                 f"true or false for each of them"
@@ -92,17 +105,46 @@ class Step:
                 f"{who} was given records of {given.partition} and returned records of {made.partition}: "
                 f"records keep their topic and partition, of which offsets are committed"
             )
-        rest = iter(enumerate(given.offsets.tolist()))
-        rows = [next((row for row, o in rest if o == offset), None) for offset in made.offsets.tolist()]
-        if None in rows:
-            raise ConnectException(
-                f"{who} returned records of {given.partition} with other offsets than it was given, or in "
-                f"another order: it may drop records and change them"
-            )
+        for problem in _problems(made, given):
+            raise ConnectException(f"{who} returned records of {given.partition} {problem}")
         if made.arrow is given.arrow:
             return made
+        rows = _rows_of(made.offsets, given.offsets)
         read = given.arrow if given.read is None else given.read
-        return replace(made, read=read.take(pa.array(rows, pa.int64())))
+        return replace(made, read=read.take(pa.array(rows)))
+
+
+def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
+    """What makes records that an author's transform has returned unusable."""
+    for field in made.arrow.schema:
+        wanted = _KEPT.get(field.name)
+        if wanted is not None and field.type != wanted:
+            yield f"whose column '{field.name}' is of type {field.type}, not {wanted}"
+    if "offset" not in made.arrow.schema.names or made.arrow.column("offset").null_count:
+        yield "without offsets: take the rows of those that it was given"
+    for name, objects in (("keys", made.keys), ("values", made.values)):
+        if objects is not None and len(objects) != len(made):
+            yield f"with {len(objects)} {name} for {len(made)} rows"
+    try:
+        _rows_of(made.offsets, given.offsets)
+    except ValueError:
+        yield (
+            "with other offsets than it was given, more of them, or in another order: it may drop records "
+            "and change them"
+        )
+
+
+def _rows_of(left: Offsets, given: Offsets) -> npt.NDArray[np.intp]:
+    """Of which rows are left, by their offsets; of several with one offset, the first ones.
+
+    Raises:
+        ValueError: they are not among those given, each once, in their order.
+    """
+    rows = np.searchsorted(given, left) + np.arange(len(left)) - np.searchsorted(left, left)
+    if (np.diff(left) < 0).any() or (rows >= len(given)).any() or (given[rows] != left).any():
+        message = "offsets that are not those given"
+        raise ValueError(message)
+    return rows
 
 
 class Chain:
@@ -110,6 +152,8 @@ class Chain:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
+        self.has_authors = any(not isinstance(step.transformation, BuiltIn) for step in self.steps)
+        """Whether one is an author's, which may change keys and values where they are."""
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
         """What is left of a batch.

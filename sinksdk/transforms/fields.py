@@ -16,7 +16,7 @@ from sinksdk.records import NO_TIMESTAMP, SinkRecords
 from sinksdk.settings.model import NameList
 from sinksdk.transforms.base import BuiltIn, FieldKeys, Keys, OfOnePart, field_of, rebuilt
 from sinksdk.transforms.numbers import parsed_decimal, to_type, to_whole
-from sinksdk.transforms.parts import content_of, fields_of, integers_of, structure, with_content
+from sinksdk.transforms.parts import content_of, fields_of, integers_of, with_content
 
 
 def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -259,7 +259,7 @@ class ValueToKey(BuiltIn):
         content, names = content_of(records, "value"), self.keys.fields
         if isinstance(content, pa.Array):
             self.expect_struct(content)
-            key = structure([field_of(content, name) for name in names], names, content)
+            key = rebuilt([(name, field_of(content, name)) for name in names], content)
             return with_content(records, "key", key)
         values = [self.expect_dict(value) for value in content]
         return with_content(records, "key", [{name: value.get(name) for name in names} for value in values])

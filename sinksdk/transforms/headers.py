@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,6 +21,7 @@ from sinksdk.transforms.parts import (
     content_of,
     fields_of,
     headers_of,
+    objects_of,
     with_content,
     with_headers,
 )
@@ -108,7 +110,7 @@ class HeaderFrom(BuiltIn):
 
 
 def _objects(column: pa.Array) -> list[Any]:
-    values: list[Any] = column.to_pylist()
+    values = objects_of(column)
     if pa.types.is_float32(column.type):
         return [None if value is None else np.float32(value) for value in values]
     return values
@@ -116,8 +118,10 @@ def _objects(column: pa.Array) -> list[Any]:
 
 def _as_header(value: Any) -> bytes | None:
     """As Connect's SimpleHeaderConverter writes it."""
-    if value is None or isinstance(value, bytes):
-        return value
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return base64.b64encode(value)
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bool | list | dict):

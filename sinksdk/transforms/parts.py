@@ -38,6 +38,32 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind))
 
 
+def objects_of(content: Content) -> list[Any]:
+    """The keys or values as Python objects, with dicts for maps, where Arrow gives pairs."""
+    if not isinstance(content, pa.Array):
+        return content
+    values = content.to_pylist()
+    return [_with_dicts(value, content.type) for value in values] if _has_maps(content.type) else values
+
+
+def _has_maps(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return pa.types.is_nested(kind) and any(
+        _has_maps(kind.field(place).type) for place in range(kind.num_fields)
+    )
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    if value is None or not _has_maps(kind):
+        return value
+    if pa.types.is_map(kind):
+        return {name: _with_dicts(item, kind.item_type) for name, item in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    return [_with_dicts(item, kind.value_type) for item in value]
+
+
 def with_content(records: SinkRecords, part: Part, content: Content) -> SinkRecords:
     """The records with other keys, or values."""
     objects: Sequence[Any] | None = None
@@ -108,12 +134,17 @@ def _agreeing(pieces: Sequence[SinkRecords], part: Part) -> Sequence[Content]:
     """The parts of all pieces as columns of one type, or as objects if some of them are."""
     contents = [content_of(piece, part) for piece in pieces]
     columns = [content for content in contents if isinstance(content, pa.Array)]
+    if len(columns) < len(contents):
+        return [objects_of(content) for content in contents]
+    known = [column.type for column in columns if column.null_count < len(column)]
+    if known:  # nulls are of any type
+        columns = [c if c.null_count < len(c) else pa.nulls(len(c), known[0]) for c in columns]
     kinds = {column.type for column in columns}
-    if len(columns) == len(contents) and len(kinds) == 1:
-        return contents
-    if len(columns) == len(contents) and all(pa.types.is_struct(kind) for kind in kinds):
+    if len(kinds) == 1:
+        return columns
+    if all(pa.types.is_struct(kind) for kind in kinds):
         return _of_one_type(columns, part, pieces[0].partition)
-    return [content.to_pylist() if isinstance(content, pa.Array) else content for content in contents]
+    return [objects_of(content) for content in contents]
 
 
 def _of_one_type(columns: Sequence[pa.Array], part: Part, partition: TopicPartition) -> list[pa.Array]:
@@ -123,7 +154,8 @@ def _of_one_type(columns: Sequence[pa.Array], part: Part, partition: TopicPartit
     except pa.ArrowException as error:
         raise ConfigException(
             f"{partition}: a transform whose predicate chooses some records gives a field of their {part} "
-            f"another type than it has in the others: {error}"
+            f"another type than it has in the others, and a column has one: apply it to all records, or keep "
+            f"the field and put the changed one beside it: {error}"
         ) from error
     return [_with_fields(column, fields) for column in columns]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -170,9 +171,11 @@ def is_supported(kind: str) -> bool:
 
 
 def _load(name: str, kind: str) -> object:
-    module, separator, attribute = name.partition(":")
-    if not separator:
+    if ":" not in name:
         raise ConfigException(_unknown(name, kind))
+    if not re.fullmatch(r"\w[\w.]*:\w+", name):
+        raise ConfigException(f"{name} is no class of your own: write it as package.module:Class")
+    module, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -181,7 +184,10 @@ def _load(name: str, kind: str) -> object:
     except AttributeError:
         raise ConfigException(f"module '{module}' has no '{attribute}'") from None
     except Exception as error:
-        raise ConfigException(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigException(
+            f"{name} cannot be imported: {type(error).__name__}: {error}; install its package wherever "
+            f"sinksdk runs, on the executors, too"
+        ) from error
 
 
 def _unknown(name: str, kind: str) -> str:
@@ -189,6 +195,11 @@ def _unknown(name: str, kind: str) -> str:
     of_two = [one for one in known if one.startswith(f"{name.rpartition('.')[2]}$")]
     if of_two:
         return f"Transformation is abstract and cannot be created. Did you mean {' or '.join(of_two)}?"
+    if "." in name and not name.startswith((_KAFKA, _CONFLUENT)):
+        return (
+            f"{name} is a Java class, of which none but Kafka's own have a counterpart here: write what it "
+            f"does as a class in Python and name that as package.module:Class, or do it with 'records.sql'"
+        )
     return (
         f"no {_WORDS[kind]} is called '{name}'; there are {', '.join(known)}; a class of your own is named "
         f"as package.module:Class"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -37,8 +38,10 @@ class TopicNameMatchesKeys(Keys):
     @classmethod
     def _compiled(cls, pattern: str) -> str:
         try:
-            re.compile(pattern)
-        except re.error as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FutureWarning)  # sets in sets, as only Java has them
+                re.compile(pattern)
+        except (re.error, FutureWarning) as error:
             raise ValueError(f"Invalid regex: {error}") from error
         return pattern
 

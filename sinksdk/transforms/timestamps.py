@@ -76,6 +76,8 @@ class TimestampConverter(OfOnePart):
         if not name:
             return self._column(column)
         fields = fields_of(self.expect_struct(column, may_be_null=True))
+        if column.null_count == len(column):
+            return column  # also where the field is none that can be converted
         return rebuilt([(n, self._column(item) if n == name else item) for n, item in fields], column)
 
     def _column(self, column: pa.Array) -> pa.Array:

@@ -279,3 +279,36 @@ def test_a_predicate_can_be_negated(text: str) -> None:
     harness, _ = transforming(chain("drop", **{"transforms.drop.negate": text}))
     harness.deliver(P0, records("1", None))
     assert put(harness) == [(1, None)]
+
+
+class Marking:
+    """An author's that changes objects where they are, and cannot work with 2."""
+
+    def apply(self, given: SinkRecords) -> SinkRecords:
+        """Counts how often it has seen each."""
+        for value in given.values or ():
+            if value["n"] == 2:
+                message = "it is 2"
+                raise DataException(message)
+            if value["n"]:
+                value["seen"] = value.get("seen", 0) + 1
+        return given
+
+
+MARKING = {"transforms.x.type": f"{__name__}:Marking"}
+
+
+def test_an_author_may_change_objects_where_they_are() -> None:
+    """What it did to a batch before it failed is not there when it is given the halves."""
+    harness, letters = transforming(chain("x", **MARKING))
+    harness.deliver(P0, records('{"n": 1}', '{"n": 3}', '{"n": 2}', '{"n": 4}'))
+    assert put(harness) == [(0, {"n": 1, "seen": 1}), (1, {"n": 3, "seen": 1}), (3, {"n": 4, "seen": 1})]
+    assert [letter.offset for letter in letters.records] == [2]
+
+
+def test_tasks_that_know_only_bytes_see_what_an_author_has_changed_where_it_is() -> None:
+    """An object is the same one, and not what was read: it becomes JSON; what was left alone keeps its bytes."""
+    harness, _ = transforming(chain("x", **MARKING), sink=Arrow)
+    harness.deliver(P0, records('{"n":  1}', '{"n":  0}'))
+    (call,) = harness.called("put")
+    assert call.arguments[0].arrow.column("value").to_pylist() == [b'{"n":1,"seen":1}', b'{"n":  0}']

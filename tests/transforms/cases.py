@@ -354,7 +354,100 @@ def _others() -> list[Case]:
     ]
 
 
+# -- values with a schema of every kind, as Avro and JSON with an envelope give them -----------------
+
+_DECIMAL: Final = {
+    "type": "bytes",
+    "name": "org.apache.kafka.connect.data.Decimal",
+    "version": 1,
+    "parameters": {"scale": "2", "connect.decimal.precision": "20"},
+}
+_LINE: Final = _fields(("sku", "string"), ("n", "int32"))
+_ORDER: Final = _fields(
+    ("id", "int64"),
+    ("small", "int8"),
+    ("price", _DECIMAL),
+    ("raw", "bytes"),
+    ("single", "float"),
+    ("paid", "boolean"),
+    ("at", _STAMP),
+    ("day", _DAY),
+    ("clock", _CLOCK),
+    ("lines", {"type": "array", "items": {**_LINE, "optional": True}}),
+    ("tags", {"type": "map", "keys": {"type": "string"}, "values": {"type": "int32", "optional": True}}),
+    ("to", _fields(("name", "string"), ("home", _ADDRESS))),
+)
+_BOOKED: Final = {
+    "id": 7,
+    "small": -128,
+    "price": "BNI=",  # 12.34
+    "raw": "AP8=",
+    "single": 0.1,
+    "paid": True,
+    "at": _MOMENT,
+    "day": 19675,
+    "clock": 3723004,
+    "lines": [{"sku": "a", "n": 1}, None, {"sku": None, "n": 2}],
+    "tags": {"a": 1, "b": None},
+    "to": {"name": "Anne", "home": {"street": "Elm", "zip": 12345}},
+}
+_EMPTY: Final = dict.fromkeys(_BOOKED)
+_PARTLY: Final = {**_EMPTY, "lines": [], "tags": {}, "to": {"name": None, "home": None}}
+_ORDERS: Final = tuple(_value(value, _ORDER, timestamp=_MOMENT) for value in (_BOOKED, _EMPTY, _PARTLY, None))
+_FLAT: Final = _fields(*((f["field"], f) for f in _ORDER["fields"] if f["field"] != "tags"))
+_FLATS: Final = tuple(
+    _value(value and {name: item for name, item in value.items() if name != "tags"}, _FLAT)
+    for value in (_BOOKED, _EMPTY, _PARTLY, None)
+)
+
+
+def _structures() -> list[Case]:
+    names = list(_BOOKED)
+    v2 = {"field.syntax.version": "V2"}
+    return [
+        _case(
+            "InsertField$Value", {"topic.field": "t", "timestamp.field": "ts", "offset.field": "o!"}, *_ORDERS
+        ),
+        _case("InsertField$Value", {"static.field": "id", "static.value": "x"}, *_ORDERS),
+        _case("ReplaceField$Value", {"include": "price,to,lines", "renames": "to:for,price:cost"}, *_ORDERS),
+        _case("ReplaceField$Value", {"exclude": ",".join(names)}, *_ORDERS),
+        *(_case("MaskField$Value", {"fields": name}, *_ORDERS) for name in names),
+        *(_case("MaskField$Value", {"fields": name, "replacement": "5"}, *_ORDERS) for name in names),
+        _case("MaskField$Value", {"fields": "missing"}, *_ORDERS),
+        *(_case("ExtractField$Value", {"field": name}, *_ORDERS) for name in (*names, "to.name", "missing")),
+        *(
+            _case("ExtractField$Value", {"field": path, **v2}, *_ORDERS)
+            for path in ("to.home", "to.home.zip", "to.missing", "id.x", "lines.sku", "tags.a")
+        ),
+        _case("HoistField$Value", {"field": "whole"}, *_ORDERS),
+        _case("Flatten$Value", {}, *_ORDERS, *_FLATS),
+        _case("Flatten$Value", {"delimiter": "_"}, *_FLATS),
+        *(
+            _case("Cast$Value", {"spec": f"{name}:{kind}"}, *_ORDERS)
+            for name in names
+            for kind in ("int8", "int64", "float32", "boolean", "string")
+        ),
+        _case("Cast$Value", {"spec": "missing:string"}, *_ORDERS),
+        *(
+            _case(
+                "TimestampConverter$Value", {"field": name, "target.type": kind, "format": "yyyy"}, *_ORDERS
+            )
+            for name in ("at", "day", "clock", "id", "small", "raw", "to", "missing")
+            for kind in ("string", "unix", "Timestamp", "Date", "Time")
+        ),
+        *(
+            _case("HeaderFrom$Value", {"fields": name, "headers": "h", "operation": operation}, *_ORDERS)
+            for name in (*names, "missing")
+            for operation in ("move", "copy")
+            if name != "raw" or operation == "move"
+        ),
+        _case("ValueToKey", {"fields": "id,to,lines"}, *_ORDERS),
+        _case("ValueToKey", {"fields": "id,id"}, *_ORDERS),
+        _case("predicates.RecordIsTombstone", {}, *_ORDERS),
+    ]
+
+
 CASES: Final = [
     *(*_insert(), *_replace(), *_mask(), *_extract(), *_value_to_key(), *_flatten(), *_hoist(), *_cast()),
-    *(*_timestamps(), *_headers(), *_others()),
+    *(*_timestamps(), *_headers(), *_others(), *_structures()),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -42,6 +43,7 @@ def ask(cases: Sequence[Case]) -> str:
     return f'{{"keys":{json.dumps(found["keys"], sort_keys=True)},\n"answers":[\n{lines}]}}\n'
 
 
+@functools.cache
 def kept() -> dict[str, Any]:
     """The answers that are kept in the repository."""
     answers: dict[str, Any] = json.loads(ANSWERS.read_text())

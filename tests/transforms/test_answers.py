@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import base64
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
 from sinksdk.records import RECORD_COLUMNS, SinkRecords, TopicPartition
-from sinksdk.transforms import moments
 from sinksdk.transforms.chain import TransformFailed
-from sinksdk.transforms.parts import PARTS, content_of, headers_of
 from sinksdk.transforms.plugins import KNOWN, keys_of, read_chain
 from tests.transforms.cases import CASES, Case
 from tests.transforms.kafka_answers import kept
-
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float": pa.float32(),
-    "float32": pa.float32(),
-    "double": pa.float64(),
-    "float64": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    **moments.TYPES,
-}
+from tests.transforms.shown import TYPES, rows_shown
 
 
 def _arrow_type(schema: Any) -> pa.DataType:
@@ -37,17 +23,28 @@ def _arrow_type(schema: Any) -> pa.DataType:
         return pa.struct([(field["field"], _arrow_type(field)) for field in schema["fields"]])
     if schema["type"] == "array":
         return pa.list_(_arrow_type(schema["items"]))
-    return _TYPES[schema.get("name", schema["type"]).rpartition(".")[2]]
+    if schema["type"] == "map":
+        return pa.map_(_arrow_type(schema["keys"]), _arrow_type(schema["values"]))
+    if schema.get("name", "").endswith(".Decimal"):
+        return pa.decimal128(20, int(schema["parameters"]["scale"]))
+    return TYPES[schema.get("name", schema["type"]).rpartition(".")[2]]
 
 
-def _type_shown(kind: pa.DataType) -> Any:
-    """As the answers show types."""
-    if pa.types.is_struct(kind):
-        return [[field.name, _type_shown(field.type)] for field in kind]
-    if pa.types.is_list(kind):
-        return {"array": _type_shown(kind.value_type)}
-    shorter = {found: name for name, found in _TYPES.items() if name not in ("float", "double")}
-    return shorter[kind]
+def _given(content: Any, schema: dict[str, Any]) -> Any:
+    """What Connect's JSON says of a value, as Python has it: bytes and decimals are texts in base64 there."""
+    if content is None:
+        return None
+    kind = schema["type"]
+    if kind == "struct":
+        return {field["field"]: _given(content.get(field["field"]), field) for field in schema["fields"]}
+    if kind == "array":
+        return [_given(item, schema["items"]) for item in content]
+    if kind == "map":
+        return {name: _given(item, schema["values"]) for name, item in content.items()}
+    if kind == "bytes" and "name" in schema:
+        scale = int(schema["parameters"]["scale"])
+        return Decimal(int.from_bytes(base64.b64decode(content), signed=True)).scaleb(-scale)
+    return base64.b64decode(content) if kind == "bytes" else content
 
 
 def _records(record: dict[str, Any]) -> SinkRecords:
@@ -64,39 +61,18 @@ def _records(record: dict[str, Any]) -> SinkRecords:
     for part in ("key", "value"):
         schema, content = record.get(f"{part}Schema"), record.get(part)
         objects[part] = None if schema else [content]
-        columns[part] = pa.array([content], _arrow_type(schema)) if schema else pa.nulls(1)
+        columns[part] = pa.array([_given(content, schema)], _arrow_type(schema)) if schema else pa.nulls(1)
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     partition = TopicPartition(record.get("topic", "t"), 3)
     return SinkRecords(partition, batch, objects["key"], objects["value"])
-
-
-def _plain(value: Any) -> Any:
-    """As the answers show values."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dt.date | dt.time):
-        return {"$date": moments.to_millis(value)}
-    return value
 
 
 def _shown(records: SinkRecords, asked: dict[str, Any]) -> Any:
     """What became of one record, as the answers show it."""
     if not len(records):
         return "DROPPED"
-    shown: dict[str, Any] = {}
-    for part in PARTS:
-        content = content_of(records, part)
-        if isinstance(content, pa.Array):
-            shown[f"{part}Type"] = _type_shown(content.type)
-            content = content.to_pylist()
-        shown[part] = _plain(content[0])
-    if headers := headers_of(records)[0]:
-        shown["headers"] = [[h.key, None if h.value is None else h.value.decode()] for h in headers]
-    if "topic" in asked:
-        shown["topic"] = records.partition.topic
-    return shown
+    (shown,) = rows_shown(records)
+    return {**shown, "topic": records.partition.topic} if "topic" in asked else shown
 
 
 def _our_answer(case: Case) -> dict[str, Any]:
@@ -137,7 +113,7 @@ def _compare(case: Case, record: dict[str, Any], theirs: Any, ours: Any) -> None
     if isinstance(theirs, dict):
         for part in ("key", "value"):
             if theirs[part] is None:  # a column has one type, also where it is null; Connect's schema differs
-                theirs.pop(f"{part}Type", None)
+                theirs = {name: shown for name, shown in theirs.items() if name != f"{part}Type"}
                 ours.pop(f"{part}Type", None)
     assert ours == theirs, record
 

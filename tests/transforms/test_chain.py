@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -83,6 +84,25 @@ def test_a_field_of_two_types_is_refused() -> None:
     ):
         cast(people)
     assert values_of(cast(people[1:])) == [{"name": "B", "age": "2"}], "all of a batch may change"
+
+
+def test_nulls_have_the_type_of_the_others() -> None:
+    """Tombstones that a predicate leaves out are in the way of no type: the most frequent use of one."""
+    cast, problems = read_chain(
+        ["c"],
+        ["old"],
+        {
+            "transforms.c.type": "Cast$Value",
+            "transforms.c.spec": "age:string",
+            "transforms.c.predicate": "old",
+            "transforms.c.negate": "true",
+            "predicates.old.type": "RecordIsTombstone",
+        },
+    )
+    assert cast is not None, problems
+    made = cast(typed([None, {"name": "A", "age": 1}, None], PERSON))
+    assert content_of(made, "value").type == pa.struct([("name", pa.string()), ("age", pa.string())])
+    assert values_of(made) == [None, {"name": "A", "age": "1"}, None]
 
 
 def test_columns_of_other_types_become_objects_beside_structures() -> None:
@@ -198,6 +218,14 @@ class Odd:
         return [value % 2 == 1 for value in records.values or ()]
 
 
+class Vague:
+    """A predicate that says neither true nor false."""
+
+    def test(self, records: SinkRecords) -> list[Any]:
+        """Text is true in Python, and so is ``"false"``."""
+        return ["false"] * len(records)
+
+
 class Short:
     """A predicate that says too little."""
 
@@ -220,6 +248,82 @@ def test_an_authors_predicate_chooses() -> None:
         with_own(f"{__name__}:Odd")(plain(["x"]))
     with pytest.raises(ConnectException, match="was given 3 records and did not say true or false for each"):
         with_own(f"{__name__}:Short")(plain([1, 2, 3]))
+    with pytest.raises(ConnectException, match="was given 1 records and did not say true or false for each"):
+        with_own(f"{__name__}:Vague")(plain([1]))
+
+
+class Returning:
+    """An author's that returns what it was told to."""
+
+    made: Callable[[SinkRecords], Any]
+
+    def apply(self, records: SinkRecords) -> Any:
+        """Something else."""
+        return Returning.made(records)
+
+
+def _with_offsets(
+    records: SinkRecords, offsets: Sequence[Any], kind: pa.DataType | None = None
+) -> SinkRecords:
+    index = records.arrow.schema.get_field_index("offset")
+    column = pa.array(offsets, kind or pa.int64())
+    return replace(records, arrow=records.arrow.set_column(index, "offset", column))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda _: None, "returned NoneType, not SinkRecords"),
+        (list, "returned list, not SinkRecords"),
+        (lambda r: replace(r, partition=TopicPartition("u", 0)), "returned records of u-0: records keep"),
+        (lambda r: replace(r, values=[1]), "returned records of t-0 with 1 values for 3 rows"),
+        (lambda r: replace(r, keys=[1] * 4), "returned records of t-0 with 4 keys for 3 rows"),
+        (lambda r: r.take([2, 1, 0]), "in another order"),
+        (lambda r: r.take([0, 1, 1, 2]), "more of them"),
+        (lambda r: _with_offsets(r, [0, 2, 5]), "with other offsets than it was given"),
+        (lambda r: _with_offsets(r, [0, 2, 9]), "with other offsets than it was given"),
+        (lambda r: _with_offsets(r, [0, 2, None]), "without offsets"),
+        (
+            lambda r: _with_offsets(r, ["0", "2", "4"], pa.string()),
+            "column 'offset' is of type string, not int64",
+        ),
+        (lambda r: replace(r, arrow=r.arrow.drop_columns(["offset"])), "without offsets"),
+    ],
+)
+def test_what_an_author_returns_is_looked_at(made: Callable[[SinkRecords], Any], said: str) -> None:
+    """It may drop records and change them: anything else ends the partition with a sentence, and is no bad record."""
+    step, problems = read_chain(["x"], [], {"transforms.x.type": f"{__name__}:Returning"})
+    assert step is not None, problems
+    Returning.made = staticmethod(made)
+    with pytest.raises(ConnectException, match=r"transform 'x' \(Returning\) ") as caught:
+        step(plain([1, 2, 3]))
+    assert said in str(caught.value)
+
+
+def _of_one_offset(values: Sequence[Any]) -> SinkRecords:
+    """Rows that ``records.sql`` has made of one record each two; every second one has the header ``h``."""
+    whole = plain(values, marked=range(0, len(values), 2))
+    return _with_offsets(whole, [row // 2 for row in range(len(values))])
+
+
+def test_rows_of_one_offset_keep_their_order() -> None:
+    """records.sql may have made them of one record: a predicate that chooses some moves none."""
+    given_records = _of_one_offset([{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}])
+    made = chain("InsertField$Value", predicate=True, static__field="b", static__value="x")(given_records)
+    assert values_of(made) == [{"a": 1, "b": "x"}, {"a": 2}, {"a": 3, "b": "x"}, {"a": 4}]
+    assert made.offsets.tolist() == [0, 0, 1, 1]
+    assert values_of(chain("Filter", predicate=True)(given_records)) == [{"a": 2}, {"a": 4}]
+
+
+def test_an_author_may_drop_rows_of_one_offset() -> None:
+    """Rows are counted, not only offsets: one more of an offset than was given is refused."""
+    step, problems = read_chain(["x"], [], {"transforms.x.type": f"{__name__}:Returning"})
+    assert step is not None, problems
+    Returning.made = staticmethod(lambda records: records.take([1, 2]))
+    assert values_of(step(_of_one_offset([1, 2, 3, 4]))) == [2, 3]
+    Returning.made = staticmethod(lambda records: records.take([0, 0, 0]))
+    with pytest.raises(ConnectException, match="more of them"):
+        step(_of_one_offset([1, 2, 3, 4]))
 
 
 STEPS = [
@@ -241,7 +345,7 @@ VALUES = st.lists(
     | st.fixed_dictionaries(
         {
             "a": st.none() | st.integers(-5, 5),
-            "b": st.none() | st.fixed_dictionaries({"c": st.none() | st.text(max_size=3)}),
+            "b": st.none() | st.fixed_dictionaries({"c": st.none() | st.text("abä", max_size=3)}),
         }
     ),
     min_size=1,

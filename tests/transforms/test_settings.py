@@ -9,6 +9,8 @@ import pytest
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning, SinkRecords
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.settings.checks import redacted
+from sinksdk.support.confidential import HIDDEN
 
 BASE = {"name": "c", "topics": "t", "value.converter": "json", "key.converter": "json"}
 KAFKA = "org.apache.kafka.connect.transforms."
@@ -69,9 +71,15 @@ class Bare:
                 transforms="a", transforms__a__type="org.radarbase.kafka.connect.transforms.DebeziumRecord"
             ),
             (
-                "'transforms.a.type': no transform is called 'org.radarbase.kafka.connect.transforms.DebeziumRecord'; "
-                "there are Cast$Key, Cast$Value,"
+                "'transforms.a.type': org.radarbase.kafka.connect.transforms.DebeziumRecord is a Java class, of which none "
+                "but Kafka's own have a counterpart here: write what it does as a class in Python"
             ),
+        ),
+        (one("Maskfield"), "'transforms.a.type': no transform is called 'Maskfield'; there are Cast$Key,"),
+        (one(":Own"), "'transforms.a.type': :Own is no class of your own: write it as package.module:Class"),
+        (
+            one("a:b:c"),
+            "'transforms.a.type': a:b:c is no class of your own: write it as package.module:Class",
         ),
         (one("MaskField$Value"), "'transforms.a.fields' is required and not set"),
         (one("MaskField$Value", fields=""), "'transforms.a.fields': must have at least one entry"),
@@ -121,6 +129,12 @@ class Bare:
         (
             problems(predicates="p", predicates__p__type="TopicNameMatches", predicates__p__pattern="("),
             "'predicates.p.pattern': Invalid regex: ",
+        ),
+        (
+            problems(
+                predicates="p", predicates__p__type="TopicNameMatches", predicates__p__pattern="[a-z&&[^b]]+"
+            ),
+            "'predicates.p.pattern': Invalid regex: Possible set intersection",
         ),
         (
             one("nowhere.at:All"),
@@ -280,7 +294,7 @@ _REAL: dict[str, tuple[dict[str, Any], str]] = {
             "transforms": "DebeziumRecord",
             "transforms.DebeziumRecord.type": "org.radarbase.kafka.connect.transforms.DebeziumRecord",
         },
-        "'transforms.DebeziumRecord.type': no transform is called",
+        "'transforms.DebeziumRecord.type': org.radarbase.kafka.connect.transforms.DebeziumRecord is a Java class",
     ),
 }
 """The chains of published configurations of Confluent's sink."""
@@ -304,3 +318,16 @@ def test_real_chains_are_accepted(name: str) -> None:
         assert found == []
         assert config is not None
         assert config.chain() is not None
+
+
+def test_what_a_transform_is_called_makes_no_secret() -> None:
+    """Only its own keys' names do: a class that is hidden could not be read in a status or an error."""
+    config = {
+        "transforms.maskToken.type": f"{KAFKA}MaskField$Value",
+        "transforms.maskToken.predicate": "hasPassword",
+        "predicates.hasPassword.type": f"{KAFKA}predicates.HasHeaderKey",
+        "transforms.own.api.token": "abcdefgh",
+    }
+    shown = redacted(config)
+    assert {key for key, value in shown.items() if value == HIDDEN} == {"transforms.own.api.token"}
+    assert set(ConnectorConfig.secrets(config)) == {"abcdefgh"}

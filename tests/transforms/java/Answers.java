@@ -108,7 +108,7 @@ public final class Answers {
         return converter.toConnectData("t", isNull ? null : JSON.writeValueAsBytes(content));
     }
 
-    private static Map<String, Object> shown(SinkRecord record) {
+    static Map<String, Object> shown(SinkRecord record) {
         Map<String, Object> shown = new LinkedHashMap<>();
         if (!"t".equals(record.topic())) {
             shown.put("topic", record.topic());
@@ -144,6 +144,9 @@ public final class Answers {
         if (schema.type() == Schema.Type.ARRAY) {
             return Map.of("array", type(schema.valueSchema()));
         }
+        if (schema.type() == Schema.Type.MAP) {
+            return Map.of("map", List.of(type(schema.keySchema()), type(schema.valueSchema())));
+        }
         String name = schema.name() == null ? "" : schema.name();
         return name.startsWith("org.apache.kafka.connect.data.")
             ? name.substring(name.lastIndexOf('.') + 1)
@@ -170,6 +173,9 @@ public final class Answers {
         }
         if (value instanceof java.util.Date date) {
             return Map.of("$date", date.getTime());
+        }
+        if (value instanceof java.math.BigDecimal decimal) {
+            return Map.of("$decimal", decimal.stripTrailingZeros().toPlainString());
         }
         if (value instanceof byte[] bytes) {
             return Map.of("$bytes", Base64.getEncoder().encodeToString(bytes));
