@@ -7,10 +7,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from hypothesis import settings
-
-from my_sink import MySinkConfig, MySinkTask
 from sinksdk import TopicPartition
 from sinksdk.testing import Capabilities, Guarantee, SinkTaskHarness, check_sink
+
+from my_sink import MySinkConfig, MySinkTask
 
 
 def config(folder: Path, flush_size: int = 3) -> MySinkConfig:
@@ -42,7 +42,7 @@ def test_each_record_is_seen_once_and_only_when_it_is_committed() -> None:
         capabilities=Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
         leftovers=hidden,
         clean_up=shutil.rmtree,
-        settings=settings(max_examples=60, derandomize=True, deadline=None),
+        settings=settings(max_examples=30, derandomize=True, deadline=None),
     )
 
 

@@ -4,8 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import Field
-
-from my_sink.destination import HiddenFile, discard, publish
 from sinksdk import (
     BatchPolicy,
     ConfigException,
@@ -17,6 +15,8 @@ from sinksdk import (
     Token,
     TopicPartition,
 )
+
+from my_sink.destination import HiddenFile, discard, publish
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
