@@ -82,7 +82,11 @@ def test_a_wheel_holds_what_users_use(wheel: Path) -> None:
     files = [
         path for folder in ("sinksdk", "connectors") for path in (ROOT / folder).rglob("*") if path.is_file()
     ]
-    there = {str(path.relative_to(ROOT)) for path in files if path.suffix not in {".c", ".so", ".pyc"}}
+    there = {
+        str(path.relative_to(ROOT))
+        for path in files
+        if path.suffix not in {".c", ".so", ".pyc"} and ".ruff_cache" not in path.parts
+    }
     assert {f"sinksdk/templates/my-{kind}/{name}" for kind, names in FILES.items() for name in names} <= held
     assert {name for name in held if not name.endswith(".so")} == {
         f"sinksdk/{name}" if name.startswith("connectors/") else name for name in there

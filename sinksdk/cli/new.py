@@ -33,7 +33,7 @@ from sinksdk.settings.plugins import plugins
 Kind = Literal["sink", "source"]
 
 TEMPLATES: Final = Path(__file__).parents[1] / "templates"
-LONGEST_NAME: Final = 40
+LONGEST_NAME: Final = 30
 """Characters: longer ones would not fit the lines of the code."""
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_][A-Za-z0-9]+)*")

@@ -61,7 +61,7 @@ def test_a_name_is_understood_in_each_of_its_forms(name: str, package: str, modu
         ("my-", "'my-' cannot be the name of a package"),
         ("my--sink", "'my--sink' cannot be the name of a package"),
         ("sink\n", "cannot be the name of a package"),
-        ("x" * (LONGEST_NAME + 1), "the name has 41 characters; take one of at most 40"),
+        ("x" * (LONGEST_NAME + 1), "the name has 31 characters; take one of at most 30"),
         ("class", "'class' is a keyword of Python"),
         ("json", "'json' is a module of Python itself"),
         ("Queue", "'queue' is a module of Python itself"),

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
-from hypothesis import settings
+import hypothesis
 from sinksdk import TopicPartition
 from sinksdk.testing import Capabilities, Guarantee, SinkTaskHarness, check_sink
 
-from my_sink import MySinkConfig, MySinkTask
+from my_sink import (
+    MySinkConfig,
+    MySinkTask,
+)
 
 
 def config(folder: Path, flush_size: int = 3) -> MySinkConfig:
@@ -42,14 +45,15 @@ def test_each_record_is_seen_once_and_only_when_it_is_committed() -> None:
         capabilities=Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
         leftovers=hidden,
         clean_up=shutil.rmtree,
-        settings=settings(max_examples=30, derandomize=True, deadline=None),
+        settings=hypothesis.settings(max_examples=30, derandomize=True, deadline=None),
     )
 
 
 def test_a_file_holds_the_records_as_json(tmp_path: Path) -> None:
     """One task, step by step: a rebalance publishes a file that is not full yet."""
     partition = TopicPartition("readings", 0)
-    harness = SinkTaskHarness(MySinkTask, config(tmp_path, flush_size=100))
+    settings = config(tmp_path, flush_size=100)
+    harness = SinkTaskHarness(MySinkTask, settings)
     harness.start()
     harness.assign(partition)
 

@@ -9,7 +9,12 @@ import pytest
 from sinksdk import ConnectException
 from sinksdk.testing import check_source
 
-from my_source import MySourceConfig, MySourceConnector, MySourceTask, origin
+from my_source import (
+    MySourceConfig,
+    MySourceConnector,
+    MySourceTask,
+    origin,
+)
 
 
 def new_folder(faults: object) -> Path:
@@ -34,11 +39,15 @@ def expected(folder: Path) -> Iterator[bytes]:
         yield from path.read_bytes().splitlines()
 
 
-def configs(folder: Path, tasks: int) -> list[MySourceConfig]:
+def configs(
+    folder: Path,
+    tasks: int,
+) -> list[MySourceConfig]:
     keys = {"name": "test", "topic": "lines", "folder": str(folder)}
     keys |= {"poll.interval.ms": "1", "batch.records": "4"}
     own = MySourceConnector().task_configs(tasks)
-    return [MySourceConfig.parse({**keys, **more}) for more in own]
+    parse = MySourceConfig.parse
+    return [parse({**keys, **more}) for more in own]
 
 
 def test_each_line_is_in_the_topic_once() -> None:

@@ -86,7 +86,8 @@ class MySinkTask(SinkTask):
 class MySinkConnector(SinkConnector):
     """JSON lines in a folder, exactly once."""
 
-    config_class, task_class = MySinkConfig, MySinkTask
+    config_class = MySinkConfig
+    task_class = MySinkTask
 
     def start(self, config: MySinkConfig) -> None:
         """Runs before the tasks: is the destination there, and may it be written?"""

@@ -101,7 +101,8 @@ class MySourceTask(SourceTask):
 class MySourceConnector(SourceConnector):
     """The lines of the files in a folder, exactly once."""
 
-    config_class, task_class = MySourceConfig, MySourceTask
+    config_class = MySourceConfig
+    task_class = MySourceTask
 
     def start(self, config: MySourceConfig) -> None:
         """Runs before the tasks: is the origin there, and may it be read?"""
@@ -116,6 +117,9 @@ class MySourceConnector(SourceConnector):
         count = str(max_tasks)
         return [{"task.number": str(n), "task.count": count} for n in range(max_tasks)]
 
-    def exactly_once_support(self, config: MySourceConfig) -> ExactlyOnceSupport:
+    def exactly_once_support(
+        self,
+        config: MySourceConfig,
+    ) -> ExactlyOnceSupport:
         """Supported, since a position always leads to the same records."""
         return ExactlyOnceSupport.SUPPORTED
