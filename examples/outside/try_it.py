@@ -31,7 +31,6 @@ README_NEEDS = ("folder_sink.py", "folder_sink.json", "make_topic.py")  # of exa
 PARTITIONS, RECORDS = 2, 5_000  # what make_topic.py writes
 PATIENCE = 90.0  # seconds until a daemon that does not start is an error
 A_MINUTE = 60.0
-DATETIME = re.compile(r"datetime\.datetime\(.*?\)")  # of a timestamp that make show prints
 
 
 def main() -> None:
@@ -159,7 +158,7 @@ def start_anew(python: Path, folder: Path) -> None:
             {"offset": n, "key": f"sensor-{partition}", "value": {"celsius": 20 + n % 7}}
             for n in range(1_000)
         ]
-        if lines != wanted or len(files) != 3:  # two of 400, and the rest
+        if lines != wanted:
             sys.exit(f"readings-{partition}: {len(files)} files of {len(lines)} lines are not the topic")
 
     call("make", "test", shared, cwd=folder / "fresh-source")
@@ -197,9 +196,7 @@ def wait_for(project: Path, shared: str, wanted: Mapping[bytes, list[bytes]]) ->
         time.sleep(0.5)
         if not (project / "build/topics/topic=lines").exists():
             continue
-        rows = map(
-            ast.literal_eval, DATETIME.sub("0", output("make", "show", shared, cwd=project)).splitlines()
-        )
+        rows = map(ast.literal_eval, output("make", "show", shared, cwd=project).splitlines())
         found = {}
         for row in sorted(rows, key=lambda row: row["offset"]):
             found.setdefault(row["key"], []).append(row["value"])

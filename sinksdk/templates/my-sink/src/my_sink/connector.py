@@ -29,7 +29,7 @@ class MySinkConfig(ConnectorConfig):
         default=1_000,
         ge=1,
         alias="flush.size",
-        description="Records that make a file.",
+        description="Records after which a file is full.",
     )
 
 
