@@ -45,7 +45,12 @@ def test_each_record_is_seen_once_and_only_when_it_is_committed() -> None:
         capabilities=Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
         leftovers=hidden,
         clean_up=shutil.rmtree,
-        settings=hypothesis.settings(max_examples=30, derandomize=True, deadline=None),
+        settings=hypothesis.settings(
+            max_examples=30,
+            stateful_step_count=15,
+            derandomize=True,
+            deadline=None,
+        ),
     )
 
 
