@@ -48,6 +48,7 @@ PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()}
     "__init__",
     "__pycache__",
     "connectors",  # a link to the folder beside it: no part, they use the public names only
+    "templates",  # what ``sinksdk new`` copies: likewise
 }
 
 EXCEPTIONS = {("sinksdk/__init__.py", "sinksdk.store"), ("sinksdk/__init__.py", "sinksdk.launch")}
@@ -61,9 +62,9 @@ def sources(folder: str) -> list[Path]:
 
 @functools.cache
 def own_sources() -> list[Path]:
-    """All modules of sinksdk itself; the connectors that are linked into it have rules of their own."""
-    linked = ROOT / "sinksdk" / "connectors"
-    return [path for path in sources("sinksdk") if linked not in path.parents]
+    """All modules of sinksdk itself; connectors and templates in it have rules of their own."""
+    others = {ROOT / "sinksdk" / "connectors", ROOT / "sinksdk" / "templates"}
+    return [path for path in sources("sinksdk") if others.isdisjoint(path.parents)]
 
 
 def imports(path: Path) -> list[str]:
@@ -182,13 +183,23 @@ def test_the_engine_does_no_io(path: Path) -> None:
 
 # -- connectors --------------------------------------------------------------------------------------
 
-PUBLIC_MODULES = ("sinksdk.records", "sinksdk.connector", "sinksdk.config")
-PUBLIC_NAMES = ("sinksdk.topics.kafka.KafkaClient",)
+PUBLIC_MODULES = (
+    "sinksdk.records",
+    "sinksdk.connector",
+    "sinksdk.config",
+    "sinksdk.source",
+    "sinksdk.testing",
+)
+PUBLIC_NAMES = ("sinksdk.topics.kafka.KafkaClient", "sinksdk.topics.write_records")
 
 
-@pytest.mark.parametrize("path", sources("connectors"), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    sources("connectors") + sources("sinksdk/templates"),
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_connectors_use_public_names_only(path: Path) -> None:
-    """Connectors: built as a third party would: names of sinksdk itself, of three public modules, and how to reach Kafka."""
+    """Connectors: built as a third party would: names of sinksdk itself, of five public modules, and how to reach topics."""
     used = [
         name
         for name in imports(path)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sinksdk.cli.new import FILES
 from sinksdk.settings.plugins import connector_class
 
 ROOT = Path(__file__).parents[1]
@@ -81,11 +82,17 @@ def test_a_wheel_holds_what_users_use(wheel: Path) -> None:
     files = [
         path for folder in ("sinksdk", "connectors") for path in (ROOT / folder).rglob("*") if path.is_file()
     ]
-    there = {str(path.relative_to(ROOT)) for path in files if path.suffix not in {".c", ".so", ".pyc"}}
+    there = {
+        str(path.relative_to(ROOT))
+        for path in files
+        if path.suffix not in {".c", ".so", ".pyc"} and ".ruff_cache" not in path.parts
+    }
+    assert {f"sinksdk/templates/my-{kind}/{name}" for kind, names in FILES.items() for name in names} <= held
     assert {name for name in held if not name.endswith(".so")} == {
         f"sinksdk/{name}" if name.startswith("connectors/") else name for name in there
     }
-    assert [name for name in held if re.search(r"[/_](tests?|zoo|simulation)[/_.]", name)] == []
+    others = [name for name in held if not name.startswith("sinksdk/templates/")]  # they have tests to copy
+    assert [name for name in others if re.search(r"[/_](tests?|zoo|simulation)[/_.]", name)] == []
 
 
 @pytest.mark.parametrize("is_package", [True, False])

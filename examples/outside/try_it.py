@@ -2,16 +2,19 @@
 
 Installs the wheel, and that of a sink in a package of its own, with all they need into an empty environment
 that knows nothing of the repository. There it runs the README's connector by the README's commands, checks
-the other sink with the test kit, and runs that one on a standalone Spark master. Everything is in a temporary
-folder and on the loopback interface, and ends with the script. Other packages come from pip's cache or PyPI.
+the other sink with the test kit, and runs that one on a standalone Spark master. Then it makes a sink and a
+source with ``sinksdk new``, and runs their tests and examples. Everything is in a temporary folder and on the
+loopback interface, and ends with the script. Other packages come from pip's cache or PyPI.
 """
 
 import argparse
+import ast
 import csv
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,7 @@ REPOSITORY = EXAMPLES.parent
 README_NEEDS = ("folder_sink.py", "folder_sink.json", "make_topic.py")  # of examples/
 PARTITIONS, RECORDS = 2, 5_000  # what make_topic.py writes
 PATIENCE = 90.0  # seconds until a daemon that does not start is an error
+A_MINUTE = 60.0
 
 
 def main() -> None:
@@ -44,6 +48,7 @@ def main() -> None:
         check(python, project, elsewhere)
         with standalone_spark(python, folder / "spark") as master:
             run(python, folder, master)
+        start_anew(python, folder)
     print("done: nothing is left")
 
 
@@ -61,7 +66,7 @@ def install(own: Path, package: Path, folder: Path) -> Path:
     started = time.monotonic()
     venv.create(folder, with_pip=False)  # a pip from outside installs as well, and is there already
     python = folder / "bin/python"
-    wanted = (f"{own}[spark,cli,testing]", f"{package}[test]")
+    wanted = (f"{own}[spark,cli,testing]", f"{package}[test]", "pip")  # pip is for the packages made anew
     call(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", *wanted)
     for module in ("sinksdk", "csv_folder_sink"):
         where = output(python, "-c", f"import {module}; print({module}.__file__)")
@@ -130,6 +135,73 @@ def compare(partition: int, found: list[int]) -> None:
     print(f"readings-{partition}: {RECORDS} records, each once")
 
 
+# -- sinksdk new ---------------------------------------------------------------------------------------
+
+
+def start_anew(python: Path, folder: Path) -> None:
+    """Make a sink and a source, run their tests, and look at what their examples write."""
+    sinksdk = python.with_name("sinksdk")
+    for kind in ("sink", "source"):
+        call(sinksdk, "new", kind, f"fresh-{kind}", cwd=folder)
+    started = time.monotonic()
+    call("make", "test", cwd=folder / "fresh-sink")  # in an environment of its own, as whoever made it would
+    if (seconds := time.monotonic() - started) > A_MINUTE:
+        sys.exit(f"the first make test took {seconds:.0f} s, not the minute that is promised")
+    print(f"the first make test took {seconds:.0f} s")
+
+    shared = f"VENV={python.parent.parent}"  # Spark is there already
+    call("make", "run", shared, cwd=folder / "fresh-sink")
+    for partition in range(2):
+        files = sorted((folder / "fresh-sink/build/lines").glob(f"readings-{partition}+*.jsonl"))
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        wanted = [
+            {"offset": n, "key": f"sensor-{partition}", "value": {"celsius": 20 + n % 7}}
+            for n in range(1_000)
+        ]
+        if lines != wanted:
+            sys.exit(f"readings-{partition}: {len(files)} files of {len(lines)} lines are not the topic")
+
+    call("make", "test", shared, cwd=folder / "fresh-source")
+    follow(folder / "fresh-source", shared)
+    plugins = output(sinksdk, "plugins")
+    for name in ("fresh-sink", "fresh-source"):
+        if f"{name}  ({name.replace('-', '_')}:Fresh" not in plugins:
+            sys.exit(f"{name} is not listed: {plugins}")
+    print("made anew, tested and run: a sink and a source")
+
+
+def follow(project: Path, shared: str) -> None:
+    """Run the source until it has read a line that is written meanwhile, and stop it as Ctrl-C does."""
+    command = ["make", "run", shared]
+    process = subprocess.Popen(command, cwd=project, env=environment(), start_new_session=True)
+    wanted = {b"a.jsonl": [b'{"celsius": 20}', b'{"celsius": 21}'], b"b.jsonl": [b'{"celsius": 25}']}
+    try:
+        wait_for(project, shared, wanted)
+        with (project / "example/input/b.jsonl").open("a") as file:
+            file.write('{"celsius": 26}\n')
+        wanted[b"b.jsonl"].append(b'{"celsius": 26}')
+        wait_for(project, shared, wanted)
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(PATIENCE)
+
+
+def wait_for(project: Path, shared: str, wanted: Mapping[bytes, list[bytes]]) -> None:
+    """Until ``make show`` shows each line once, in the order of its file."""
+    deadline = time.monotonic() + PATIENCE
+    found: dict[bytes, list[bytes]] = {}
+    while found != wanted:
+        if time.monotonic() > deadline:
+            sys.exit(f"the topic has {found}, and not {wanted}")
+        time.sleep(0.5)
+        if not (project / "build/topics/topic=lines").exists():
+            continue
+        rows = map(ast.literal_eval, output("make", "show", shared, cwd=project).splitlines())
+        found = {}
+        for row in sorted(rows, key=lambda row: row["offset"]):
+            found.setdefault(row["key"], []).append(row["value"])
+
+
 # -- processes -----------------------------------------------------------------------------------------
 
 
@@ -141,10 +213,10 @@ def call(*command: object, cwd: Path | None = None) -> None:
         sys.exit(f"{' '.join(map(str, command))} ended with code {code}")
 
 
-def output(*command: object) -> str:
+def output(*command: object, cwd: Path = Path("/")) -> str:
     """Run a command that must succeed: what it printed."""
     found = subprocess.run(
-        list(map(str, command)), env=environment(), cwd="/", check=True, capture_output=True, text=True
+        list(map(str, command)), env=environment(), cwd=cwd, check=True, capture_output=True, text=True
     )
     return found.stdout.strip()
 

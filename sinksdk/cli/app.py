@@ -6,6 +6,7 @@ import typer
 
 from sinksdk.cli import control, offsets, status
 from sinksdk.cli.demo import demo
+from sinksdk.cli.new import new_sink, new_source
 from sinksdk.cli.plugins import show_plugins
 from sinksdk.cli.run import run
 from sinksdk.cli.server import server
@@ -26,6 +27,15 @@ app.command("server", short_help="Run all connectors of a store, with Kafka Conn
 app.command("validate", short_help="Check a configuration.")(validate)
 app.command("plugins", short_help="List connectors and their configuration.")(show_plugins)
 app.command("demo", short_help="Watch an archive being written, interrupted and checked.")(demo)
+
+new_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Make the package of a connector of your own."
+)
+app.add_typer(new_app, name="new")
+new_app.command("sink", short_help="JSON lines in a folder, exactly once: to be changed.")(new_sink)
+new_app.command("source", short_help="The lines of a folder's files, exactly once: to be changed.")(
+    new_source
+)
 
 # Connectors, through the store: from any machine that reaches it.
 app.command("list", short_help="List connectors.")(status.show_connectors)

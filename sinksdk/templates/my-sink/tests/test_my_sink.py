@@ -1,0 +1,73 @@
+"""The sink survives what happens to sinks."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import hypothesis
+from sinksdk import TopicPartition
+from sinksdk.testing import Capabilities, Guarantee, SinkTaskHarness, check_sink
+
+from my_sink import (
+    MySinkConfig,
+    MySinkTask,
+)
+
+
+def config(folder: Path, flush_size: int = 3) -> MySinkConfig:
+    keys = {"name": "test", "topics": "records", "value.converter": "json"}
+    keys |= {"folder": str(folder), "flush.size": str(flush_size)}
+    return MySinkConfig.parse(keys)
+
+
+def read_back(folder: Path) -> Iterator[tuple[str, int, int]]:
+    """Topic, partition and offset of every record that a reader sees now."""
+    for path in sorted(folder.glob("*.jsonl")):
+        topic, _, partition = path.name.partition("+")[0].rpartition("-")
+        for line in path.read_text(encoding="utf-8").splitlines():
+            yield topic, int(partition), json.loads(line)["offset"]
+
+
+def hidden(folder: Path) -> list[str]:
+    """What is left over. A crash may leave an empty file that nothing has noted."""
+    return [path.name for path in folder.glob(".*") if path.stat().st_size]
+
+
+def test_each_record_is_seen_once_and_only_when_it_is_committed() -> None:
+    """Crashes, zombies, rebalances and lost answers, in hundreds of schedules."""
+    check_sink(
+        lambda folder: MySinkTask(),
+        read_back=read_back,
+        destination=lambda faults: Path(mkdtemp()),
+        config=config,
+        capabilities=Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
+        leftovers=hidden,
+        clean_up=shutil.rmtree,
+        settings=hypothesis.settings(
+            max_examples=30,
+            stateful_step_count=15,
+            derandomize=True,
+            deadline=None,
+        ),
+    )
+
+
+def test_a_file_holds_the_records_as_json(tmp_path: Path) -> None:
+    """One task, step by step: a rebalance publishes a file that is not full yet."""
+    partition = TopicPartition("readings", 0)
+    settings = config(tmp_path, flush_size=100)
+    harness = SinkTaskHarness(MySinkTask, settings)
+    harness.start()
+    harness.assign(partition)
+
+    harness.deliver(partition, [b'{"celsius": 20}', b"null"])
+    assert list(tmp_path.glob("*.jsonl")) == []
+    harness.revoke(partition)
+
+    (file,) = tmp_path.glob("*.jsonl")
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [
+        {"offset": 0, "key": None, "value": {"celsius": 20}},
+        {"offset": 1, "key": None, "value": None},
+    ]

@@ -1,0 +1,254 @@
+"""``sinksdk new``; that what it makes works once it is installed, ``examples/outside/try_it.py`` shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import Distribution
+from pathlib import Path
+
+import pytest
+
+import sinksdk
+from sinksdk.cli import new
+from sinksdk.cli.new import FILES, LONGEST_NAME, TEMPLATES, Kind, Names, render, write_files
+from sinksdk.errors import ConfigException
+from tests.cli.support import Here
+
+KINDS: tuple[Kind, ...] = ("sink", "source")
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture
+def here(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
+    monkeypatch.chdir(here.folder)
+    return here
+
+
+def files_in(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "module", "prefix"),
+    [
+        ("my-orders", "my-orders", "my_orders", "MyOrders"),
+        ("my_orders", "my-orders", "my_orders", "MyOrders"),
+        ("MyOrders", "my-orders", "my_orders", "MyOrders"),
+        ("orders", "orders", "orders", "Orders"),
+        ("S3Copy", "s3-copy", "s3_copy", "S3Copy"),
+        ("HTTPSink", "http-sink", "http_sink", "HTTPSink"),
+        ("my-sink-2", "my-sink-2", "my_sink_2", "MySink2"),
+        ("a", "a", "a", "A"),
+    ],
+)
+def test_a_name_is_understood_in_each_of_its_forms(name: str, package: str, module: str, prefix: str) -> None:
+    """As that of a package, of a module or of a class."""
+    assert Names.of(name) == Names(package, module, prefix)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "'' cannot be the name of a package: take letters"),
+        ("größe", "'größe' cannot be the name of a package"),
+        ("a/b", "'a/b' cannot be the name of a package"),
+        ("../a", "'../a' cannot be the name of a package"),
+        ("1st", "'1st' cannot be the name of a package"),
+        ("my sink", "'my sink' cannot be the name of a package"),
+        ("my-", "'my-' cannot be the name of a package"),
+        ("my--sink", "'my--sink' cannot be the name of a package"),
+        ("sink\n", "cannot be the name of a package"),
+        ("x" * (LONGEST_NAME + 1), "the name has 31 characters; take one of at most 30"),
+        ("class", "'class' is a keyword of Python"),
+        ("json", "'json' is a module of Python itself"),
+        ("Queue", "'queue' is a module of Python itself"),
+        ("tests", "'tests' is something that the package has or needs itself"),
+        ("pyarrow", "a package 'pyarrow' is installed already"),
+        ("sinksdk", "a package 'sinksdk' is installed already"),
+        ("s3-archiver", "a connector 's3-archiver' is installed already"),
+    ],
+)
+def test_a_name_that_cannot_be_one_is_refused(here: Here, name: str, why: str) -> None:
+    """With a sentence and exit code 2; nothing is written."""
+    before = files_in(here.folder)
+
+    result = here.sinksdk("new", "sink", name, "--into", "made")
+
+    assert result.exit_code == 2
+    assert why in result.stderr
+    assert files_in(here.folder) == before
+    assert not (here.folder / "made").exists()
+
+
+@every_kind
+def test_a_package_is_made_and_the_next_two_commands_are_told(here: Here, kind: Kind) -> None:
+    """In a folder of the given name; nothing of the template's own name is left in it."""
+    result = here.sinksdk("new", kind, "Orders2Go")
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"made Orders2Go: the {kind} 'orders2-go'\n")
+    assert result.stdout.endswith("next:\n  cd Orders2Go\n  make test\n")
+    made = files_in(here.folder / "Orders2Go")
+    assert {name for name in made if name != "local.mk"} == {
+        name.replace(f"my-{kind}", "orders2-go").replace(f"my_{kind}", "orders2_go") for name in FILES[kind]
+    }
+    own = (f"my-{kind}", f"my_{kind}", f"My{kind.title()}")
+    assert [(name, word) for name, text in made.items() for word in own if word in name or word in text] == []
+    assert json.loads(made["orders2-go.json"])["config"]["connector.class"] == "orders2-go"
+    assert 'orders2-go = "orders2_go:Orders2GoConnector"' in made["pyproject.toml"]
+
+
+@every_kind
+def test_every_file_of_a_template_is_copied(kind: Kind) -> None:
+    """A file that is added to a template must be listed."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=TEMPLATES / f"my-{kind}", capture_output=True, text=True, check=True)
+    assert set(listed.stdout.splitlines()) == set(FILES[kind])
+
+
+@every_kind
+def test_a_package_needs_this_version(kind: Kind) -> None:
+    """A release that raises the version raises it here."""
+    text = (TEMPLATES / f"my-{kind}" / "pyproject.toml").read_text()
+    assert f'dependencies = ["sinksdk>={sinksdk.__version__}"]' in text
+
+
+@pytest.mark.parametrize("name", ["a", "AB", "x" * LONGEST_NAME, "zebra-sink"])
+@every_kind
+def test_whatever_its_name_a_package_is_formatted_and_linted(tmp_path: Path, kind: Kind, name: str) -> None:
+    """By ruff's defaults, and by the package's own rules."""
+    write_files(tmp_path / "made", render(kind, Names.of(name)))
+
+    for command in (
+        ["format", "--check"],
+        ["check"],
+        ["check", "--isolated"],
+        ["format", "--check", "--isolated"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--no-cache", "."],
+            cwd=tmp_path / "made",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_empty_folder_is_filled_and_stays_the_same_folder(here: Here) -> None:
+    """Whoever stands in it still does."""
+    (here.folder / "mine").mkdir()
+    inode = (here.folder / "mine").stat().st_ino
+
+    assert here.sinksdk("new", "sink", "orders", "--into", "mine").exit_code == 0
+
+    assert (here.folder / "mine").stat().st_ino == inode
+    assert not list((here.folder / "mine").glob(".new-*"))
+    assert (here.folder / "mine/src/orders/connector.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("into", "why"),
+    [
+        ("full", "full is a folder that is not empty, and nothing is overwritten"),
+        ("full/Makefile", "full/Makefile is there and no folder"),
+        ("link", "link is there and no folder"),
+        ("absent/made", "there is no folder absent to make made in; make it first"),
+    ],
+)
+def test_nothing_is_overwritten(here: Here, into: str, why: str) -> None:
+    """Whatever is there stays as it is."""
+    (here.folder / "full").mkdir()
+    here.file("full/Makefile", "mine")
+    (here.folder / "link").symlink_to("nowhere")
+    before = files_in(here.folder)
+
+    result = here.sinksdk("new", "source", "orders", "--into", into)
+
+    assert result.exit_code == 2
+    assert why in result.stderr
+    assert files_in(here.folder) == before
+    assert (here.folder / "link").is_symlink()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_disk_that_fills_up_leaves_nothing(
+    here: Here, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
+    """All files or none."""
+    if is_there:
+        (here.folder / "orders").mkdir()
+    before = sorted(here.folder.rglob("*"))
+    rename, renamed = Path.rename, list[Path]()
+
+    def third_time_fails(path: Path, target: Path) -> Path:
+        if len(renamed) == (2 if is_there else 0):
+            raise OSError(28, os.strerror(28))
+        renamed.append(path)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", third_time_fails)
+    result = here.sinksdk("new", "sink", "orders")
+
+    assert result.exit_code == 2
+    assert "orders cannot be made: No space left on device; nothing was written" in result.stderr
+    assert sorted(here.folder.rglob("*")) == before
+
+
+@every_kind
+def test_a_folder_that_appears_meanwhile_is_left_alone(tmp_path: Path, kind: Kind) -> None:
+    """Two at once: the second one makes nothing."""
+    files = render(kind, Names.of("orders"))
+    write_files(tmp_path / "made", files)
+
+    with pytest.raises(OSError, match="exists"):
+        write_files(tmp_path / "made", {"Makefile": "other"})
+
+    assert files_in(tmp_path / "made") == files
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "wanted"),
+    [
+        (None, ""),
+        ({"url": "file://{folder}", "dir_info": {}}, "file://{folder}"),
+        ({"url": "file://{folder}/gone.whl", "archive_info": {}}, ""),
+        (
+            {"url": "https://example.org/s.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
+            "git+https://example.org/s.git@abc",
+        ),
+    ],
+)
+def test_a_package_is_installed_with_the_sinksdk_that_made_it(
+    here: Here, monkeypatch: pytest.MonkeyPatch, direct_url: dict[str, object] | None, wanted: str
+) -> None:
+    """Where it is from no package index, a file that is not committed says where it is from."""
+    text = None if direct_url is None else json.dumps(direct_url).replace("{folder}", str(here.folder))
+
+    class Installed(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            return text
+
+        def locate_file(self, path: object) -> Path:
+            raise NotImplementedError
+
+    monkeypatch.setattr(new, "_is_installed", lambda package: False)
+    monkeypatch.setattr(new, "distribution", lambda name: Installed())
+
+    assert here.sinksdk("new", "sink", "orders").exit_code == 0
+
+    local = here.folder / "orders/local.mk"
+    wanted = wanted.replace("{folder}", str(here.folder))
+    assert local.exists() == bool(wanted)
+    assert not wanted or f"SINKSDK := sinksdk @ {wanted}\n" in local.read_text()
+    assert "local.mk" in (here.folder / "orders/.gitignore").read_text().splitlines()
+
+
+def test_each_form_of_a_name_is_told_apart_from_a_taken_one() -> None:
+    """A class's name whose module is taken is refused, too."""
+    with pytest.raises(ConfigException, match="'csv' is a module of Python itself"):
+        Names.of("CSV").check()
