@@ -171,8 +171,7 @@ class JsonConverter(BatchConverter):
 
     def _declared(self, topic: str, rows: list[int], values: list[bytes]) -> Converted:
         shape = declared_shape(self.schema)
-        digits = {"parse_float": Decimal} if shape.has_decimals() else {}
-        good, parsed, failed = _parsed(topic, rows, values, digits)
+        good, parsed, failed = _parsed(topic, rows, values, _how_to_parse(shape))
         pieces = _built(topic, good, parsed, partial(to_column, shape=shape), failed)
         return Converted(pieces, failed, shape.kind)
 
@@ -195,6 +194,11 @@ class JsonConverter(BatchConverter):
             else:
                 pieces += _built(topic, *group, partial(to_column, shape=envelopes.shapes[shape]), failed)
         return Converted(sorted(pieces, key=lambda piece: piece.rows[0]), failed)
+
+
+def _how_to_parse(shape: Shape) -> Mapping[str, Any]:
+    """Decimals with all their digits, at a price for all other numbers."""
+    return {"parse_float": Decimal} if shape.has_decimals() else {}
 
 
 def _parsed(
@@ -231,6 +235,7 @@ class Envelopes:
         self._is_required = is_required
         self._begin: bytes = b""
         self._of_begin: str = ""
+        self._how: dict[str, Mapping[str, Any]] = {}
         self.shapes: dict[str, Shape] = {}
         """By the schema's text."""
         self.groups: dict[str | None, tuple[list[int], list[Any]]] = {}
@@ -247,13 +252,10 @@ class Envelopes:
         if not self._begin or not data.startswith(self._begin) or not data.endswith(b"}"):
             return None
         try:
-            return self._of_begin, self._payload(data[len(self._begin) : -1], self._of_begin)
+            payload = data[len(self._begin) : -1]
+            return self._of_begin, _loaded(self._topic, payload, self._how[self._of_begin])
         except DataException:
             return None  # there is more than a payload behind it
-
-    def _payload(self, data: bytes, schema: str) -> Any:
-        digits = {"parse_float": Decimal} if self.shapes[schema].has_decimals() else {}
-        return _loaded(self._topic, data, digits)
 
     def _parsed(self, data: bytes) -> tuple[str | None, Any]:
         value = _loaded(self._topic, data, {})
@@ -274,9 +276,10 @@ class Envelopes:
                 if self._is_required:
                     raise DataException(f"topic {self._topic}: {error}") from None
                 return None, value["payload"]
+            self._how[text] = _how_to_parse(self.shapes[text])
         self._remember(data, text)
-        if self.shapes[text].has_decimals():  # with all their digits
-            return text, _loaded(self._topic, data, {"parse_float": Decimal})["payload"]
+        if self._how[text]:
+            value = _loaded(self._topic, data, self._how[text])
         return text, value["payload"]
 
     def _remember(self, data: bytes, schema: str) -> None:

@@ -42,6 +42,14 @@ SPARK_JSON: Final = JsonStyle(
 )
 """As Spark's ``to_json``, for what Spark has typed."""
 
+class NoJsonException(ConfigException):
+    """There is no JSON of a type."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        super().__init__(f"values of type {kind} cannot be written as JSON: cast them, or leave them out")
+        self.kind = kind
+
+
 _MUST_BE_ESCAPED: Final = r'["\\\x00-\x1f]'
 
 
@@ -78,15 +86,15 @@ def to_json(column: pa.Array, style: JsonStyle) -> pa.Array:
     for test, write in _WRITERS:
         if test(kind):
             return write(column, style)
-    raise ConfigException(str(kind))
+    raise NoJsonException(kind)
 
 
 def without_json(kind: pa.DataType) -> str | None:
     """The part of a type of which there is no JSON, or None."""
     try:
         to_json(pa.nulls(0, kind), SPARK_JSON)
-    except ConfigException as error:
-        return str(error)
+    except NoJsonException as error:
+        return str(error.kind)
     return None
 
 
