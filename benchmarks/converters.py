@@ -22,7 +22,10 @@ from sinksdk.task import SinkTask
 from sinksdk.testing import SinkTaskHarness
 
 PARTITION = TopicPartition("flights", 0)
-DDL = "year INT, carrier STRING, flight BIGINT, origin STRING, dep_delay DOUBLE, air_time DOUBLE, cancelled BOOLEAN"
+DDL = (
+    "year INT, carrier STRING, flight BIGINT, origin STRING, dep_delay DOUBLE, air_time DOUBLE, "
+    "cancelled BOOLEAN"
+)
 SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Flight",
@@ -127,9 +130,7 @@ def main() -> None:
     parsed = fastavro.parse_schema(SCHEMA)
     plain = batches([json.dumps(row).encode() for row in rows])
     begin = json.dumps(ENVELOPE, separators=(",", ":"))
-    told = batches(
-        [f'{{"schema":{begin},"payload":{json.dumps(row)}}}'.encode() for row in rows]
-    )
+    told = batches([f'{{"schema":{begin},"payload":{json.dumps(row)}}}'.encode() for row in rows])
     binary = batches([avro(row, parsed) for row in rows])
     cases: list[tuple[str, Callable[[], Converter | None], list[SinkRecords]]] = [
         ("bytes", lambda: None, plain),

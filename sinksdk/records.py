@@ -28,9 +28,9 @@ RECORD_COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "value": pa.binary(),
     "headers": HEADERS_TYPE,
 }
-"""Columns of :attr:`SinkRecords.arrow` by name, as they are read: named as those of Spark's Kafka source, less
-the coordinates that are the same in every row. Only ``offset`` never holds nulls. ``key`` and ``value`` are of
-other types where a converter, a transform or a DataFrame has typed them."""
+"""Columns of :attr:`SinkRecords.arrow` by name, as they are read: named as those of Spark's Kafka source,
+less the coordinates that are the same in every row. Only ``offset`` never holds nulls. ``key`` and ``value``
+are of other types where a converter, a transform or a DataFrame has typed them."""
 
 
 class TopicPartition(NamedTuple):
@@ -115,7 +115,7 @@ class SinkRecord:
         topic: topic it was read from.
         partition: partition it was read from.
         offset: its offset there.
-        key: key bytes, None where there is none. A typed key as Python's own types: dict, list, str, int and so on.
+        key: key bytes, None where there is none; a typed key as Python's own types (dict, list, str, int …).
         value: the same for the value, None for a tombstone.
         timestamp: milliseconds since the epoch, None where Kafka has none (-1).
         timestamp_type: 0 create time, 1 log append time, -1 none.

@@ -221,7 +221,7 @@ def _content(converted: Converted, length: int) -> Content:
                 objects[row] = value
         return objects
     for piece in pieces[1:]:
-        kind = unified(kind, piece.content.type)
+        _, kind = _joined_kind(kind, _kind(piece))
     columns = [conform(piece.content, kind) for piece in pieces]
     whole = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
     if len(pieces) == 1 and len(whole) == length:

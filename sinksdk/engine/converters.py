@@ -365,8 +365,11 @@ class AvroConverter(BatchConverter):
             except DataException as error:
                 failed |= dict.fromkeys(rows, error)
                 continue
-            read, what = schema if typed is None else typed.schema, f"no datum of schema {schema_id}"
-            good, decoded = _decoded(topic, rows, values, read, what, failed)
+            read, what = (
+                schema if typed is None else typed.schema,
+                f"topic {topic}: no datum of schema {schema_id}",
+            )
+            good, decoded = _decoded(rows, values, read, what, failed)
             if typed is None:
                 pieces += [Piece(good, decoded)] if good else []
             else:
@@ -393,13 +396,13 @@ class AvroConverter(BatchConverter):
 
 
 def _decoded(
-    topic: str,
     rows: list[int],
     values: list[bytes],
     schema: Any,
     what: str,
     failed: dict[int, Exception],
 ) -> tuple[list[int], list[Any]]:
+    """Data of one schema, and the rows of those that can be read."""
     import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
 
     good, decoded = [], []
@@ -414,7 +417,7 @@ def _decoded(
             why = _without_bytes(error)
         except (ValueError, EOFError, IndexError, OverflowError, ArithmeticError, struct.error) as error:
             why = type(error).__name__  # their messages may quote the bytes
-        failed[row] = DataException(f"topic {topic}: {what}: {why}")
+        failed[row] = DataException(f"{what}: {why}")
     return good, decoded
 
 

@@ -52,7 +52,7 @@ def _from_column(made: SinkRecords, converted: SinkRecords, part: Part, style: J
     if column.type != before.type:
         return encoded
     are_same = pc.equal(to_bytes(before, style).take(pa.array(rows)), encoded)
-    return pc.if_else(are_same.fill_null(False), read.take(pa.array(rows)), encoded)  # noqa: FBT003 - Arrow's
+    return pc.if_else(are_same.fill_null(False), read.take(pa.array(rows)), encoded)
 
 
 def _from_objects(made: SinkRecords, converted: SinkRecords, part: Part) -> pa.Array:

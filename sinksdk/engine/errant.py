@@ -62,7 +62,11 @@ def _utf8(text: str) -> bytes:
 
 
 def _bytes_of(record: SinkRecord) -> SinkRecord:
-    """The record as it was read, what was typed then as bytes. Raises ConnectException where they are not known."""
+    """The record as it was read, and what was typed then as bytes.
+
+    Raises:
+        ConnectException: its bytes are not known.
+    """
     read = record.as_read()
     if record.read_from is not None:
         batch, row = record.read_from

@@ -1,4 +1,4 @@
-"""A DataFrame's rows as records: columns key, value, headers and timestamp, or each whole row as the value."""
+"""A DataFrame's rows as records: key, value, headers and timestamp, or each whole row as the value."""
 
 from __future__ import annotations
 
@@ -75,7 +75,11 @@ def _columns(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
     rows = batch.num_rows
     found = {name: batch.column(name) for name in batch.schema.names}
     if "value" not in found:
-        row = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema)) if found else pa.array([{}] * rows)
+        row = (
+            pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema))
+            if found
+            else pa.array([{}] * rows)
+        )
         found = {"value": row}
     timestamp = _timestamp(found.get("timestamp"), rows)
     kinds = pc.if_else(pc.is_valid(timestamp), pa.scalar(0, pa.int32()), pa.scalar(-1, pa.int32()))
@@ -116,7 +120,9 @@ def _is_headers(kind: pa.DataType) -> bool:
     if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
         return False
     fields = [kind.value_type.field(n) for n in range(kind.value_type.num_fields)]
-    return [field.name for field in fields] == ["key", "value"] and all(is_bytes(f.type) or is_text(f.type) for f in fields)
+    return [field.name for field in fields] == ["key", "value"] and all(
+        is_bytes(f.type) or is_text(f.type) for f in fields
+    )
 
 
 def _is_timestamp(kind: pa.DataType) -> bool:

@@ -94,8 +94,8 @@ _ENVELOPE = (
     "the whole as it is. Not set, a payload is taken out where the envelope is exactly there."
 )
 _SCHEMA = (
-    "JSON: the schema of values without one of their own, as Spark's DDL (`carrier STRING, dep_delay DOUBLE`) or Avro's "
-    "JSON. They become typed; one that is not of this schema is a bad record."
+    "JSON: the schema, as Spark's DDL (`carrier STRING, dep_delay DOUBLE`) or in Avro's JSON. What is read "
+    "becomes [typed](typed-values.md); what is not of this schema is a bad record."
 )
 _URLS = "Avro: URLs of the schema registry, separated by commas."
 _SOURCE = "Avro: where the registry's user and password are: in its `URL`, or in `USER_INFO`."
@@ -115,9 +115,7 @@ class ConverterSettings(BaseModel):
     key_converter_schemas_enable: bool | None = Field(
         default=None, alias="key.converter.schemas.enable", description=_ENVELOPE
     )
-    key_converter_schema: str = Field(
-        default="", alias="key.converter.schema", description=_SCHEMA
-    )
+    key_converter_schema: str = Field(default="", alias="key.converter.schema", description=_SCHEMA)
     key_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="key.converter.schema.registry.url", description=_URLS
     )
@@ -136,9 +134,7 @@ class ConverterSettings(BaseModel):
     value_converter_schemas_enable: bool | None = Field(
         default=None, alias="value.converter.schemas.enable", description=_ENVELOPE
     )
-    value_converter_schema: str = Field(
-        default="", alias="value.converter.schema", description=_SCHEMA
-    )
+    value_converter_schema: str = Field(default="", alias="value.converter.schema", description=_SCHEMA)
     value_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="value.converter.schema.registry.url", description=_URLS
     )

@@ -284,8 +284,9 @@ class TransformedRecords:
                 f"name the new value 'value'"
             )
         if unknown := [name for name in found if name not in RECORD_COLUMNS and name not in _TYPES]:
+            known = _list((*_TYPES, *_ANY_TYPE))
             problems.append(
-                f"'{key}' returns {_list(unknown)}, and a record has {_list((*_TYPES, *_ANY_TYPE))} only: put "
+                f"'{key}' returns {_list(unknown)}, and a record has {known} only: put "
                 f"it into the value, for example with struct(…) AS value"
             )
         problems += [

@@ -43,8 +43,8 @@ class AvroType(NamedTuple):
 
     Args:
         kind: the column's type.
-        schema: what fastavro reads: of the same bytes, without moments (whole numbers are faster, and have all
-            years), and unions of several types as records of one field, named as in Connect.
+        schema: what fastavro reads: of the same bytes, without moments (whole numbers are faster, and have
+            all years), and unions of several types as records of one field, named as in Connect.
     """
 
     kind: pa.DataType
@@ -108,6 +108,9 @@ class _Reading:
             return self.type_of(kind)
         if kind in _NAMED:
             self._named[schema["name"]] = schema
+        return self._nested(kind, schema) or self._scalar(kind, schema)
+
+    def _nested(self, kind: str, schema: Any) -> tuple[pa.DataType, Any] | None:
         if kind in ("record", "error"):
             return self._record(schema)
         if kind == "array":
@@ -116,9 +119,7 @@ class _Reading:
         if kind == "map":
             item, plain = self.type_of(schema["values"])
             return pa.map_(pa.string(), item), {"type": "map", "values": plain}
-        if kind == "enum":
-            return pa.string(), {"type": "enum", "name": self._name(), "symbols": schema["symbols"]}
-        return self._scalar(kind, schema)
+        return None
 
     def _find(self, name: str) -> Any:
         if name in self._open or name not in self._named:
@@ -156,9 +157,10 @@ class _Reading:
                 continue
             name = self._branch_name(branch)
             fields.append((name, found))
-            plain.append({"type": "record", "name": self._name(), "fields": [{"name": name, "type": read}]})
+            field = {"name": name, "type": read}
+            plain.append({"type": "record", "name": self._name(), "fields": [field]})
         if len({name for name, _ in fields}) < len(fields):
-            raise _NoArrowType  # records of one name in two namespaces, which Connect cannot tell apart either
+            raise _NoArrowType  # records of one name in two namespaces, which Connect cannot tell apart
         return pa.struct(fields), plain
 
     def _branch_name(self, branch: Any) -> str:
@@ -175,6 +177,8 @@ class _Reading:
             plain = {"type": kind, "logicalType": "decimal"}
             plain |= {"precision": found.precision, "scale": found.scale}
             return found, plain | self._fixed(kind, schema)
+        if kind == "enum":
+            return pa.string(), {"type": "enum", "name": self._name(), "symbols": schema["symbols"]}
         if kind == "fixed":
             return pa.binary(schema["size"]), {"type": "fixed", **self._fixed(kind, schema)}
         if kind not in _SCALARS:
@@ -195,7 +199,12 @@ def decimal_of(schema: Mapping[str, Any]) -> pa.DataType | None:
         _NoArrowType: it has more than 76 digits.
     """
     precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
+    if (
+        not isinstance(precision, int)
+        or not isinstance(scale, int)
+        or not 0 <= scale <= precision
+        or precision < 1
+    ):
         return None
     if precision > _MOST_DIGITS:
         raise _NoArrowType

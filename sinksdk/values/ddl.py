@@ -37,6 +37,14 @@ _TYPES: Final = (
 )
 _DECIMALS: Final = ("DECIMAL", "DEC", "NUMERIC")
 _SIZED: Final = ("VARCHAR", "CHAR", "CHARACTER")
+
+# What should stand somewhere, in messages.
+_END: Final = "the end"
+_NAME: Final = "a field's name"
+_COMMENT: Final = "a comment in quotes"
+_KEY: Final = "STRING (keys of JSON objects are texts)"
+_NUMBER: Final = "a number"
+
 _MOST_DIGITS: Final = 38
 _MOST_DEPTH: Final = 100
 
@@ -75,7 +83,7 @@ class _Parser:
         is_one = is_one or (len(self._tokens) == 1 and first.upper() in (*_SCALARS, *_DECIMALS))
         shape = self._type() if is_one else self._fields()
         if self._next < len(self._tokens):
-            raise self._wrong("the end")
+            raise self._wrong(_END)
         return shape
 
     def _peek(self, ahead: int = 0) -> str:
@@ -117,7 +125,7 @@ class _Parser:
     def _name(self) -> str:
         token = self._peek()
         if not re.match(r"[A-Za-z_`]", token):
-            raise self._wrong("a field's name")
+            raise self._wrong(_NAME)
         self._next += 1
         return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
@@ -128,7 +136,7 @@ class _Parser:
             self._must("NULL")
         if self._takes("COMMENT") and not self._take().startswith(("'", '"')):
             self._next -= 1
-            raise self._wrong("a comment in quotes")
+            raise self._wrong(_COMMENT)
         if not is_required:
             return shape
         return replace(shape, is_optional=False)
@@ -172,7 +180,7 @@ class _Parser:
             key = self._type()
             if key.kind != pa.string():
                 self._next = place
-                raise self._wrong("STRING (keys of JSON objects are texts)")
+                raise self._wrong(_KEY)
             self._must(",")
             shape = map_of(self._type())
         self._must(">")
@@ -192,5 +200,5 @@ class _Parser:
 
     def _number(self) -> int:
         if not self._peek().isdigit():
-            raise self._wrong("a number")
+            raise self._wrong(_NUMBER)
         return int(self._take())

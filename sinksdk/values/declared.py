@@ -49,6 +49,6 @@ def _parts(shape: Shape, path: str) -> Iterator[tuple[str, Shape]]:
     for name, inner in shape.fields.items():
         yield f"{path}{name}", inner
         yield from _parts(inner, f"{path}{name}.")
-    for inner in (shape.item, shape.key):
-        if inner is not None:
-            yield from _parts(inner, path)
+    for part in (shape.item, shape.key):
+        if part is not None:
+            yield from _parts(part, path)

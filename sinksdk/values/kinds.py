@@ -26,15 +26,29 @@ def unified(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return other
     if pa.types.is_struct(one) and pa.types.is_struct(other):
         return _unified_structs(one, other)
+    return _unified_items(one, other) or _wider(one, other)
+
+
+def _unified_items(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_list(one) and pa.types.is_list(other):
         item = unified(one.value_type, other.value_type)
         return None if item is None else pa.list_(item)
     if pa.types.is_map(one) and pa.types.is_map(other):
         key, item = unified(one.key_type, other.key_type), unified(one.item_type, other.item_type)
         return None if key is None or item is None else pa.map_(key, item)
+    return None
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale == other.scale:
         return max(one, other, key=lambda kind: kind.precision)
-    return _wider(one, other)
+    for numbers in (_WHOLE, _REAL):
+        if one in numbers and other in numbers:
+            return max(one, other, key=numbers.index)
+    for real, whole in ((one, other), (other, one)):
+        if real in _REAL and whole in _WHOLE:
+            return next((kind for kind in _REAL[_REAL.index(real) :] if whole in _EXACT[kind]), None)
+    return None
 
 
 def _unified_structs(one: pa.StructType, other: pa.StructType) -> pa.DataType | None:
@@ -45,16 +59,6 @@ def _unified_structs(one: pa.StructType, other: pa.StructType) -> pa.DataType | 
         if found[field.name] is None:
             return None
     return pa.struct(list(found.items()))
-
-
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    for numbers in (_WHOLE, _REAL):
-        if one in numbers and other in numbers:
-            return max(one, other, key=numbers.index)
-    for real, whole in ((one, other), (other, one)):
-        if real in _REAL and whole in _WHOLE:
-            return next((kind for kind in _REAL[_REAL.index(real) :] if whole in _EXACT[kind]), None)
-    return None
 
 
 def conform(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -80,6 +84,7 @@ def conform(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 # -- moments -----------------------------------------------------------------------------------------------
 
+_SHORT: Final = 32  # bits
 _DAYS: Final = (-719_162, 2_932_896)  # of 0001-01-01 and 9999-12-31 since 1970-01-01
 _PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
@@ -99,7 +104,7 @@ def holds_impossible_moments(column: pa.Array) -> bool:
         return False
     if pa.types.is_nested(kind):
         return any(holds_impossible_moments(child) for child in _children(column))
-    numbers = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64())  # noqa: PLR2004 - bits
+    numbers = column.cast(pa.int32() if kind.bit_width == _SHORT else pa.int64())
     ends = pc.min_max(numbers)
     least, most = ends["min"].as_py(), ends["max"].as_py()
     if least is None:

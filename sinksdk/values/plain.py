@@ -99,7 +99,8 @@ def _moments(column: pa.Array) -> list[Any]:
     if pa.types.is_date(kind):
         days = column.cast(pa.date32()).cast(pa.int32()).to_pylist()
         return [None if day is None else dt.date.fromordinal(_FIRST_DAY + day) for day in days]
-    whole, per_second = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()), _PER_SECOND[kind.unit]  # noqa: PLR2004 - bits
+    per_second = _PER_SECOND[kind.unit]
+    whole = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
     numbers = [_microseconds(number, per_second) for number in whole.to_pylist()]
     if pa.types.is_duration(kind):
         return [None if n is None else dt.timedelta(microseconds=n) for n in numbers]

@@ -29,14 +29,14 @@ class Shape:
     """A JSON value.
 
     Args:
-        kind: the Arrow type it becomes. Every field of structures may be null in it, as in Spark's files.
+        kind: the Arrow type it becomes. Every field of structures may be null in it, as in files of Spark.
         is_optional: it may be null, or missing where it is a field.
         default: takes the place of null, as JSON; ``NO_DEFAULT`` if there is none.
         fields: by name, of a structure.
         item: of an array, or the value in a map.
         key: of a map whose JSON is an array of pairs; None where it is an object.
         counts_moments: moments, dates and times of day may be numbers in the unit of ``kind``.
-        packs_decimals: a text is a decimal's unscaled number in base64, as Connect writes it; else its digits.
+        packs_decimals: a text is a decimal's unscaled number in base64, as in Connect; else its digits.
         symbols: the only texts there are.
     """
 
@@ -129,7 +129,7 @@ def _structs(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -
         return pa.array([None if is_null else {} for is_null in nulls], shape.kind)
     if not has_nulls:
         return pa.StructArray.from_arrays(columns, fields=list(shape.kind))
-    places = pa.array(np.where(nulls, None, np.cumsum(np.logical_not(nulls)) - 1).tolist(), pa.int64())
+    places = pa.array(np.cumsum(np.logical_not(nulls)) - 1, mask=np.array(nulls))
     return pa.StructArray.from_arrays(
         [column.take(places) for column in columns], fields=list(shape.kind), mask=pa.array(nulls)
     )

@@ -42,6 +42,7 @@ SPARK_JSON: Final = JsonStyle(
 )
 """As Spark's ``to_json``, for what Spark has typed."""
 
+
 class NoJsonException(ConfigException):
     """There is no JSON of a type."""
 
@@ -235,7 +236,9 @@ def _uuid(column: pa.Array, _: JsonStyle) -> pa.Array:
     return _each(column, lambda value: f'"{value}"')
 
 
-_WRITERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, JsonStyle], pa.Array]], ...]] = (
+_WRITERS: Final[
+    tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, JsonStyle], pa.Array]], ...]
+] = (
     (pa.types.is_null, _null),
     (pa.types.is_struct, _struct),
     (pa.types.is_map, _map),

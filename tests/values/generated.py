@@ -84,7 +84,7 @@ class Avro:
         self._names += 1
         return f"ns.N{self._names}"
 
-    def schema(self, depth: int = 3, *, within: str = "") -> Any:
+    def schema(self, depth: int = 3, *, within: str = "") -> Any:  # noqa: PLR0911 - a branch for each type
         kinds = [*self.SCALARS]
         if depth:
             kinds += ["record", "array", "map"] * 3
@@ -235,7 +235,7 @@ class Json:
                 schema |= {"type": "int64", "name": f"{LOGICAL}{kind}"}
         return schema
 
-    def connect_case(self, schema: dict[str, Any]) -> Case:
+    def connect_case(self, schema: dict[str, Any]) -> Case:  # noqa: PLR0911 - a branch for each type
         """A value of a schema."""
         if schema["optional"] and self.chance.random() < 0.25:
             return Case(None, None)
@@ -254,10 +254,12 @@ class Json:
                 return Case([item.written for item in items], [item.seen for item in items])
             case "map":
                 size, is_object = self.chance.randrange(3), schema["keys"]["type"] == "string"
-                pairs = [(f"k{n}" if is_object else n, self.connect_case(schema["values"])) for n in range(size)]
+                pairs = [
+                    (f"k{n}" if is_object else n, self.connect_case(schema["values"])) for n in range(size)
+                ]
                 seen = {key: case.seen for key, case in pairs}
                 written = [[key, case.written] for key, case in pairs]
-                return Case({key: value for key, value in written} if is_object else written, seen)
+                return Case(dict(written) if is_object else written, seen)
         match schema.get("name", "").removeprefix(LOGICAL):
             case "Decimal":
                 value = draw.decimal(10, 2)
@@ -300,7 +302,7 @@ class Json:
                 return f"MAP<STRING, {self.ddl(depth - 1)}>"
         return kind
 
-    def ddl_case(self, kind: Any) -> Case:
+    def ddl_case(self, kind: Any) -> Case:  # noqa: PLR0911, C901 - a branch for each type
         """A value of a type of Spark's, as its own JSON describes it."""
         if self.chance.random() < 0.2:
             return Case(None, None)
@@ -315,7 +317,9 @@ class Json:
                 return Case(str(day := draw.day()), day)
             case "timestamp":
                 value = moment(draw.ticks(1_000_000), 1_000_000)
-                return Case(value.isoformat().replace("+00:00", self.chance.choice(["Z", "+00:00", ""])), value)
+                return Case(
+                    value.isoformat().replace("+00:00", self.chance.choice(["Z", "+00:00", ""])), value
+                )
             case "timestamp_ntz":
                 value = moment(draw.ticks(1_000_000), 1_000_000).replace(tzinfo=None)
                 return Case(value.isoformat(), value)
