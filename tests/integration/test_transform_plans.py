@@ -249,6 +249,32 @@ def test_what_a_query_does_to_a_record_may_fail_and_commits_nothing_behind_it(
     assert all(offset.offset <= 20 for offset in committed.values())
 
 
+def test_a_query_may_give_values_of_any_type(session: SparkSession, topics: Path, tmp_path: Path) -> None:
+    """They arrive typed: dicts when the task iterates; records that the query multiplies, too."""
+    query = (
+        "SELECT topic, partition, offset, offset AS key, explode(array(struct(offset AS n, string(value) AS s), "
+        "null)) AS value FROM records WHERE offset < 3"
+    )
+    sinksdk.run(
+        {
+            "name": "typed",
+            "connector.class": "examples.folder_sink:FolderSink",
+            "topics": "t",
+            "folder": tmp_path / "typed",
+            "records.sql": query,
+        },
+        source=topics,
+        store=f"sqlite:///{tmp_path}/store.sqlite",
+        spark=session,
+        until_caught_up=True,
+    )
+    lines = [line for file in (tmp_path / "typed").iterdir() for line in file.read_text().splitlines()]
+    found = [(row["offset"], row["value"] and row["value"]["n"]) for row in map(json.loads, lines)]
+    of_each = Counter((offset, value) for offset in range(3) for value in (offset, None))
+    partitions = len(list((tmp_path / "typed").iterdir()))
+    assert Counter(found) == Counter({one: partitions for one in of_each})
+
+
 def test_a_nondeterministic_query_is_told_of_once(
     run: Callable[..., dict[str, Counter[int]]], caplog: pytest.LogCaptureFixture
 ) -> None:
