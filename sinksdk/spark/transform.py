@@ -345,7 +345,8 @@ def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
 
     with _SHIPPING:
         before = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # pyspark's
-        mine = [module for module in list(sys.modules.values()) if _is_in(module, folders)]
+        # Each once: multiprocessing gives __main__ a second name.
+        mine = [module for module in dict.fromkeys(sys.modules.values()) if _is_in(module, folders)]
         mine = [module for module in mine if module.__name__ not in before]
         for module in mine:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's
