@@ -152,6 +152,10 @@ def _one_by_one(converter: Converter, topic: str, data: Sequence[bytes | None]) 
 # -- several types in one batch ----------------------------------------------------------------------------
 
 
+_MOST_SCHEMAS: Final = 100
+"""In one batch: if each record had fields of its own, all others would be null in all of them."""
+
+
 def _kind(piece: Piece) -> pa.DataType | None:
     return piece.content.type if isinstance(piece.content, pa.Array) else None
 
@@ -186,12 +190,12 @@ def _begins(converted: Converted) -> Iterator[int]:
     if len(pieces) < 2 or _all_join(pieces):  # noqa: PLR2004 - of two pieces
         return
     owner = sorted((row, number) for number, piece in enumerate(pieces) for row in piece.rows)
-    seen: set[int] = {0}
+    seen: set[int] = {owner[0][1]}
     for row, number in owner:
         if number in seen:
             continue
         fits, both = _joined_kind(kind, _kind(pieces[number]))
-        if fits:
+        if fits and len(seen) < _MOST_SCHEMAS:
             seen.add(number)
             kind = both
         else:
@@ -200,6 +204,8 @@ def _begins(converted: Converted) -> Iterator[int]:
 
 
 def _all_join(pieces: Sequence[Piece]) -> bool:
+    if len(pieces) > _MOST_SCHEMAS:
+        return False
     kind = _kind(pieces[0])
     for piece in pieces[1:]:
         fits, kind = _joined_kind(kind, _kind(piece))

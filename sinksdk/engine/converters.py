@@ -268,7 +268,10 @@ class Envelopes:
             return None, value
         if value["schema"] is None:
             return None, value["payload"]
-        text = json.dumps(value["schema"])
+        try:
+            text = json.dumps(value["schema"])
+        except RecursionError as error:
+            raise DataException(f"topic {self._topic}: the envelope's schema is too deep: {error}") from None
         if text not in self.shapes:
             try:
                 self.shapes[text] = connect_shape(value["schema"])

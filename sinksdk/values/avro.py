@@ -36,6 +36,8 @@ _MOMENTS: Final[Mapping[tuple[str, str], pa.DataType]] = {
 }
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _MOST_DIGITS: Final = 76
+_MOST_TYPES: Final = 10_000
+_MOST_DEPTH: Final = 100
 
 
 class AvroType(NamedTuple):
@@ -54,7 +56,8 @@ class AvroType(NamedTuple):
 def avro_type(schema: Any) -> AvroType | None:
     """The column's type of a schema as fastavro has parsed it; None if Arrow has none.
 
-    There is none of a schema that contains itself, and of decimals of more than 76 digits.
+    There is none of a schema that contains itself, is more than 100 levels deep, or writes the same types out
+    thousands of times, and of decimals of more than 76 digits.
     """
     try:
         kind, plain = _Reading().type_of(schema)
@@ -90,6 +93,7 @@ class _Reading:
         self._named: dict[str, Any] = {}
         self._open: list[str] = []
         self._count = 0
+        self._depth = 0
 
     def _name(self) -> str:
         self._count += 1
@@ -99,6 +103,14 @@ class _Reading:
 
     def type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
         """Type and schema to read it by."""
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise _NoArrowType
+        found = self._type_of(schema)
+        self._depth -= 1
+        return found
+
+    def _type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
         if isinstance(schema, list):
             return self._union(schema)
         if isinstance(schema, str):
@@ -187,9 +199,6 @@ class _Reading:
 
     def _fixed(self, kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:
         return {"name": self._name(), "size": schema["size"]} if kind == "fixed" else {}
-
-
-_MOST_TYPES: Final = 10_000
 
 
 def decimal_of(schema: Mapping[str, Any]) -> pa.DataType | None:

@@ -28,6 +28,7 @@ _MOMENTS: Final[Mapping[tuple[str, str], pa.DataType]] = {
     (f"{_LOGICAL}Timestamp", "int64"): pa.timestamp("ms", tz="UTC"),
 }
 _MOST_DIGITS: Final = 38
+_MOST_DEPTH: Final = 100
 
 
 def connect_shape(schema: Any) -> Shape:
@@ -37,12 +38,14 @@ def connect_shape(schema: Any) -> Shape:
         DataException: it is no schema of Connect's, or there is no Arrow type of it.
     """
     try:
-        return _shape(schema)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, pa.ArrowException) as error:
+        return _shape(schema, _MOST_DEPTH)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, pa.ArrowException) as error:
         raise DataException(f"the envelope's schema is none of Connect's ({type(error).__name__})") from None
 
 
-def _shape(schema: Any) -> Shape:
+def _shape(schema: Any, depth: int) -> Shape:
+    if not depth:
+        raise DataException(f"the envelope's schema is more than {_MOST_DEPTH} levels deep")
     kind = schema["type"]
     more: dict[str, Any] = {
         "is_optional": bool(schema.get("optional", False)),
@@ -53,16 +56,18 @@ def _shape(schema: Any) -> Shape:
         if len({field["field"] for field in fields}) < len(fields):
             message = "the envelope's schema has two fields of one name"
             raise DataException(message)
-        return struct_of({field["field"]: _shape(field) for field in fields}, **more)
+        return struct_of({field["field"]: _shape(field, depth - 1) for field in fields}, **more)
     if kind == "array":
-        return list_of(_shape(schema["items"]), **more)
+        return list_of(_shape(schema["items"], depth - 1), **more)
     if kind == "map":
-        key = _shape(schema["keys"])
+        key = _shape(schema["keys"], depth - 1)
         is_object = key.kind == pa.string() and not key.is_optional  # else it is an array of pairs
-        return map_of(_shape(schema["values"]), None if is_object else key, **more)
+        return map_of(_shape(schema["values"], depth - 1), None if is_object else key, **more)
     name = schema.get("name") or ""
     if name == f"{_LOGICAL}Decimal" and kind == "bytes":
         scale = int((schema.get("parameters") or {})["scale"])
+        if not -_MOST_DIGITS <= scale <= _MOST_DIGITS:
+            raise DataException(f"the envelope's schema has a decimal whose scale is over {_MOST_DIGITS}")
         return Shape(pa.decimal128(_MOST_DIGITS, scale), packs_decimals=True, **more)
     if (name, kind) in _MOMENTS:
         return Shape(_MOMENTS[name, kind], counts_moments=True, **more)

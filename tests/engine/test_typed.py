@@ -274,6 +274,19 @@ def test_an_envelope_says_its_type() -> None:
     assert [letter.offset for letter in letters.records] == [2, 3, 4]
 
 
+def test_a_schema_for_each_record_makes_no_giant() -> None:
+    """At most a hundred schemas are joined: else a batch of n records would have n times n fields."""
+    values = [
+        envelope({"type": "struct", "fields": [{"field": f"f{n}", "type": "int8"}]}, {f"f{n}": 1})
+        for n in range(250)
+    ]
+    harness, letters = harness_of(JsonConverter(schemas_enable=True))
+    harness.deliver(P0, records(*values))
+    settle(harness)
+    assert [len(one) for one in puts(harness)] == [100, 100, 50]
+    assert letters.records == []
+
+
 def test_a_payload_behind_the_same_schema_is_all_there_is() -> None:
     """What begins as the envelope before is parsed again where more than a payload follows."""
     schema = {"type": "int32"}

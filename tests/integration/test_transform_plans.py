@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +13,18 @@ import pyarrow as pa
 import pytest
 from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 import sinksdk
 from sinksdk import ConfigException, ConnectException, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.transform import Transform, TransformedRecords, _sent_by_value
 from sinksdk.topics import write_records
+from sinksdk.values.declared import declared_shape
 from tests.integration.line_sink import LineSinkConfig
 from tests.test_docs import ROOT, fences
+from tests.values.generated import Json
 
 pytestmark = pytest.mark.spark
 
@@ -273,6 +278,25 @@ def test_a_query_may_give_values_of_any_type(session: SparkSession, topics: Path
     of_each = Counter((offset, value) for offset in range(3) for value in (offset, None))
     partitions = len(list((tmp_path / "typed").iterdir()))
     assert Counter(found) == Counter(dict.fromkeys(of_each, partitions))
+
+
+def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> None:
+    """Those of `value.converter.schema`, which executors read without Spark."""
+    assert session is not None  # it reads them
+
+    def named(kind: pa.DataType) -> object:
+        """Without the names and nullability that Spark gives to items."""
+        if pa.types.is_struct(kind):
+            return {field.name: named(field.type) for field in kind}
+        if pa.types.is_list(kind):
+            return [named(kind.value_type)]
+        return (named(kind.key_type), named(kind.item_type)) if pa.types.is_map(kind) else str(kind)
+
+    for number in range(40):
+        draw = Json(random.Random(number))  # noqa: S311 - no secret
+        ddl = ", ".join(f"`c {column}` {draw.ddl()} NOT NULL COMMENT 'it''s'" for column in range(3))
+        expected = to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+        assert named(declared_shape(ddl).kind) == named(pa.struct(list(expected))), ddl
 
 
 def test_a_nondeterministic_query_is_told_of_once(
