@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from json.encoder import encode_basestring
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -88,6 +88,18 @@ def to_json(column: pa.Array, style: JsonStyle) -> pa.Array:
         if test(kind):
             return write(column, style)
     raise NoJsonException(kind)
+
+
+def json_texts(column: pa.Array, like: Literal["connect", "spark"] = "connect") -> pa.Array:
+    """A typed column as JSON texts, for sinks that write JSON; null stays null.
+
+    Args:
+        like: as Connect's JsonConverter writes it without schemas, or as Spark's ``to_json``.
+
+    Raises:
+        ConfigException: a type of which there is no JSON.
+    """
+    return to_json(column, CONNECT_JSON if like == "connect" else SPARK_JSON)
 
 
 def without_json(kind: pa.DataType) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import sinksdk
 from sinksdk import ConfigException, DataException
 from sinksdk.engine.converters import JsonConverter
 from sinksdk.values.declared import declared_shape
@@ -202,6 +203,13 @@ def test_json_of_typed_values(value: Any, kind: pa.DataType, connects: str, spar
         assert to_json(column, style).to_pylist() == [None, text, text, None]
         assert to_json(column[2:3], style).to_pylist() == [text]
         json.loads(text)
+
+
+def test_a_sink_may_write_json_itself() -> None:
+    """`sinksdk.json_texts`, in both styles."""
+    column = pa.array([{"a": None}], pa.struct([("a", pa.int8())]))
+    assert sinksdk.json_texts(column).to_pylist() == ['{"a":null}']
+    assert sinksdk.json_texts(column, like="spark").to_pylist() == ["{}"]
 
 
 def test_a_moment_that_python_does_not_have() -> None:
