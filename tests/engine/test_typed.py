@@ -412,6 +412,17 @@ def test_transforms_follow_connects_rules_for_values_with_a_schema() -> None:
     assert [r.value for r in puts(harness)[0]] == [{"a": "1"}]
 
 
+def test_transforms_follow_what_spark_has_typed() -> None:
+    """Behind records.sql they need no converter, and bytes are what Spark's to_json would write."""
+    keys = {"transforms": "m", "transforms.m.type": "MaskField$Value", "transforms.m.fields": "a"}
+    raw = {"name": "c", "topics": "t", "records.sql": "SELECT * FROM records", **keys}
+    chain = ConnectorConfig.parse(raw).chain()
+    for sink, value in ((Sink, {"a": 0, "f": None, "t": None}), (Bytes, b'{"a":0}')):
+        harness, _ = harness_of(None, sink=sink, chain=chain, transformed=True)
+        harness.deliver(P0, typed([{"a": 1}], ROW))
+        assert [r.value for r in puts(harness)[0]] == [value]
+
+
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
