@@ -5,6 +5,7 @@ What a connector author imports is here; the packages below run it::
     connector  task  context  records  config  errors      what authors see
     source     the same for authors of sources
     transforms Connect's single message transforms
+    values     typed keys and values, as Python's objects and as JSON
     testing    doubles, a harness and contract tests for connector authors
     engine     drives one task: pure, no Spark, no I/O
     store      compare-and-set stores and the typed views on them
@@ -47,6 +48,7 @@ from sinksdk.records import (
 )
 from sinksdk.settings.file import read_config_file
 from sinksdk.task import SinkTask
+from sinksdk.values.text import json_texts
 
 if TYPE_CHECKING:
     from sinksdk.launch.run import run, start
@@ -89,6 +91,7 @@ __all__ = [
     "UnpublishableException",
     "Verdict",
     "committed_offsets",
+    "json_texts",
     "read_config_file",
     "run",
     "start",

@@ -192,6 +192,8 @@ class ConnectorConfig(
             for key, text in self.overrides(prefix).items()
         }
         kinds = {part: self.converter_spec(is_key=part == "key").kind for part in ("key", "value")}
+        if self.is_transformed:  # what Spark gives may be typed
+            kinds = {part: kind for part, kind in kinds.items() if kind != "bytes"}
         return self.read_chain(keys, kinds)
 
     @classmethod

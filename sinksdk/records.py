@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sinksdk.values.plain import plain
+
 NO_TIMESTAMP: Final = -1
 """Kafka's mark for "this record has no timestamp"; :attr:`SinkRecord.timestamp` shows it as None."""
 
@@ -26,8 +28,9 @@ RECORD_COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "value": pa.binary(),
     "headers": HEADERS_TYPE,
 }
-"""Columns of :attr:`SinkRecords.arrow` by name: named as those of Spark's Kafka source, less the
-coordinates that are the same in every row. Only ``offset`` never holds nulls."""
+"""Columns of :attr:`SinkRecords.arrow` by name, as they are read: named as those of Spark's Kafka source,
+less the coordinates that are the same in every row. Only ``offset`` never holds nulls. ``key`` and ``value``
+are of other types where a converter, a transform or a DataFrame has typed them."""
 
 
 class TopicPartition(NamedTuple):
@@ -112,12 +115,12 @@ class SinkRecord:
         topic: topic it was read from.
         partition: partition it was read from.
         offset: its offset there.
-        key: key bytes (or the key converter's result), None where there is none.
-        value: value bytes (or the value converter's result), None for a tombstone.
+        key: key bytes, None where there is none; a typed key as Python's own types (dict, list, str, int …).
+        value: the same for the value, None for a tombstone.
         timestamp: milliseconds since the epoch, None where Kafka has none (-1).
         timestamp_type: 0 create time, 1 log append time, -1 none.
         headers: in the order they were written, duplicates kept.
-        read_from: its batch and row before conversion, if a converter made its key or value.
+        read_from: its batch and row before conversion, if its key or value is not the bytes that were read.
     """
 
     topic: str
@@ -136,7 +139,7 @@ class SinkRecord:
         return TopicPartition(self.topic, self.partition)
 
     def as_read(self) -> SinkRecord:
-        """The record with its key's and value's bytes as they were read, before any converter."""
+        """The record with its key and value as they were read, before any converter."""
         if self.read_from is None:
             return self
         batch, row = self.read_from
@@ -157,10 +160,11 @@ class SinkRecords(Sequence[SinkRecord]):
     Args:
         partition: the topic partition all rows belong to.
         arrow: columns as in :data:`RECORD_COLUMNS`; those the source does not have, or the
-            connector did not ask for (``SinkConnector.columns``), are absent.
-        keys: the key converter's results by row, if one other than bytes is configured.
+            connector did not ask for (``SinkConnector.columns``), are absent. ``key`` and ``value`` may be of
+            any type, the same in all rows: bytes, or what a converter, a transform or a DataFrame gives.
+        keys: keys as objects by row, where no schema is known of them (JSON, a converter of one's own).
         values: the same for values.
-        read: the same rows as they were read, if transforms have changed ``arrow``; for dead letters.
+        read: the same rows as they were read, if ``arrow`` has other columns; for dead letters.
     """
 
     partition: TopicPartition
@@ -245,7 +249,8 @@ class SinkRecords(Sequence[SinkRecord]):
         values = self.values if self.values is not None else self._column("value") or none
         headers = self._column("headers") or none
         read = self.arrow if self.read is None else self.read
-        is_converted = self.keys is not None or self.values is not None or self.read is not None
+        objects = (self.keys, self.values, self.read)
+        is_converted = any(one is not None for one in objects) or self._is_typed()
         sources = ((read, row) for row in range(len(offsets))) if is_converted else none
         topic, partition = self.partition
         for offset, timestamp, kind, key, value, items, source in zip(
@@ -265,7 +270,11 @@ class SinkRecords(Sequence[SinkRecord]):
 
     def _column(self, name: str) -> list[Any] | None:
         index = self.arrow.schema.get_field_index(name)
-        return None if index < 0 else self.arrow.column(index).to_pylist()
+        return None if index < 0 else plain(self.arrow.column(index))
+
+    def _is_typed(self) -> bool:
+        kinds = {field.type for field in self.arrow.schema if field.name in ("key", "value")}
+        return not kinds <= {pa.binary()}
 
     def _integers(self, name: str) -> list[int | None] | None:
         """A column as plain integers: timestamps must not become datetimes, which end in year 9999."""
@@ -279,8 +288,19 @@ class SinkRecords(Sequence[SinkRecord]):
         return integers
 
     @classmethod
-    def of(cls, partition: TopicPartition, records: Sequence[SinkRecord]) -> SinkRecords:
+    def of(
+        cls,
+        partition: TopicPartition,
+        records: Sequence[SinkRecord],
+        *,
+        key_type: pa.DataType | None = None,
+        value_type: pa.DataType | None = None,
+    ) -> SinkRecords:
         """Build a batch from records: for tests and for sources that have nothing faster.
+
+        Args:
+            key_type: of the keys; bytes by default.
+            value_type: of the values; bytes by default.
 
         Raises:
             ValueError: a record of another topic partition, or offsets that do not ascend.
@@ -299,10 +319,6 @@ class SinkRecords(Sequence[SinkRecord]):
             "value": [r.value for r in records],
             "headers": [[{"key": h.key, "value": h.value} for h in r.headers] or None for r in records],
         }
-        return cls(
-            partition,
-            pa.RecordBatch.from_arrays(
-                [pa.array(rows[name], kind) for name, kind in RECORD_COLUMNS.items()],
-                names=list(RECORD_COLUMNS),
-            ),
-        )
+        types = {**RECORD_COLUMNS, "key": key_type or pa.binary(), "value": value_type or pa.binary()}
+        arrays = [pa.array(rows[name], kind) for name, kind in types.items()]
+        return cls(partition, pa.RecordBatch.from_arrays(arrays, names=list(types)))

@@ -24,6 +24,7 @@ PAGES = sorted([README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
 EXECUTED = [
     DOCS / "run-from-python.md",
     DOCS / "test-harness.md",
+    DOCS / "typed-values.md",
     DOCS / "write-a-connector.md",
     DOCS / "write-a-database-sink.md",
     DOCS / "write-a-source.md",

@@ -16,7 +16,7 @@ import sinksdk
 ROOT = Path(sinksdk.__file__).parent.parent
 AUTHOR_API = (
     *("connector", "task", "context", "records", "errors", "config", "compatibility"),
-    *("source", "settings", "transforms"),
+    *("source", "settings", "transforms", "values"),
 )
 
 LAYERS: dict[str, set[str]] = {

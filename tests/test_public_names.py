@@ -54,6 +54,7 @@ NAMES = [
     "UnpublishableException",
     "Verdict",
     "committed_offsets",
+    "json_texts",
     "read_config_file",
     "run",
     "start",

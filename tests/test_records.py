@@ -230,3 +230,14 @@ def test_a_missing_topic_says_what_to_do() -> None:
     assert str(MissingSourceTopicException(["b", "a"])) == (
         "the source has no topic 'a', 'b': create it, or take it out of the connector's 'topics'"
     )
+
+
+def test_batches_of_typed_records() -> None:
+    """SinkRecords.of with types: iterating gives the values back, slices and `take` keep them and what was read."""
+    kind = pa.struct([("n", pa.int64()), ("m", pa.map_(pa.string(), pa.int8()))])
+    records = [SinkRecord(*TP, offset=n, key=n, value={"n": n, "m": {"k": n}}) for n in range(3)]
+    batch = SinkRecords.of(TP, records, key_type=pa.int32(), value_type=kind)
+    assert list(batch) == records
+    assert list(batch[1:]) == records[1:]
+    assert list(batch.take([2, 0])) == [records[2], records[0]]
+    assert batch[1].as_read() == records[1]

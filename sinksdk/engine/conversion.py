@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from sinksdk.engine.converters import Converter
+from sinksdk.engine.converters import BatchConverter, Converted, Converter, Piece
 from sinksdk.engine.encoding import BytesRead, as_bytes
 from sinksdk.engine.errant import Stage, WorkerErrantRecordReporter
 from sinksdk.engine.options import EngineOptions
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.transforms.chain import Chain, TransformFailed
-from sinksdk.transforms.parts import joined
+from sinksdk.transforms.parts import PARTS, Content, Part, joined, with_content
+from sinksdk.values.kinds import conform, unified
+from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, JsonStyle, to_bytes
+
+
+class Divided(Exception):
+    """A batch holds values of several types that cannot be one: it is converted in parts.
+
+    Args:
+        lengths: of the parts, in their order.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        super().__init__(f"in parts of {', '.join(map(str, lengths))} records")
+        self.lengths = lengths
 
 
 class Conversion:
     """Key and value converters and transforms over batches. Without them no record is touched.
 
     Args:
-        as_bytes: what transforms have changed becomes bytes again.
+        as_bytes: what is typed, or transforms have changed, becomes bytes again.
     """
 
     def __init__(
         self, options: EngineOptions, reporter: WorkerErrantRecordReporter, *, as_bytes: bool
     ) -> None:
-        self._key = options.key_converter
-        self._value = options.value_converter
+        self._converters: Mapping[Part, Converter | None] = {
+            "key": options.key_converter,
+            "value": options.value_converter,
+        }
         self._chain = options.chain
         self._as_bytes = as_bytes
         self._reporter = reporter
@@ -36,14 +55,15 @@ class Conversion:
         """The batch as the task gets it.
 
         Raises:
+            Divided: its parts are to be converted, one after the other.
             ConnectException: a record cannot be converted or transformed and ``errors.tolerance`` is none.
             RetriableException: a converter or transform requests another attempt.
             ConfigException: a converter or transform cannot work as it is configured.
         """
-        if self._key is None and self._value is None and self._chain is None:
-            return records
         failed: list[_Failed] = []
         converted = self._converted(records, failed)
+        by_content = self._chain is not None and self._chain.has_authors
+        read = BytesRead(converted, by_content=by_content) if self._as_bytes else None
         made = converted if self._chain is None else self._transformed(self._chain, converted, failed)
         letters = []
         # Not before nothing requests another attempt at the batch: each is reported once.
@@ -51,41 +71,46 @@ class Conversion:
             letters.append(self._reporter.report_from(stage, record, error, failed_in))
         for letter in letters:
             letter.result()  # a task that keeps its own offsets passes over these records in ``put``
-        return made
+        return made if read is None else as_bytes(made, read, self._style)
+
+    def _style(self, part: Part) -> JsonStyle:
+        return SPARK_JSON if self._converters[part] is None else CONNECT_JSON
 
     def _converted(self, records: SinkRecords, failed: list[_Failed]) -> SinkRecords:
-        if self._key is None and self._value is None:
+        if self._converters["key"] is None and self._converters["value"] is None:
             return records
-        kept, keys, values = [], [], []
-        before = len(failed)
-        for row, record in enumerate(records):
-            converted = self._convert(record)
-            if isinstance(converted, _Failed):
-                failed.append(converted)
-            else:
-                kept.append(row)
-                keys.append(converted[0])
-                values.append(converted[1])
-        is_whole = len(failed) == before
-        arrow = records.arrow if is_whole else records.arrow.take(pa.array(kept, pa.int64()))
-        return SinkRecords(records.partition, arrow, keys, values)
+        made = {part: self._part(part, records) for part in PARTS}
+        errors: dict[int, _Failed] = {}
+        for part in PARTS:
+            converted, stage = made[part], _STAGES[part]
+            for row, error in (converted.failed if converted else {}).items():
+                if row not in errors:
+                    errors[row] = _Failed(stage, records[row], error, self._converters[part])
+        _check_one_type(records.offsets, [one for one in made.values() if one is not None])
+        kept = None if not errors else pa.array(sorted(set(range(len(records))) - set(errors)), pa.int64())
+        failed += errors.values()
+        for part, converted in made.items():
+            if converted is not None:
+                records = with_content(records, part, _content(converted, len(records)))
+        return records if kept is None else records.take(kept.to_numpy())
 
-    def _convert(self, record: SinkRecord) -> tuple[Any, Any] | _Failed:
-        stage: Stage = "KEY_CONVERTER"
-        try:
-            key = _apply(self._key, record.topic, record.key)
-            stage = "VALUE_CONVERTER"
-            return key, _apply(self._value, record.topic, record.value)
-        except (RetriableException, ConfigException):
-            raise  # not the record's fault: an outage would otherwise drain the topic into its dead letters
-        except Exception as error:  # noqa: BLE001 - a converter may raise anything; Connect tolerates it
-            return _Failed(stage, record, error, self._key if stage == "KEY_CONVERTER" else self._value)
+    def _part(self, part: Part, records: SinkRecords) -> Converted | None:
+        """Keys or values, converted; None where they stay."""
+        converter = self._converters[part]
+        index = records.arrow.schema.get_field_index(part)
+        if converter is None or index < 0:
+            return None
+        data = to_bytes(records.arrow.column(index), SPARK_JSON)  # what Spark has typed is read as its JSON
+        topic = records.partition.topic
+        return (
+            converter.convert(topic, data)
+            if isinstance(converter, BatchConverter)
+            else _one_by_one(converter, topic, data.to_pylist())
+        )
 
     def _transformed(self, chain: Chain, records: SinkRecords, failed: list[_Failed]) -> SinkRecords:
-        read = BytesRead(records, by_content=chain.has_authors) if self._as_bytes else None
         pieces = self._pieces(chain, records, failed)
-        made = joined(pieces) if pieces else records[:0]
-        return made if read is None else as_bytes(made, read)
+        return joined(pieces) if pieces else records[:0]
 
     def _pieces(self, chain: Chain, records: SinkRecords, failed: list[_Failed]) -> list[SinkRecords]:
         """What the chain makes of a batch: in halves where it fails, down to the bad records."""
@@ -96,7 +121,8 @@ class Conversion:
                 failed.append(_Failed("TRANSFORMATION", records[0], failure.error, failure.failed))
                 return []
         if chain.has_authors:  # it may have changed objects of this batch before it failed
-            records = self._converted(SinkRecords(records.partition, records.arrow), [])
+            read = records.arrow if records.read is None else records.read
+            records = self._converted(SinkRecords(records.partition, read), [])
         half = len(records) // 2
         first, second = records[:half], records[half:]
         return [*self._pieces(chain, first, failed), *self._pieces(chain, second, failed)]
@@ -111,5 +137,106 @@ class _Failed(NamedTuple):
     failed_in: object
 
 
-def _apply(converter: Converter | None, topic: str, data: bytes | None) -> Any:
-    return data if converter is None else converter(topic, data)
+_STAGES: Final[Mapping[Part, Stage]] = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER"}
+
+
+def _one_by_one(converter: Converter, topic: str, data: Sequence[bytes | None]) -> Converted:
+    """By a converter of someone's own, into objects."""
+    rows, objects, failed = [], [], dict[int, Exception]()
+    for row, value in enumerate(data):
+        try:
+            objects.append(converter(topic, value))
+            rows.append(row)
+        except (RetriableException, ConfigException):
+            raise  # not the record's fault: an outage would otherwise drain the topic into its dead letters
+        except Exception as error:  # noqa: BLE001 - a converter may raise anything; Connect tolerates it
+            failed[row] = error
+    return Converted([Piece(rows, objects)] if rows else [], failed)
+
+
+# -- several types in one batch ----------------------------------------------------------------------------
+
+
+_MOST_SCHEMAS: Final = 100
+"""In one batch: if each record had fields of its own, all others would be null in all of them."""
+
+
+def _kind(piece: Piece) -> pa.DataType | None:
+    return piece.content.type if isinstance(piece.content, pa.Array) else None
+
+
+def _joined_kind(one: pa.DataType | None, other: pa.DataType | None) -> tuple[bool, pa.DataType | None]:
+    """Whether both can be in one batch, and as what: None for objects, which only objects can join."""
+    if one is None or other is None:
+        return one is other, None
+    both = unified(one, other)
+    return both is not None, both
+
+
+def _check_one_type(offsets: npt.NDArray[np.int64], parts: Sequence[Converted]) -> None:
+    """Raise Divided where keys, or values, are of types that cannot be one."""
+    begins = sorted({begin for part in parts for begin in _begins(part)})
+    if not begins:
+        return
+    # Records of one offset are put together: their parts begin with an offset.
+    borders = sorted({0, len(offsets), *(int(np.searchsorted(offsets, offsets[row])) for row in begins)})
+    if len(borders) == 2:  # noqa: PLR2004 - begin and end: they are all of one offset
+        raise ConfigException(
+            f"the records of offset {offsets[0]} have keys or values of several types that cannot be one: a "
+            f"transform that makes several records of one must give them one type"
+        )
+    raise Divided(np.diff(borders).tolist())
+
+
+def _begins(converted: Converted) -> Iterator[int]:
+    """Rows at which values begin to be of a type that those before cannot be joined with."""
+    pieces = converted.pieces
+    kind = _kind(pieces[0]) if pieces else None
+    if len(pieces) < 2 or _all_join(pieces):  # noqa: PLR2004 - of two pieces
+        return
+    owner = sorted((row, number) for number, piece in enumerate(pieces) for row in piece.rows)
+    seen: set[int] = {owner[0][1]}
+    for row, number in owner:
+        if number in seen:
+            continue
+        fits, both = _joined_kind(kind, _kind(pieces[number]))
+        if fits and len(seen) < _MOST_SCHEMAS:
+            seen.add(number)
+            kind = both
+        else:
+            yield row
+            seen, kind = {number}, _kind(pieces[number])
+
+
+def _all_join(pieces: Sequence[Piece]) -> bool:
+    if len(pieces) > _MOST_SCHEMAS:
+        return False
+    kind = _kind(pieces[0])
+    for piece in pieces[1:]:
+        fits, kind = _joined_kind(kind, _kind(piece))
+        if not fits:
+            return False
+    return True
+
+
+def _content(converted: Converted, length: int) -> Content:
+    """One column, or list of objects, of all rows; null where there is no value."""
+    pieces = converted.pieces
+    if not pieces:
+        return pa.nulls(length, converted.kind)
+    kind = _kind(pieces[0])
+    if kind is None:
+        objects: list[Any] = [None] * length
+        for piece in pieces:
+            for row, value in zip(piece.rows, piece.content, strict=True):
+                objects[row] = value
+        return objects
+    for piece in pieces[1:]:
+        _, kind = _joined_kind(kind, _kind(piece))
+    columns = [conform(piece.content, kind) for piece in pieces]
+    whole = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+    if len(pieces) == 1 and len(whole) == length:
+        return whole
+    places = np.full(length, -1)
+    places[np.concatenate([np.asarray(piece.rows, np.int64) for piece in pieces])] = np.arange(len(whole))
+    return whole.take(pa.array(places, mask=places < 0))

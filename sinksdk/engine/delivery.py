@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import operator
+from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
 from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.context import Ending, TaskScope, WorkerSinkTaskContext
-from sinksdk.engine.conversion import Conversion
+from sinksdk.engine.conversion import Conversion, Divided
 from sinksdk.engine.errant import TooManyErrorsException, WorkerErrantRecordReporter
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.retry import Attempts, RetryPolicy
@@ -41,6 +43,7 @@ class PendingBatch:
         self._most = most
         self._policy = policy
         self._label = label
+        self._lengths: deque[int] = deque()
         self.portion = self._next()
         """The records of the next ``put``, as read: the same ones until they are accepted."""
         self._attempts: Attempts | None = None
@@ -54,6 +57,11 @@ class PendingBatch:
     def offered(self, now: float) -> None:
         """Called before each ``put`` of the portion."""
         self._begun = now if self._begun is None else self._begun
+
+    def divide(self, lengths: Sequence[int]) -> None:
+        """The portion, and those that follow it, have these lengths: each has values of one type."""
+        self._lengths.extend(lengths)
+        self.portion = self._next()
 
     def take(self) -> SinkRecords:
         """Mark the whole portion as accepted and return it, as read; the next one is due at once."""
@@ -103,6 +111,8 @@ class PendingBatch:
         return taken
 
     def _next(self) -> SinkRecords:
+        if self._lengths:
+            return self.records[: self._lengths.popleft()]
         most = self._most
         if most is None or len(self.records) <= most:
             return self.records
@@ -210,7 +220,7 @@ class Delivery:
         try:
             if batch.converted is None:  # once, so that a record that cannot be converted is reported once
                 with self._measures.phase(Phase.CONVERT):
-                    batch.converted = self._conversion(batch.portion)
+                    batch.converted = self._converted(batch)
             if len(batch.converted):
                 with self._measures.put(len(batch.converted)):
                     scope.call(scope.task.put, batch.converted)
@@ -233,6 +243,14 @@ class Delivery:
         if ending is not None or not len(batch.records):
             self._batch = None
         return ending
+
+    def _converted(self, batch: PendingBatch) -> SinkRecords:
+        """The portion as the task gets it: a smaller one if its values are of types that cannot be one."""
+        try:
+            return self._conversion(batch.portion)
+        except Divided as divided:
+            batch.divide(divided.lengths)
+        return self._conversion(batch.portion)
 
     def _put_off(self, batch: PendingBatch, error: RetriableException, asked: float | None) -> Ending | None:
         """Retry the records not accepted. The accepted ones are in no commit if one of them was refused."""

@@ -5,65 +5,91 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sinksdk.records import SinkRecords
 from sinksdk.transforms import moments
-from sinksdk.transforms.parts import PARTS, Part, content_of, objects_of, with_content
+from sinksdk.transforms.parts import PARTS, Part, content_of, with_content
+from sinksdk.values.text import SPARK_JSON, JsonStyle, to_bytes
 
 
 class BytesRead:
     """The bytes of keys and values, to be found again for those that transforms have left as they are.
 
     Args:
-        records: as converters give them, over the columns as they were read.
-        by_content: a value is found by its JSON. An author's transform may change objects where they are;
+        converted: what transforms are given, over what was read.
+        by_content: an object is found by its JSON. An author's transform may change objects where they are;
             Kafka's own never do, so theirs are found by identity.
     """
 
-    def __init__(self, records: SinkRecords, *, by_content: bool) -> None:
+    def __init__(self, converted: SinkRecords, *, by_content: bool) -> None:
         self._mark: Callable[[Any], object] = _encoded if by_content else id
-        self._records = records  # an object's id is its own as long as it lives
-        self._known = {part: self._bytes(part) for part in PARTS}
+        self._converted = converted  # an object's id is its own as long as it lives
+        self._known = {part: self._by_object(part) for part in PARTS}
 
-    def _bytes(self, part: Part) -> Mapping[tuple[int, object], bytes]:
-        objects, read = _objects(self._records, part), self._records.arrow
-        index = read.schema.get_field_index(part)
-        if objects is None or index < 0:
+    def _by_object(self, part: Part) -> Mapping[tuple[int, object], bytes]:
+        objects, read = _objects(self._converted, part), self._column_read(part)
+        if objects is None or read is None:
             return {}
-        offsets = self._records.offsets.tolist()
-        return {
-            (offset, self._mark(value)): data
-            for offset, value, data in zip(offsets, objects, read.column(index).to_pylist(), strict=True)
-        }
+        given = zip(self._converted.offsets.tolist(), objects, read.to_pylist(), strict=True)
+        return {(offset, self._mark(value)): data for offset, value, data in given}
 
-    def of(self, part: Part, offset: int, value: Any) -> bytes | None:
-        """The bytes of one key or value, if it is as it was converted."""
-        return self._known[part].get((offset, self._mark(value)))
+    def _column_read(self, part: Part) -> pa.Array | None:
+        """What was read, as bytes; None where nothing has converted it."""
+        converted = self._converted
+        batch = converted.arrow if converted.read is None else converted.read
+        index = batch.schema.get_field_index(part)
+        if index < 0 or (converted.read is None and _objects(converted, part) is None):
+            return None
+        return to_bytes(batch.column(index), SPARK_JSON)
+
+    def of_objects(self, made: SinkRecords, part: Part) -> pa.Array:
+        """The bytes of keys, or values, that are objects."""
+        encoded = [
+            self._known[part].get((offset, self._mark(value))) or _encoded(value)
+            for offset, value in zip(made.offsets.tolist(), content_of(made, part), strict=True)
+        ]
+        return pa.array(encoded, pa.binary())
+
+    def of_column(self, made: SinkRecords, part: Part, style: JsonStyle) -> pa.Array:
+        """The bytes of keys, or values, that are a column."""
+        column = made.arrow.column(part)
+        encoded, read = to_bytes(column, style), self._column_read(part)
+        if read is None:
+            return encoded
+        # Both are ascending; of records of one offset the first one counts.
+        rows = np.searchsorted(self._converted.offsets, made.offsets)
+        before = self._converted.arrow.column(part)
+        if len(made) == len(before) and column.equals(before):
+            return read
+        if column.type != before.type:
+            return encoded
+        are_same = pc.equal(to_bytes(before, style).take(pa.array(rows)), encoded)
+        return pc.if_else(are_same.fill_null(False), read.take(pa.array(rows)), encoded)
 
 
-def as_bytes(made: SinkRecords, read: BytesRead) -> SinkRecords:
+def as_bytes(made: SinkRecords, read: BytesRead, style: Callable[[Part], JsonStyle]) -> SinkRecords:
     """Records whose keys and values are columns of bytes.
 
     What the transforms have left as the converters gave it has the bytes it was read with. Text becomes
-    UTF-8, bytes stay, anything else becomes JSON as Connect's JsonConverter writes it without schemas.
+    UTF-8, bytes stay, anything else becomes JSON.
 
     Args:
         made: what the transforms have made.
         read: taken before they were applied.
+        style: how typed keys, or values, are written.
     """
     for part in PARTS:
-        content = content_of(made, part)
-        if not isinstance(content, pa.Array) and _objects(made, part) is None:
-            continue  # bytes as they were read
-        encoded = [
-            read.of(part, offset, value) or _encoded(value)
-            for offset, value in zip(made.offsets.tolist(), objects_of(content), strict=True)
-        ]
-        made = with_content(made, part, pa.array(encoded, pa.binary()))
+        if _objects(made, part) is not None:
+            made = with_content(made, part, read.of_objects(made, part))
+        elif made.arrow.schema.get_field_index(part) >= 0 and made.arrow.column(part).type != pa.binary():
+            made = with_content(made, part, read.of_column(made, part, style(part)))
     return made
 
 
@@ -76,7 +102,25 @@ def _encoded(value: Any) -> bytes | None:
         return value
     if isinstance(value, str):
         return value.encode()
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_as_json).encode()
+    try:
+        return _dumped(value)
+    except ValueError:  # not a number, or infinite
+        return _dumped(_without_infinity(value))
+
+
+def _dumped(value: Any) -> bytes:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_as_json)
+    return text.encode()
+
+
+def _without_infinity(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_infinity(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinity(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _as_json(value: object) -> object:

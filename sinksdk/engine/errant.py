@@ -19,6 +19,8 @@ from sinksdk.engine.partition import InDoubt
 from sinksdk.errors import ConnectException
 from sinksdk.records import Header, SinkRecord, TopicPartition
 from sinksdk.support.confidential import SECRETS
+from sinksdk.transforms.parts import PARTS
+from sinksdk.values.text import SPARK_JSON, to_bytes
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +62,19 @@ def _utf8(text: str) -> bytes:
 
 
 def _bytes_of(record: SinkRecord) -> SinkRecord:
-    """The record as it was read. Raises ConnectException where its bytes are not known."""
+    """The record as it was read, and what was typed then as bytes.
+
+    Raises:
+        ConnectException: its bytes are not known.
+    """
     read = record.as_read()
+    if record.read_from is not None:
+        batch, row = record.read_from
+        typed = {name: batch.column(name) for name in PARTS if name in batch.schema.names}
+        read = replace(
+            read,
+            **{name: to_bytes(column.slice(row, 1), SPARK_JSON)[0].as_py() for name, column in typed.items()},
+        )
     for name, data in (("key", read.key), ("value", read.value)):
         if not isinstance(data, bytes | None):
             raise ConnectException(

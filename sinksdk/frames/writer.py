@@ -124,7 +124,7 @@ def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWrite
         ConnectException: store or destination cannot be used.
     """
     found = read_options(options)
-    check_columns(columns)
+    check_columns(columns, _become_bytes(found))
     store = open_store(found.store_url, create=True)
     try:
         with logging_about(connector=found.config.name):
@@ -136,6 +136,13 @@ def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWrite
         store.close()
     terms = Terms(found.config.name, found.topic, found.raw, configs)
     return FrameWriter(found.store_url, store_id, terms, (str(Path.cwd()),))
+
+
+def _become_bytes(found: FrameOptions) -> Sequence[str]:
+    """Keys and values that the task, or a converter, gets as bytes."""
+    takes_bytes = sink_class(found.raw["connector.class"]).task_class.takes_bytes
+    kinds = {name: found.config.converter_spec(is_key=name == "key").kind for name in ("key", "value")}
+    return [name for name, kind in kinds.items() if takes_bytes or kind != "bytes"]
 
 
 def _register(store: Store, found: FrameOptions) -> ConnectorRecord:

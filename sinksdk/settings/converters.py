@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, SecretStr
 
 from sinksdk.errors import ConfigException
+from sinksdk.values.declared import declared_shape
 
 _CONNECT: Final = "org.apache.kafka.connect"
 
@@ -74,6 +75,7 @@ class ConverterSpec:
         encoding: of the string converter's bytes.
         schemas_enable: whether the JSON converter expects Connect's envelope; None unwraps it where it is.
         registry: where the Avro converter finds schemas.
+        schema: of the JSON converter's values without an envelope.
     """
 
     kind: str = "bytes"
@@ -81,6 +83,7 @@ class ConverterSpec:
     encoding: str = "UTF-8"
     schemas_enable: bool | None = None
     registry: RegistryAddress | None = None
+    schema: str = ""
 
 
 _HOW = (
@@ -89,6 +92,10 @@ _HOW = (
 _ENVELOPE = (
     "JSON: true requires Connect's envelope with `schema` and `payload` and takes its payload, false takes "
     "the whole as it is. Not set, a payload is taken out where the envelope is exactly there."
+)
+_SCHEMA = (
+    "JSON: the schema, as Spark's DDL (`carrier STRING, dep_delay DOUBLE`) or in Avro's JSON. What is read "
+    "becomes [typed](typed-values.md); what is not of this schema is a bad record."
 )
 _URLS = "Avro: URLs of the schema registry, separated by commas."
 _SOURCE = "Avro: where the registry's user and password are: in its `URL`, or in `USER_INFO`."
@@ -108,6 +115,7 @@ class ConverterSettings(BaseModel):
     key_converter_schemas_enable: bool | None = Field(
         default=None, alias="key.converter.schemas.enable", description=_ENVELOPE
     )
+    key_converter_schema: str = Field(default="", alias="key.converter.schema", description=_SCHEMA)
     key_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="key.converter.schema.registry.url", description=_URLS
     )
@@ -126,6 +134,7 @@ class ConverterSettings(BaseModel):
     value_converter_schemas_enable: bool | None = Field(
         default=None, alias="value.converter.schemas.enable", description=_ENVELOPE
     )
+    value_converter_schema: str = Field(default="", alias="value.converter.schema", description=_SCHEMA)
     value_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="value.converter.schema.registry.url", description=_URLS
     )
@@ -148,6 +157,7 @@ class ConverterSettings(BaseModel):
             encoding=getattr(self, f"{side}_encoding"),
             schemas_enable=getattr(self, f"{side}_schemas_enable"),
             registry=self._registry(side),
+            schema=getattr(self, f"{side}_schema"),
         )
 
     def _registry(self, side: str) -> RegistryAddress | None:
@@ -171,6 +181,8 @@ class ConverterSettings(BaseModel):
                 continue
             if spec.kind == "string":
                 yield from _encoding_problems(f"{side}.converter", spec.encoding)
+            if spec.schema:
+                yield from _schema_problems(f"{side}.converter", spec)
             if spec.kind == "avro":
                 source: str = getattr(self, f"{side}_converter_credentials_source")
                 is_given = getattr(self, f"{side}_converter_user_info") is not None
@@ -183,6 +195,18 @@ def _encoding_problems(converter: str, encoding: str) -> Iterator[str]:
         "text".encode(encoding)
     except (LookupError, UnicodeError):
         yield f"'{converter}.converter.encoding': there is no text encoding '{encoding}'"
+
+
+def _schema_problems(converter: str, spec: ConverterSpec) -> Iterator[str]:
+    key = f"'{converter}.schema'"
+    if spec.kind != "json":
+        yield f"{key} is only used with '{converter}' json, and that is {spec.kind}"
+    elif spec.schemas_enable:
+        yield f"{key}: with '{converter}.schemas.enable' true each record brings its own; set one of the two"
+    try:
+        declared_shape(spec.schema)
+    except ConfigException as error:
+        yield f"{key}: {error}"
 
 
 def _registry_problems(converter: str, registry: RegistryAddress | None) -> Iterator[str]:

@@ -32,6 +32,7 @@ from sinksdk.spark.transform_task import READ, RECORDS, REPORT, reads, sinks
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +43,11 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     **_COORDINATES,
     "timestamp": ("timestamp",),
     "timestampType": ("int",),
-    "key": ("binary", "string"),
-    "value": ("binary", "string"),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-"""Spark's types of what a transform returns; a text becomes its bytes."""
+"""Spark's types of what a transform returns."""
+_ANY_TYPE: Final = ("key", "value")
+"""Columns of any type; a text becomes its bytes."""
 
 _THREAD: Final = threading.local()
 _SHIPPING: Final = threading.Lock()
@@ -282,15 +283,21 @@ class TransformedRecords:
                 f"'{key}' returns no {_list(missing)}: keep topic, partition and offset as they are, and "
                 f"name the new value 'value'"
             )
-        if unknown := [name for name in found if name not in _TYPES]:
+        if unknown := [name for name in found if name not in RECORD_COLUMNS and name not in _TYPES]:
+            known = _list((*_TYPES, *_ANY_TYPE))
             problems.append(
-                f"'{key}' returns {_list(unknown)}, and a record has {_list(_TYPES)} only: put it into the "
-                f"value, for example with to_json(struct(…)) AS value"
+                f"'{key}' returns {_list(unknown)}, and a record has {known} only: put "
+                f"it into the value, for example with struct(…) AS value"
             )
         problems += [
             f"'{key}' returns {name} as {kind.simpleString()}: it must be {' or '.join(_TYPES[name])}"
             for name, kind in found.items()
             if name in _TYPES and kind.simpleString() not in _TYPES[name]
+        ]
+        problems += [
+            f"'{key}' returns {name} as {kind.simpleString()}, which Arrow does not have: cast it"
+            for name, kind in found.items()
+            if name in _ANY_TYPE and not _has_arrow_type(kind)
         ]
         if problems:
             raise ConfigException(problems)
@@ -300,8 +307,24 @@ class TransformedRecords:
         return frame.select(
             "topic",
             "partition",
-            *(col(name).cast("binary").alias(name) if name in ("key", "value") else name for name in chosen),
+            *(
+                col(name).cast("binary").alias(name)
+                if name in _ANY_TYPE and found[name].simpleString() == "string"
+                else name
+                for name in chosen
+            ),
         )
+
+
+def _has_arrow_type(kind: DataType) -> bool:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded with Spark
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - the same
+
+    try:
+        to_arrow_type(kind, timezone="UTC")
+    except PySparkException:
+        return False
+    return True
 
 
 def _copied_session(spark: SparkContext | SparkSession) -> SparkSession:
@@ -322,7 +345,8 @@ def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
 
     with _SHIPPING:
         before = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # pyspark's
-        mine = [module for module in list(sys.modules.values()) if _is_in(module, folders)]
+        # Each once: multiprocessing gives __main__ a second name.
+        mine = [module for module in dict.fromkeys(sys.modules.values()) if _is_in(module, folders)]
         mine = [module for module in mine if module.__name__ not in before]
         for module in mine:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's

@@ -32,6 +32,8 @@ from sinksdk.spark.executor import ReadAhead, run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec, unpacked
 from sinksdk.spark.task_result import to_row
 from sinksdk.store import Store, newest_plan
+from sinksdk.transforms.parts import PARTS
+from sinksdk.values.text import is_bytes
 
 RECORDS: Final = (
     "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, "
@@ -317,6 +319,8 @@ def _check_headers(headers: pa.ListArray) -> None:
 
 def _as_read(name: str, column: pa.Array) -> pa.Array:
     kind = RECORD_COLUMNS[name]
+    if name in PARTS and not is_bytes(column.type):
+        return column  # it stays typed
     return column if column.type == kind else pc.cast(column, kind, safe=False)
 
 

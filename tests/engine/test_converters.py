@@ -13,11 +13,11 @@ from sinksdk import ConfigException, ConnectorConfig, DataException, Header, Ret
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.converters import (
     AvroConverter,
+    BooleanConverter,
     JsonConverter,
     NumberConverter,
     SchemaOf,
     StringConverter,
-    boolean_converter,
     converter_of,
 )
 from sinksdk.engine.options import ErrorLimit
@@ -121,12 +121,12 @@ CONNECT = "org.apache.kafka.connect"
         (("bytes", f"{CONNECT}.converters.ByteArrayConverter"), None),
         (("string", f"{CONNECT}.storage.StringConverter"), StringConverter()),
         (("json", f"{CONNECT}.json.JsonConverter"), JsonConverter()),
-        (("short", f"{CONNECT}.converters.ShortConverter"), NumberConverter("short", ">h")),
-        (("integer", f"{CONNECT}.converters.IntegerConverter"), NumberConverter("integer", ">i")),
-        (("long", f"{CONNECT}.converters.LongConverter"), NumberConverter("long", ">q")),
-        (("float", f"{CONNECT}.converters.FloatConverter"), NumberConverter("float", ">f")),
-        (("double", f"{CONNECT}.converters.DoubleConverter"), NumberConverter("double", ">d")),
-        (("boolean", f"{CONNECT}.converters.BooleanConverter"), boolean_converter),
+        (("short", f"{CONNECT}.converters.ShortConverter"), NumberConverter("short")),
+        (("integer", f"{CONNECT}.converters.IntegerConverter"), NumberConverter("integer")),
+        (("long", f"{CONNECT}.converters.LongConverter"), NumberConverter("long")),
+        (("float", f"{CONNECT}.converters.FloatConverter"), NumberConverter("float")),
+        (("double", f"{CONNECT}.converters.DoubleConverter"), NumberConverter("double")),
+        (("boolean", f"{CONNECT}.converters.BooleanConverter"), BooleanConverter()),
     ],
 )
 def test_converters_have_short_names_and_connects(names: tuple[str, str], converter: object) -> None:
@@ -196,7 +196,7 @@ def test_numbers_have_their_length(kind: str, size: int) -> None:
 def test_a_boolean_is_0_or_1() -> None:
     """boolean: any other byte is a DataException, as with Kafka's deserializer."""
     with pytest.raises(DataException, match="no boolean"):
-        boolean_converter("t", b"\x02")
+        BooleanConverter()("t", b"\x02")
 
 
 PLAIN = b'{"a": 1}'

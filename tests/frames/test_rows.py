@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import ConfigException, Header, SinkRecord, TopicPartition
-from sinksdk.frames.rows import as_records, check_columns, row_as_json
+from sinksdk.frames.rows import as_records, check_columns
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS
+from sinksdk.values.text import SPARK_JSON, to_json
 
 P = TopicPartition("t", 3)
 NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 123_000, tzinfo=dt.UTC)
@@ -74,25 +75,34 @@ def test_records_have_all_columns_in_their_types() -> None:
 def test_a_value_in_json(value: object, kind: pa.DataType, text: str) -> None:
     """As Spark's to_json writes it; times in UTC."""
     batch = pa.RecordBatch.from_arrays([pa.array([value, None], kind), pa.array([1, 2])], names=["c", "id"])
-    whole, without = row_as_json(batch).to_pylist()
+    (found,) = as_records([batch], P, 0)
+    whole, without = to_json(found.arrow.column("value"), SPARK_JSON).to_pylist()
 
-    assert whole.decode() == f'{{"c":{text},"id":1}}'
-    assert without == b'{"id":2}'
+    assert whole == f'{{"c":{text},"id":1}}'
+    assert without == '{"id":2}'
     assert json.loads(whole)["id"] == 1
 
 
-def test_a_row_without_a_column_value_is_a_record_whose_value_is_json() -> None:
-    """The whole row, a column 'key' included; the record has no key."""
-    (found,) = records(pa.RecordBatch.from_pydict({"key": ["k"], "n": [1]}))
+def test_a_row_without_a_column_value_is_a_record_whose_value_is_the_row() -> None:
+    """The whole row as a structure, a column 'key' included; the record has no key. No column is copied."""
+    batch = pa.RecordBatch.from_pydict({"key": ["k"], "n": [1]})
+    (found,) = as_records([batch], P, 0)
 
-    assert (found.key, found.value) == (None, b'{"key":"k","n":1}')
+    assert (found[0].key, found[0].value) == (None, {"key": "k", "n": 1})
+    own = found.arrow.column("value").field("n").buffers()[1]
+    assert own.address == batch.column("n").buffers()[1].address
+
+
+def test_keys_and_values_of_any_type_stay_as_they_are() -> None:
+    """They are typed for the task; only text becomes bytes."""
+    (found,) = records(pa.RecordBatch.from_pydict({"key": [7], "value": [[1.5]]}))
+    assert (found.key, found.value) == (7, [1.5])
 
 
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"value": pa.int64()}, "column 'value' is int64, and must be a string or binary: cast it"),
-        ({"key": pa.bool_(), "value": pa.string()}, "column 'key' is bool, and must be a string or binary"),
+        ({"value": pa.duration("us")}, "column 'value' cannot be written as JSON, it holds duration"),
         ({"value": pa.string(), "headers": pa.string()}, "column 'headers' is string, and must be an array"),
         ({"value": pa.string(), "timestamp": pa.timestamp("us")}, "must be a timestamp with time zone"),
         ({"value": pa.string(), "a": pa.int64(), "b": pa.int64()}, "columns a, b would be left out"),
@@ -104,6 +114,13 @@ def test_columns_that_cannot_be_written(columns: dict[str, pa.DataType], says: s
     """Each with its type and what to do, before anything runs."""
     with pytest.raises(ConfigException, match=says):
         check_columns(pa.schema(columns))
+
+
+def test_what_stays_typed_needs_no_json() -> None:
+    """A sink that takes any type gets any type."""
+    check_columns(pa.schema({"a": pa.duration("us")}), json_of=["key"])
+    with pytest.raises(ConfigException, match="column 'key' cannot"):
+        check_columns(pa.schema({"key": pa.duration("us"), "value": pa.string()}), json_of=["key"])
 
 
 def test_what_kafkas_source_brings_can_be_written() -> None:

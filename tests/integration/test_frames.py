@@ -310,10 +310,25 @@ def test_wrong_options_are_one_sentence_before_anything_runs(
     assert not (place.folder / "store.sqlite").exists()
 
 
-def test_a_column_value_of_another_type_is_refused(session: SparkSession, place: Place) -> None:
+def test_a_column_value_without_json_is_refused_where_bytes_are_wanted(
+    session: SparkSession, place: Place
+) -> None:
     """With what to do about it."""
-    with pytest.raises(PySparkException, match="column 'value' is int64, and must be a string or binary"):
-        save(session.range(3).selectExpr("id AS value"), place.options())
+    with pytest.raises(PySparkException, match="column 'value' cannot be written as JSON, it holds duration"):
+        save(session.range(3).selectExpr("make_dt_interval(1) AS value"), place.options())
+
+
+def test_whole_rows_arrive_typed(session: SparkSession, place: Place) -> None:
+    """At a sink that takes any type: dicts when it iterates. With value.converter=string it gets their JSON."""
+    frame = session.range(3).selectExpr("id", "named_struct('s', string(id), 'l', array(id, null)) AS more")
+    save(frame, place.options(value_converter="bytes"))
+    assert [row["value"] for row in place.records()] == [
+        {"id": number, "more": {"s": str(number), "l": [number, None]}} for number in range(3)
+    ]
+    save(frame, place.options(name="texts", topic="texts"))
+    assert place.written("texts") == Counter(
+        row[0] for row in frame.selectExpr("to_json(struct(*))").collect()
+    )
 
 
 def test_overwriting_is_refused(session: SparkSession, place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +13,18 @@ import pyarrow as pa
 import pytest
 from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 import sinksdk
 from sinksdk import ConfigException, ConnectException, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.transform import Transform, TransformedRecords, _sent_by_value
 from sinksdk.topics import write_records
+from sinksdk.values.declared import declared_shape
 from tests.integration.line_sink import LineSinkConfig
 from tests.test_docs import ROOT, fences
+from tests.values.generated import Json
 
 pytestmark = pytest.mark.spark
 
@@ -192,7 +197,7 @@ REFUSED = {
     "SELECT topic, partition, offset, key FROM records": "returns no value",
     "SELECT *, 1 AS extra FROM records": "returns extra, and a record has topic, partition",
     "SELECT *, value FROM records": "returns value more than once",
-    "SELECT * EXCEPT (value), struct(offset) AS value FROM records": "it must be binary or string",
+    "SELECT * EXCEPT (value), make_interval(1) AS value FROM records": "which Arrow does not have",
     "SELECT * EXCEPT (offset), string(offset) AS offset FROM records": "offset as string: it must be bigint",
     "SELECT * EXCEPT (offset), offset * 2 AS offset FROM records": "computes offset",
     "SELECT * EXCEPT (partition), 1 - partition AS partition FROM records": "computes partition",
@@ -247,6 +252,51 @@ def test_what_a_query_does_to_a_record_may_fail_and_commits_nothing_behind_it(
         run(records_sql="SELECT * EXCEPT (value), string(1 / (offset - 20)) AS value FROM records")
     committed = sinksdk.committed_offsets(f"sqlite:///{tmp_path}/store.sqlite", "lines")
     assert all(offset.offset <= 20 for offset in committed.values())
+
+
+def test_a_query_may_give_values_of_any_type(session: SparkSession, topics: Path, tmp_path: Path) -> None:
+    """They arrive typed: dicts when the task iterates; records that the query multiplies, too."""
+    query = (
+        "SELECT topic, partition, offset, offset AS key, explode(array(struct(offset AS n, string(value) AS s), "
+        "null)) AS value FROM records WHERE offset < 3"
+    )
+    sinksdk.run(
+        {
+            "name": "typed",
+            "connector.class": "examples.folder_sink:FolderSink",
+            "topics": "t",
+            "folder": tmp_path / "typed",
+            "records.sql": query,
+        },
+        source=topics,
+        store=f"sqlite:///{tmp_path}/store.sqlite",
+        spark=session,
+        until_caught_up=True,
+    )
+    lines = [line for file in (tmp_path / "typed").iterdir() for line in file.read_text().splitlines()]
+    found = [(row["offset"], row["value"] and row["value"]["n"]) for row in map(json.loads, lines)]
+    of_each = Counter((offset, value) for offset in range(3) for value in (offset, None))
+    partitions = len(list((tmp_path / "typed").iterdir()))
+    assert Counter(found) == Counter(dict.fromkeys(of_each, partitions))
+
+
+def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> None:
+    """Those of `value.converter.schema`, which executors read without Spark."""
+    assert session is not None  # it reads them
+
+    def named(kind: pa.DataType) -> object:
+        """Without the names and nullability that Spark gives to items."""
+        if pa.types.is_struct(kind):
+            return {field.name: named(field.type) for field in kind}
+        if pa.types.is_list(kind):
+            return [named(kind.value_type)]
+        return (named(kind.key_type), named(kind.item_type)) if pa.types.is_map(kind) else str(kind)
+
+    for number in range(40):
+        draw = Json(random.Random(number))  # noqa: S311 - no secret
+        ddl = ", ".join(f"`c {column}` {draw.ddl()} NOT NULL COMMENT 'it''s'" for column in range(3))
+        expected = to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+        assert named(declared_shape(ddl).kind) == named(pa.struct(list(expected))), ddl
 
 
 def test_a_nondeterministic_query_is_told_of_once(

@@ -1,0 +1,328 @@
+"""Avro's schemas: as Arrow types with their data, and as what JSON may look like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from sinksdk.errors import ConfigException, DataException
+from sinksdk.values.kinds import holds_impossible_moments
+from sinksdk.values.shapes import NO_DEFAULT, Shape, list_of, map_of, struct_of
+
+_UTC: Final = "UTC"
+_SCALARS: Final[Mapping[str, pa.DataType]] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_MOMENTS: Final[Mapping[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    **{
+        ("long", f"{prefix}timestamp-{name}"): pa.timestamp(unit, tz=zone)
+        for prefix, zone in (("", _UTC), ("local-", None))
+        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
+_NAMED: Final = ("record", "error", "enum", "fixed")
+_MOST_DIGITS: Final = 76
+_MOST_TYPES: Final = 10_000
+_MOST_DEPTH: Final = 100
+
+
+class AvroType(NamedTuple):
+    """How the data of a writer's schema becomes a column.
+
+    Args:
+        kind: the column's type.
+        schema: what fastavro reads: of the same bytes, without moments (whole numbers are faster, and have
+            all years), and unions of several types as records of one field, named as in Connect.
+    """
+
+    kind: pa.DataType
+    schema: Any
+
+
+def avro_type(schema: Any) -> AvroType | None:
+    """The column's type of a schema as fastavro has parsed it; None if Arrow has none.
+
+    There is none of a schema that contains itself, is more than 100 levels deep, or writes the same types out
+    thousands of times, and of decimals of more than 76 digits.
+    """
+    try:
+        kind, plain = _Reading().type_of(schema)
+    except _NoArrowType:
+        return None
+    return AvroType(kind, plain)
+
+
+def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """What fastavro has read by :attr:`AvroType.schema`, as a column.
+
+    Raises:
+        DataException: a moment that Python does not have, a decimal with more digits than its type.
+    """
+    try:
+        column = pa.array(values, kind)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise DataException(f"no value of type {kind} ({type(error).__name__})") from None
+    if holds_impossible_moments(column):
+        message = "a moment is outside of the years 1 to 9999, or a time of day outside of a day"
+        raise DataException(message)
+    return column
+
+
+class _NoArrowType(Exception):
+    """There is none."""
+
+
+class _Reading:
+    """Of one schema. Named types are written out wherever they stand, each time under another name."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+        self._open: list[str] = []
+        self._count = 0
+        self._depth = 0
+
+    def _name(self) -> str:
+        self._count += 1
+        if self._count > _MOST_TYPES:  # types that use each other twice at each level
+            raise _NoArrowType
+        return f"t{self._count}"
+
+    def type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
+        """Type and schema to read it by."""
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise _NoArrowType
+        found = self._type_of(schema)
+        self._depth -= 1
+        return found
+
+    def _type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
+        if isinstance(schema, list):
+            return self._union(schema)
+        if isinstance(schema, str):
+            return (_SCALARS[schema], schema) if schema in _SCALARS else self.type_of(self._find(schema))
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self.type_of(kind)
+        if kind in _NAMED:
+            self._named[schema["name"]] = schema
+        return self._nested(kind, schema) or self._scalar(kind, schema)
+
+    def _nested(self, kind: str, schema: Any) -> tuple[pa.DataType, Any] | None:
+        if kind in ("record", "error"):
+            return self._record(schema)
+        if kind == "array":
+            item, plain = self.type_of(schema["items"])
+            return pa.list_(item), {"type": "array", "items": plain}
+        if kind == "map":
+            item, plain = self.type_of(schema["values"])
+            return pa.map_(pa.string(), item), {"type": "map", "values": plain}
+        return None
+
+    def _find(self, name: str) -> Any:
+        if name in self._open or name not in self._named:
+            raise _NoArrowType
+        return self._named[name]
+
+    def _record(self, schema: Any) -> tuple[pa.DataType, Any]:
+        name = schema["name"]
+        if name in self._open:
+            raise _NoArrowType
+        self._open.append(name)
+        fields, plain = [], []
+        for field in schema["fields"]:
+            kind, read = self.type_of(field["type"])
+            fields.append((field["name"], kind))
+            plain.append({"name": field["name"], "type": read})
+        self._open.pop()
+        return pa.struct(fields), {"type": "record", "name": self._name(), "fields": plain}
+
+    def _union(self, branches: list[Any]) -> tuple[pa.DataType, Any]:
+        real = [branch for branch in branches if _kind(branch) != "null"]
+        if len(real) <= 1:
+            kind: pa.DataType = pa.null()
+            plain = []
+            for branch in branches:
+                found, read = self.type_of(branch)
+                plain.append(read)
+                kind = kind if _kind(branch) == "null" else found
+            return kind, plain
+        fields, plain = [], []
+        for branch in branches:
+            found, read = self.type_of(branch)
+            if _kind(branch) == "null":
+                plain.append("null")
+                continue
+            name = self._branch_name(branch)
+            fields.append((name, found))
+            field = {"name": name, "type": read}
+            plain.append({"type": "record", "name": self._name(), "fields": [field]})
+        if len({name for name, _ in fields}) < len(fields):
+            raise _NoArrowType  # records of one name in two namespaces, which Connect cannot tell apart
+        return pa.struct(fields), plain
+
+    def _branch_name(self, branch: Any) -> str:
+        """As Connect's AvroData: of named types the name without its namespace, else the type."""
+        kind = _kind(branch)
+        if kind in _NAMED:
+            branch = branch if isinstance(branch, str) else branch["name"]
+            return str(branch).rpartition(".")[2]
+        return str(branch).rpartition(".")[2] if isinstance(branch, str) else kind
+
+    def _scalar(self, kind: str, schema: Mapping[str, Any]) -> tuple[pa.DataType, Any]:
+        logical = schema.get("logicalType")
+        if logical == "decimal" and kind in ("bytes", "fixed") and (found := decimal_of(schema)):
+            plain = {"type": kind, "logicalType": "decimal"}
+            plain |= {"precision": found.precision, "scale": found.scale}
+            return found, plain | self._fixed(kind, schema)
+        if kind == "enum":
+            return pa.string(), {"type": "enum", "name": self._name(), "symbols": schema["symbols"]}
+        if kind == "fixed":
+            return pa.binary(schema["size"]), {"type": "fixed", **self._fixed(kind, schema)}
+        if kind not in _SCALARS:
+            return self.type_of(self._find(kind))
+        return _MOMENTS.get((kind, str(logical)), _SCALARS[kind]), kind
+
+    def _fixed(self, kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+        return {"name": self._name(), "size": schema["size"]} if kind == "fixed" else {}
+
+
+def decimal_of(schema: Mapping[str, Any]) -> pa.DataType | None:
+    """The type of a decimal; None if precision and scale are invalid, which Avro ignores.
+
+    Raises:
+        _NoArrowType: it has more than 76 digits.
+    """
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if (
+        not isinstance(precision, int)
+        or not isinstance(scale, int)
+        or not 0 <= scale <= precision
+        or precision < 1
+    ):
+        return None
+    if precision > _MOST_DIGITS:
+        raise _NoArrowType
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)  # noqa: PLR2004 - Arrow's
+
+
+def _kind(schema: Any) -> str:
+    if isinstance(schema, str):
+        return schema
+    if isinstance(schema, list):
+        return "union"
+    kind = schema["type"]
+    return kind if isinstance(kind, str) else _kind(kind)
+
+
+# -- what JSON may look like -------------------------------------------------------------------------------
+
+
+def parse_avro_shape(text: str) -> Shape:
+    """The shape of plain JSON that a schema in Avro's JSON describes.
+
+    A field that may be null may be missing; one with a default has that then. All others are required.
+
+    Raises:
+        ConfigException: it is no Avro schema, or JSON cannot say which of a union's types a value has.
+    """
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigException(f"it begins as an Avro schema in JSON, and is no JSON: {error}") from error
+    try:
+        return _Shapes().of(schema, "")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, pa.ArrowException) as error:
+        raise ConfigException(f"it is no Avro schema ({type(error).__name__}: {error})") from error
+    except _NoArrowType:
+        message = "there is no Arrow type of it: it contains itself, or a decimal of more than 76 digits"
+        raise ConfigException(message) from None
+
+
+class _Shapes:
+    def __init__(self) -> None:
+        self._named: dict[str, Shape] = {}
+        self._open: list[str] = []
+
+    def of(self, schema: Any, namespace: str, default: Any = NO_DEFAULT) -> Shape:
+        """The shape of a schema."""
+        default = NO_DEFAULT if default is None else default
+        if isinstance(schema, list):
+            return self._union(schema, namespace, default)
+        if isinstance(schema, str):
+            if schema in _SCALARS:
+                return Shape(_SCALARS[schema], is_optional=schema == "null", default=default)
+            full = _full_name(schema, namespace)
+            if full in self._open:
+                raise _NoArrowType
+            if full not in self._named:
+                raise ConfigException(f"'{schema}' is neither a type of Avro's nor named before")
+            return replace(self._named[full], is_optional=False, default=default)
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            return self.of(kind, namespace, default)
+        shape = self._named_type(schema, namespace) if kind in _NAMED else self._unnamed(schema, namespace)
+        return replace(shape, is_optional=shape.kind == pa.null(), default=default)
+
+    def _named_type(self, schema: Any, namespace: str) -> Shape:
+        full = _full_name(schema["name"], schema.get("namespace", namespace))
+        inner = full.rpartition(".")[0]
+        if schema["type"] == "enum":
+            shape = Shape(pa.string(), symbols=tuple(schema["symbols"]))
+        elif schema["type"] == "fixed":
+            shape = Shape(_logical(schema) or pa.binary(schema["size"]))
+        else:
+            self._open.append(full)
+            shape = struct_of(
+                {
+                    field["name"]: self.of(field["type"], inner, field.get("default"))
+                    for field in schema["fields"]
+                }
+            )
+            self._open.pop()
+        self._named[full] = shape
+        return shape
+
+    def _unnamed(self, schema: Any, namespace: str) -> Shape:
+        kind = schema["type"]
+        if kind == "array":
+            return list_of(self.of(schema["items"], namespace))
+        if kind == "map":
+            return map_of(self.of(schema["values"], namespace))
+        if kind not in _SCALARS:
+            return self.of(kind, namespace)
+        return Shape(_logical(schema) or _SCALARS[kind], counts_moments=True)
+
+    def _union(self, branches: list[Any], namespace: str, default: Any) -> Shape:
+        real = [branch for branch in branches if branch != "null"]
+        if len(real) != 1:
+            kinds = ", ".join(_kind(branch) for branch in real) or "null"
+            raise ConfigException(
+                f"JSON does not say which type of the union ({kinds}) a value has: leave one, besides null"
+            )
+        shape = self.of(real[0], namespace)
+        return replace(shape, is_optional="null" in branches or shape.is_optional, default=default)
+
+
+def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
+    if schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", "fixed"):
+        return decimal_of(schema)
+    return _MOMENTS.get((schema["type"], str(schema.get("logicalType"))))
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"

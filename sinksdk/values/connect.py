@@ -1,0 +1,74 @@
+"""Connect's schemas in JSON, as its JsonConverter writes them into envelopes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sinksdk.errors import DataException
+from sinksdk.values.shapes import NO_DEFAULT, Shape, list_of, map_of, struct_of
+
+_LOGICAL: Final = "org.apache.kafka.connect.data."
+_SCALARS: Final[Mapping[str, pa.DataType]] = {
+    "boolean": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_MOMENTS: Final[Mapping[tuple[str, str], pa.DataType]] = {
+    (f"{_LOGICAL}Date", "int32"): pa.date32(),
+    (f"{_LOGICAL}Time", "int32"): pa.time32("ms"),
+    (f"{_LOGICAL}Timestamp", "int64"): pa.timestamp("ms", tz="UTC"),
+}
+_MOST_DIGITS: Final = 38
+_MOST_DEPTH: Final = 100
+
+
+def connect_shape(schema: Any) -> Shape:
+    """The shape of an envelope's schema.
+
+    Raises:
+        DataException: it is no schema of Connect's, or there is no Arrow type of it.
+    """
+    try:
+        return _shape(schema, _MOST_DEPTH)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, pa.ArrowException) as error:
+        raise DataException(f"the envelope's schema is none of Connect's ({type(error).__name__})") from None
+
+
+def _shape(schema: Any, depth: int) -> Shape:
+    if not depth:
+        raise DataException(f"the envelope's schema is more than {_MOST_DEPTH} levels deep")
+    kind = schema["type"]
+    more: dict[str, Any] = {
+        "is_optional": bool(schema.get("optional", False)),
+        "default": NO_DEFAULT if schema.get("default") is None else schema["default"],
+    }
+    if kind == "struct":
+        fields = schema.get("fields") or []
+        if len({field["field"] for field in fields}) < len(fields):
+            message = "the envelope's schema has two fields of one name"
+            raise DataException(message)
+        return struct_of({field["field"]: _shape(field, depth - 1) for field in fields}, **more)
+    if kind == "array":
+        return list_of(_shape(schema["items"], depth - 1), **more)
+    if kind == "map":
+        key = _shape(schema["keys"], depth - 1)
+        is_object = key.kind == pa.string() and not key.is_optional  # else it is an array of pairs
+        return map_of(_shape(schema["values"], depth - 1), None if is_object else key, **more)
+    name = schema.get("name") or ""
+    if name == f"{_LOGICAL}Decimal" and kind == "bytes":
+        scale = int((schema.get("parameters") or {})["scale"])
+        if not -_MOST_DIGITS <= scale <= _MOST_DIGITS:
+            raise DataException(f"the envelope's schema has a decimal whose scale is over {_MOST_DIGITS}")
+        return Shape(pa.decimal128(_MOST_DIGITS, scale), packs_decimals=True, **more)
+    if (name, kind) in _MOMENTS:
+        return Shape(_MOMENTS[name, kind], counts_moments=True, **more)
+    return Shape(_SCALARS[kind], **more)

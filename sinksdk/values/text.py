@@ -1,0 +1,268 @@
+"""Typed columns as bytes: text as UTF-8, anything else as JSON, column by column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from json.encoder import encode_basestring
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinksdk.errors import ConfigException
+from sinksdk.values.plain import plain
+
+
+@dataclass(frozen=True, slots=True)
+class JsonStyle:
+    """How JSON is written where it has no type.
+
+    Args:
+        shows_nulls: fields that are null are written; else they are left out.
+        counts_moments: moments are numbers, in the unit of their type; else ISO 8601 texts, in UTC.
+        quotes_decimals: decimals are texts; else numbers, with all digits of their scale.
+        maps_by_pairs: maps whose keys are no texts are arrays of pairs; else objects, keys as texts.
+    """
+
+    shows_nulls: bool
+    counts_moments: bool
+    quotes_decimals: bool
+    maps_by_pairs: bool
+
+
+CONNECT_JSON: Final = JsonStyle(
+    shows_nulls=True, counts_moments=True, quotes_decimals=True, maps_by_pairs=True
+)
+"""As Connect's JsonConverter without schemas, for what converters have typed."""
+SPARK_JSON: Final = JsonStyle(
+    shows_nulls=False, counts_moments=False, quotes_decimals=False, maps_by_pairs=False
+)
+"""As Spark's ``to_json``, for what Spark has typed."""
+
+
+class NoJsonException(ConfigException):
+    """There is no JSON of a type."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        super().__init__(f"values of type {kind} cannot be written as JSON: cast them, or leave them out")
+        self.kind = kind
+
+
+_MUST_BE_ESCAPED: Final = r'["\\\x00-\x1f]'
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether it is one of Arrow's types of texts."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values of a type are bytes as they are, or null."""
+    tests = (
+        *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+        *(pa.types.is_fixed_size_binary, pa.types.is_null),
+    )
+    return any(test(kind) for test in tests) and not isinstance(kind, pa.BaseExtensionType)
+
+
+def to_bytes(column: pa.Array, style: JsonStyle) -> pa.Array:
+    """Bytes as they are, text in UTF-8, anything else as JSON in UTF-8; null stays null.
+
+    Raises:
+        ConfigException: a type of which there is no JSON.
+    """
+    if is_bytes(column.type) or is_text(column.type):
+        return column.cast(pa.binary())
+    return to_json(column, style).cast(pa.binary())
+
+
+def to_json(column: pa.Array, style: JsonStyle) -> pa.Array:
+    """Each value as a JSON text; null stays null. Raises ConfigException: see :func:`to_bytes`."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return to_json(column.dictionary_decode(), style)
+    for test, write in _WRITERS:
+        if test(kind):
+            return write(column, style)
+    raise NoJsonException(kind)
+
+
+def json_texts(column: pa.Array, like: Literal["connect", "spark"] = "connect") -> pa.Array:
+    """A typed column as JSON texts, for sinks that write JSON; null stays null.
+
+    Args:
+        like: as Connect's JsonConverter writes it without schemas, or as Spark's ``to_json``.
+
+    Raises:
+        ConfigException: a type of which there is no JSON.
+    """
+    return to_json(column, CONNECT_JSON if like == "connect" else SPARK_JSON)
+
+
+def without_json(kind: pa.DataType) -> str | None:
+    """The part of a type of which there is no JSON, or None."""
+    try:
+        to_json(pa.nulls(0, kind), SPARK_JSON)
+    except NoJsonException as error:
+        return str(error.kind)
+    return None
+
+
+def _struct(column: pa.Array, style: JsonStyle) -> pa.Array:
+    names = [field.name for field in column.type]
+    pieces: list[Any] = []
+    for number, (name, field) in enumerate(zip(names, column.flatten(), strict=True)):
+        before, text = f"{encode_basestring(name)}:", to_json(field, style)
+        if style.shows_nulls:
+            pieces += [f",{before}" if number else before, text.fill_null("null")]
+        else:
+            pieces.append(pc.binary_join_element_wise(f",{before}", text, "").fill_null(""))
+    if not names:
+        body: Any = pa.repeat("", len(column))
+    elif style.shows_nulls:
+        body = pc.binary_join_element_wise(*pieces, "")
+    else:
+        body = pc.utf8_replace_slice(pc.binary_join_element_wise(*pieces, ""), 0, 1, "")
+    return _where_valid(column, pc.binary_join_element_wise("{", body, "}", ""))
+
+
+def _list(column: pa.Array, style: JsonStyle) -> pa.Array:
+    return _bracketed(column, to_json(column.flatten(), style).fill_null("null"), "[]")
+
+
+def _map(column: pa.Array, style: JsonStyle) -> pa.Array:
+    kind = column.type
+    entries = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    keys, items = entries.flatten().flatten()
+    names, values = to_json(keys, style), to_json(items, style).fill_null("null")
+    if style.maps_by_pairs and not is_text(kind.key_type):
+        return _bracketed(entries, pc.binary_join_element_wise("[", names, ",", values, "]", ""), "[]")
+    if not is_text(kind.key_type):  # JSON wants texts
+        names = pa.array([n if n.startswith('"') else json.dumps(n) for n in names.to_pylist()], pa.string())
+    return _bracketed(entries, pc.binary_join_element_wise(names, values, ":"), "{}")
+
+
+def _bracketed(column: pa.Array, items: pa.Array, brackets: str) -> pa.Array:
+    """The items of each row between brackets."""
+    lengths = np.asarray(column.value_lengths().fill_null(0))
+    ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+    joined = pc.binary_join(pa.ListArray.from_arrays(ends, items), ",")
+    return _where_valid(column, pc.binary_join_element_wise(brackets[0], joined, brackets[1], ""))
+
+
+def _where_valid(column: pa.Array, texts: pa.Array) -> pa.Array:
+    if isinstance(texts, pa.Scalar):
+        texts = pa.repeat(texts, len(column))
+    return pc.if_else(column.is_valid(), texts, None) if column.null_count else texts
+
+
+def _text(column: pa.Array, _: JsonStyle) -> pa.Array:
+    column = column.cast(pa.string())
+    if pc.any(pc.match_substring_regex(column, _MUST_BE_ESCAPED)).as_py():
+        return _each(column, encode_basestring)
+    return pc.binary_join_element_wise('"', column, '"', "")
+
+
+def _bytes(column: pa.Array, _: JsonStyle) -> pa.Array:
+    import base64  # noqa: PLC0415 - most columns need none
+
+    return _each(column, lambda value: f'"{base64.b64encode(value).decode()}"')
+
+
+def _whole(column: pa.Array, _: JsonStyle) -> pa.Array:
+    return column.cast(pa.string())
+
+
+def _real(column: pa.Array, _: JsonStyle) -> pa.Array:
+    if pa.types.is_float64(column.type):
+        return _each(column, _number)
+    return _each(column, lambda value: _number(value, str(np.float32(value))))
+
+
+def _number(value: float, text: str | None = None) -> str:
+    if np.isfinite(value):
+        return repr(value) if text is None else text
+    return '"NaN"' if np.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+def _decimal(column: pa.Array, style: JsonStyle) -> pa.Array:
+    if style.quotes_decimals:
+        return _each(column, lambda value: f'"{value:f}"')
+    return _each(column, lambda value: format(value, "f"))
+
+
+def _date(column: pa.Array, style: JsonStyle) -> pa.Array:
+    days = column.cast(pa.date32())
+    if style.counts_moments:
+        return days.cast(pa.int32()).cast(pa.string())
+    return _iso(days, days.cast(pa.int32()).cast(pa.int64()), "D")
+
+
+def _time(column: pa.Array, style: JsonStyle) -> pa.Array:
+    if style.counts_moments:
+        return column.cast(pa.int32() if pa.types.is_time32(column.type) else pa.int64()).cast(pa.string())
+    return _each(column, lambda value: f'"{value.isoformat()}"')
+
+
+def _timestamp(column: pa.Array, style: JsonStyle) -> pa.Array:
+    numbers = column.cast(pa.int64())
+    if style.counts_moments:
+        return numbers.cast(pa.string())
+    return _iso(column, numbers, column.type.unit, "Z" if column.type.tz else "")
+
+
+def _iso(column: pa.Array, numbers: pa.Array, unit: str, zone: str = "") -> pa.Array:
+    """By numpy, which has all years. A second that is whole has no fraction."""
+    moments = np.asarray(numbers.fill_null(0)).astype(f"M8[{unit}]")
+    texts = pc.replace_substring_regex(
+        pa.array(np.datetime_as_string(moments).tolist(), pa.string()), r"\.0+$", ""
+    )
+    return _where_valid(column, pc.binary_join_element_wise('"', texts, f'{zone}"', ""))
+
+
+def _boolean(column: pa.Array, _: JsonStyle) -> pa.Array:
+    return column.cast(pa.string())
+
+
+def _each(column: pa.Array, write: Callable[[Any], str]) -> pa.Array:
+    values = plain(column)
+    return pa.array([None if value is None else write(value) for value in values], pa.string())
+
+
+def _null(column: pa.Array, _: JsonStyle) -> pa.Array:
+    return pa.nulls(len(column), pa.string())
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_uuid(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.UuidType)
+
+
+def _uuid(column: pa.Array, _: JsonStyle) -> pa.Array:
+    return _each(column, lambda value: f'"{value}"')
+
+
+_WRITERS: Final[
+    tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, JsonStyle], pa.Array]], ...]
+] = (
+    (pa.types.is_null, _null),
+    (pa.types.is_struct, _struct),
+    (pa.types.is_map, _map),
+    (_is_list, _list),
+    (is_text, _text),
+    (_is_uuid, _uuid),
+    (is_bytes, _bytes),
+    (pa.types.is_boolean, _boolean),
+    (pa.types.is_integer, _whole),
+    (pa.types.is_floating, _real),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_date, _date),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_time, _time),
+)
