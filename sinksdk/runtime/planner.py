@@ -91,7 +91,7 @@ class Backlog:
 
     @property
     def density(self) -> float:
-        """Records per offset, as read lately: 1 before the first read, more where a transform makes several."""
+        """Records per offset, as read lately: 1 before the first read, more if a transform makes several."""
         return (self.status.density if self.status else None) or 1.0
 
     @property

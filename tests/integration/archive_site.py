@@ -147,8 +147,12 @@ class Site:
         """``sinksdk run`` in a process group of its own."""
         command = [sys.executable, "-m", "sinksdk", "run", str(self.config)]
         command += [*self.source, "--store", self.store, "--master", master]
+        return self.started([*command, *options], env)
+
+    def started(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """A program in a process group of its own, which ends with the site."""
         process = subprocess.Popen(
-            [*command, *options],
+            command,
             cwd=self.folder,
             env={**os.environ, **(env or {})},
             stdout=subprocess.PIPE,

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.archive_site import Site, ended, site
 from tests.integration.slow_archiver import SLOW
+from tests.integration.standalone import Standalone
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.nightly]
 
@@ -41,11 +42,11 @@ def noted(archive: Site, what: str) -> list[tuple[int, int, str]]:
     return [(int(partition), int(process), detail) for partition, process, detail in map(str.split, lines)]
 
 
-def test_of_two_copies_of_a_slow_task_one_publishes(archive: Site, standalone_pair: str) -> None:
+def test_of_two_copies_of_a_slow_task_one_publishes(archive: Site, standalone: Standalone) -> None:
     """The second copy takes the task over and archives it; the first can do nothing more, and the job ends well."""
     conf = [text for key, value in SPECULATION.items() for text in ("--conf", f"{key}={value}")]
 
-    code, output = ended(archive.start("--until-caught-up", *conf, master=standalone_pair))
+    code, output = ended(archive.start("--until-caught-up", *conf, master=standalone.url))
 
     assert code == 0, output
     assert "error" not in output.lower(), output
