@@ -13,6 +13,7 @@ import pytest
 
 from sinksdk.errors import ConfigException
 from sinksdk.spark.context import start_spark
+from tests.integration.standalone import Standalone
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -24,7 +25,6 @@ import signal, sys, threading, time
 from pathlib import Path
 from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import run_tasks
-from tests.integration.standalone import Standalone
 
 folder, master = Path(sys.argv[1]), sys.argv[2]
 seen = []

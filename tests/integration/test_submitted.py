@@ -6,7 +6,6 @@ and is terminated, the driver of the third one is killed, and the fourth one cat
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +23,7 @@ import pytest
 from sinksdk.cli.demo.play import write_topic
 from sinksdk.control.herder import Herder
 from sinksdk.store import open_store
-from tests.integration.archive_site import Site, client, descendants, ended, site, wait_until
+from tests.integration.archive_site import Site, descendants, ended, site, wait_until
 from tests.integration.standalone import SPARK_HOME, Standalone
 from tests.test_docs import ROOT, fences
 
@@ -171,17 +169,12 @@ def write_rows(archive: Site) -> None:
 
 
 def archived(archive: Site) -> list[tuple[Any, ...]]:
-    """Partition, offset, timestamp, key and value of all records in all files, in their order."""
-    s3, found = client(archive.endpoint), []
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=archive.bucket):
-        for item in page["Contents"]:
-            if item["Key"].endswith(".avro"):
-                body = s3.get_object(Bucket=archive.bucket, Key=item["Key"])["Body"].read()
-                found += [
-                    (row["partition"], row["offset"], row["timestamp"], row["key"], row["value"])
-                    for row in fastavro.reader(io.BytesIO(body))
-                ]
-    return sorted(found)
+    """Partition, offset, timestamp, key and value of all records."""
+    return [
+        tuple(row[name] for name in ("partition", "offset", "timestamp", "key", "value"))
+        for _, rows in sorted(archive.archived().items())
+        for row in rows
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -164,6 +166,26 @@ def test_only_modules_of_the_folders_are_sent_and_only_for_a_moment(
         changed = transform.apply(frame)
 
     assert [bytes(row.value) for row in changed.collect()] == [b"v!"]
+    assert cloudpickle.list_registry_pickle_by_value() == before
+
+
+def test_a_module_with_two_names_and_the_program_itself_are_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """multiprocessing gives the program's module a second name.
+
+    Regression: a program that was run as a file, with a transform, ended with a ValueError of cloudpickle's.
+    """
+    before = cloudpickle.list_registry_pickle_by_value()
+    for name, aliases in {"__main__": ("__mp_main__",), "flights_by_two_names": ("its_other_name",)}.items():
+        module = ModuleType(name)
+        module.__file__ = str(tmp_path / f"{name}.py")
+        for alias in (name, *aliases):
+            monkeypatch.setitem(sys.modules, alias, module)
+
+    with _sent_by_value((str(tmp_path),)):
+        assert cloudpickle.list_registry_pickle_by_value() == {*before, "flights_by_two_names"}
+
     assert cloudpickle.list_registry_pickle_by_value() == before
 
 
