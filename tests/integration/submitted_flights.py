@@ -11,6 +11,7 @@ import json
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -21,12 +22,14 @@ import sinksdk
 
 def tell(file: Path) -> None:
     """Write down which Spark this is, once it runs."""
-    while (spark := SparkContext._active_spark_context) is None:
+    while not file.exists():
         time.sleep(0.05)
-    said = {"master": spark.master, "name": spark.appName, "id": spark.applicationId}
-    said["conf"] = dict(spark.getConf().getAll())
-    file.with_suffix(".tmp").write_text(json.dumps(said))
-    file.with_suffix(".tmp").rename(file)
+        with suppress(AttributeError):  # there is none, or it is only beginning
+            spark = SparkContext._active_spark_context
+            said = {"master": spark.master, "name": spark.appName, "id": spark.applicationId}
+            said["conf"] = dict(spark.getConf().getAll())
+            file.with_suffix(".tmp").write_text(json.dumps(said))
+            file.with_suffix(".tmp").rename(file)
 
 
 def compute(config: Path, folder: Path) -> SparkSession:
