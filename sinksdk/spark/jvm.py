@@ -99,7 +99,8 @@ class JvmSignals:
         except Exception as error:  # noqa: BLE001 - a Java without java.beans, or one whose signals are others' (-Xrs)
             _log.info("signals that only Spark's JVM gets will end it: %s", error)
             return
-        Thread(target=self._listen, args=(hear,), name="jvm-signals", daemon=True).start()
+        if self._before:
+            Thread(target=self._listen, args=(hear,), name="jvm-signals", daemon=True).start()
 
     def let_go(self) -> None:
         """Have the JVM do with signals what it did before."""
