@@ -46,10 +46,18 @@ def main() -> None:
     config, source, store, folder, *options = sys.argv[1:]
     threading.Thread(target=tell, args=(Path(folder, "inside.json"),), daemon=True).start()
     session = compute(Path(config), Path(folder)) if options else None
-    summary = sinksdk.run(config, source=source, store=store, until_caught_up=bool(session))
-    # Spark that sinksdk has started is gone with it; a session of the program's own runs on.
-    rows = session.range(7).count() if session else None
-    print(json.dumps({"records": summary.records, "signal": summary.signal, "rows": rows}))
+    where = {"source": source, "store": store}
+    summary = sinksdk.run(config, **where, until_caught_up=session is not None)
+    is_active = SparkContext._active_spark_context is not None
+    said: dict[str, object] = {"records": summary.records, "signal": summary.signal, "is_active": is_active}
+    if session is not None:
+        session.range(7).count()
+    else:
+        try:
+            sinksdk.run(config, **where, master="local[7]")
+        except sinksdk.ConfigException as error:
+            said["refused"] = str(error)
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

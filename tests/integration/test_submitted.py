@@ -1,7 +1,7 @@
 """spark-submit on a standalone cluster, with a query: flights are archived as Spark itself computes them.
 
-The same connector runs four times. The first run is rebalanced and ends with a Ctrl-C, the second one loses an executor
-and is terminated, the driver of the third one is killed, and the fourth one catches up.
+The same connector runs several times. The first run loses an executor, is rebalanced and ends with a Ctrl-C, the last one
+catches up. In between, at night, one is terminated, and the driver of another one is killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 QUERY = next(fence.code for fence in fences(ROOT / "docs/transforms.md") if "hours" in fence.code)
 MEMORY = 600  # MB
-OPTIONS = ["--name", "delayed flights", "--executor-memory", f"{MEMORY}m", "--conf", "spark.mine=kept"]
+OPTIONS = [
+    "--name",
+    "delayed flights",
+    "--executor-memory",
+    f"{MEMORY}m",
+    "--conf",
+    "spark.scheduler.mode=FIFO",
+]
 FLUSH_SIZE = 1_000
 TYPES = {"partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
 """Of the columns that are compared besides the timestamp."""
@@ -60,11 +67,11 @@ class Runs:
         self.archive, self.cluster, self.seen = archive, cluster, Seen()
         self._before = 0
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
+    def start(self, *options: str, master: str | None = None) -> subprocess.Popen[str]:
         """spark-submit in a process group of its own, as a shell starts it."""
         self._before = sum(self.archive.committed().values())
         program = Path(__file__).with_name("submitted_flights.py")
-        command = [SPARK_HOME / "bin/spark-submit", "--master", self.cluster.url, *OPTIONS, program]
+        command = [SPARK_HOME / "bin/spark-submit", "--master", master or self.cluster.url, *OPTIONS, program]
         arguments = [self.archive.config, self.archive.topics, self.archive.store, self.archive.folder]
         env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
         return self.archive.started([*map(str, (*command, *arguments)), *options], env)
@@ -107,12 +114,14 @@ class Runs:
         finally:
             store.close()
 
-    def interrupted_and_rebalanced(self) -> None:
+    def disturbed_and_interrupted(self) -> None:
         run = self.start()
         self.go_on(run)
         self.seen.inside = json.loads((self.archive.folder / "inside.json").read_text())
         (self.seen.application,) = self.cluster.applications()
         self.seen.executors = list(self.executors().values())
+        os.kill(min(self.executors()), signal.SIGKILL)
+        self.go_on(run)
         before = self.generation()
         self.rebalance()
         wait_until(lambda: self.generation() > before, run, "another generation began")
@@ -121,10 +130,8 @@ class Runs:
         os.killpg(run.pid, signal.SIGINT)
         self.end(run, "interrupted")
 
-    def terminated_without_an_executor(self) -> None:
+    def terminated(self) -> None:
         run = self.start()
-        self.go_on(run)
-        os.kill(min(self.executors()), signal.SIGKILL)
         self.go_on(run)
         os.kill(run.pid, signal.SIGTERM)  # the JVM alone gets it: spark-submit has become it
         self.end(run, "terminated")
@@ -138,7 +145,7 @@ class Runs:
 
     def caught_up(self) -> None:
         self.archive.s3.heal()
-        self.end(self.start("--own-session"), "caught up")
+        self.end(self.start("--own-session", master="local[2]"), "caught up")
 
 
 @pytest.fixture(scope="module")
@@ -177,38 +184,82 @@ def archived(archive: Site) -> list[tuple[Any, ...]]:
     ]
 
 
+# Each once for all tests of this file, in the order of the tests that need them.
+
+
 @pytest.fixture(scope="module")
-def seen(archive: Site, standalone: Standalone) -> Seen:
-    """The four runs, once for all tests of this file."""
-    runs = Runs(archive, standalone)
-    for run in (
-        runs.interrupted_and_rebalanced,
-        runs.terminated_without_an_executor,
-        runs.killed,
-        runs.caught_up,
-    ):
-        run()
+def runs(archive: Site, standalone: Standalone) -> Runs:
+    return Runs(archive, standalone)
+
+
+@pytest.fixture(scope="module")
+def interrupted(runs: Runs) -> Seen:
+    runs.disturbed_and_interrupted()
     return runs.seen
 
 
-def test_master_name_and_settings_are_those_of_the_command(seen: Seen, standalone: Standalone) -> None:
-    """As the program sees them, the master, and the executors themselves."""
-    assert (seen.inside["master"], seen.inside["name"]) == (standalone.url, "delayed flights")
-    assert seen.inside["conf"]["spark.mine"] == "kept"
-    assert seen.inside["conf"]["spark.executor.memory"] == f"{MEMORY}m"
-    application = seen.application
-    assert (application["id"], application["name"]) == (seen.inside["id"], "delayed flights")
+@pytest.fixture(scope="module")
+def terminated(runs: Runs, interrupted: Seen) -> Seen:
+    runs.terminated()
+    return runs.seen
+
+
+@pytest.fixture(scope="module")
+def killed(runs: Runs, interrupted: Seen) -> Seen:
+    runs.killed()
+    return runs.seen
+
+
+@pytest.fixture(scope="module")
+def caught_up(runs: Runs, interrupted: Seen) -> Seen:
+    runs.caught_up()
+    return runs.seen
+
+
+def test_master_name_and_settings_are_those_of_the_command(interrupted: Seen, standalone: Standalone) -> None:
+    """As the program sees them, the master, and the executors themselves; what sinksdk sets is beneath them."""
+    inside, application = interrupted.inside, interrupted.application
+    assert (inside["master"], inside["name"]) == (standalone.url, "delayed flights")
+    assert inside["conf"]["spark.scheduler.mode"] == "FIFO"
+    assert inside["conf"]["spark.executor.memory"] == f"{MEMORY}m"
+    assert inside["conf"]["spark.ui.enabled"] == "false"
+    assert (application["id"], application["name"]) == (inside["id"], "delayed flights")
     assert (application["cores"], application["memoryperexecutor"]) == (2, MEMORY)
-    assert len(seen.executors) == 2
-    assert all(f"-Xmx{MEMORY}M" in command for command in seen.executors)
+    assert len(interrupted.executors) == 2
+    assert all(f"-Xmx{MEMORY}M" in command for command in interrupted.executors)
 
 
-@pytest.mark.parametrize(("run", "number"), [("interrupted", signal.SIGINT), ("terminated", signal.SIGTERM)])
-def test_a_signal_under_spark_submit_commits_what_was_read(seen: Seen, run: str, number: int) -> None:
-    """Ctrl-C, which JVM and program get, and a kill of the JVM alone: exit 0, partial files, no stack trace.
+def test_what_was_started_is_ended_and_another_master_is_refused(
+    interrupted: Seen, standalone: Standalone
+) -> None:
+    """The program's session is gone with the connector; a master beside the command's is an error."""
+    summary = interrupted.summaries["interrupted"]
+    assert summary["is_active"] is False
+    assert f"was told the master {standalone.url}, and sinksdk the master local[7]" in summary["refused"]
+    assert standalone.applications() == []
+
+
+def test_a_ctrl_c_under_spark_submit_commits_what_was_read(interrupted: Seen) -> None:
+    """JVM and program get it: exit 0, partial files, no stack trace.
 
     Regression: the JVM ended at once, and its executors with it; tasks could not flush.
     """
+    assert_committed(interrupted, "interrupted", signal.SIGINT)
+
+
+def test_a_rebalance_ended_a_generation_in_the_middle(interrupted: Seen) -> None:
+    """It went on with the next one."""
+    before, after = interrupted.generations
+    assert before < after
+
+
+@pytest.mark.nightly
+def test_a_signal_that_only_the_jvm_gets_commits_what_was_read(terminated: Seen) -> None:
+    """A kill of spark-submit, or a container's end: likewise."""
+    assert_committed(terminated, "terminated", signal.SIGTERM)
+
+
+def assert_committed(seen: Seen, run: str, number: int) -> None:
     output = seen.outputs[run]
     assert seen.codes[run] == 0, output
     assert "Traceback" not in output
@@ -217,25 +268,25 @@ def test_a_signal_under_spark_submit_commits_what_was_read(seen: Seen, run: str,
     assert any(offset % FLUSH_SIZE for offset in seen.committed[run].values())
 
 
-def test_a_rebalance_ended_a_generation_in_the_middle(seen: Seen) -> None:
-    """Of the first run; it went on with the next one."""
-    before, after = seen.generations
-    assert before < after
+@pytest.mark.nightly
+def test_a_killed_program_ends_spark_submit(killed: Seen) -> None:
+    """Kill -9 of the driver: an exit code that says so, part of the topic committed."""
+    assert killed.codes["killed"] != 0
+    before = killed.committed["interrupted"]
+    assert sum(before.values()) < sum(killed.committed["killed"].values())
 
 
-def test_a_killed_program_ends_spark_submit_and_the_next_one_goes_on(seen: Seen, archive: Site) -> None:
-    """Kill -9: an exit code that says so, part of the topic committed, and all of it after the last run."""
-    assert seen.codes["killed"] not in (0, None)
+def test_the_next_run_goes_on_to_the_end(caught_up: Seen, archive: Site) -> None:
+    """In a session of the program's own, which runs on."""
     rows = archive.folder.glob("rows/*.parquet")
     there = {int(file.stem): pq.read_metadata(file).num_rows for file in rows}
-    killed, done = seen.committed["killed"], seen.committed["caught up"]
-    assert sum(seen.committed["terminated"].values()) < sum(killed.values()) < sum(there.values())
-    assert seen.codes["caught up"] == 0, seen.outputs["caught up"]
-    assert done == there
-    assert seen.summaries["caught up"]["rows"] == 7
+    assert sum(caught_up.committed["interrupted"].values()) < sum(there.values())
+    assert caught_up.codes["caught up"] == 0, caught_up.outputs["caught up"]
+    assert caught_up.committed["caught up"] == there
+    assert caught_up.summaries["caught up"]["is_active"] is True
 
 
-def test_the_archive_is_what_spark_computes(seen: Seen, archive: Site) -> None:
+def test_the_archive_is_what_spark_computes(caught_up: Seen, archive: Site) -> None:
     """Row by row: each delayed flight once, with its new column, and nothing else."""
     expected = pq.read_table(archive.folder / "expected").sort_by(
         [("partition", "ascending"), ("offset", "ascending")]
