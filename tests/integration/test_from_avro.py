@@ -66,7 +66,7 @@ def test_from_avro_reads_what_a_registrys_serializers_wrote(tmp_path: Path) -> N
         schema_id = registry.register("flights-value", json.dumps(SCHEMA))
         for number in range(PARTITIONS):
             values = [framed(schema_id, flight(number, offset)) for offset in range(RECORDS)]
-            rows = pa.table({"offset": range(RECORDS), "value": values})
+            rows = pa.table({"offset": range(RECORDS), "key": [b"k"] * RECORDS, "value": values})
             write_records(tmp_path / "topics", TopicPartition("flights", number), rows)
         (recipe,) = (f.code for f in fences(ROOT / "docs/transforms.md") if "def departures" in f.code)
         assert "http://registry.example:8081" in recipe
