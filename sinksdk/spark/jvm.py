@@ -93,11 +93,13 @@ class JvmSignals:
     def __init__(self, gateway: JavaGateway, hear: Callable[[signal.Signals], None]) -> None:
         self._gateway = gateway
         self._before: dict[str, Any] = {}
+        self._heard: Any = None
         try:
             self._heard = gateway.jvm.java.util.concurrent.LinkedBlockingQueue()
             self._take_over()
         except Exception as error:  # noqa: BLE001 - a Java without java.beans, or one whose signals are others' (-Xrs)
-            _log.info("signals that only Spark's JVM gets will end it: %s", error)
+            _log.info("signals that Spark's JVM gets will end it: %s", error)
+            self.let_go()
             return
         if self._before:
             Thread(target=self._listen, args=(hear,), name="jvm-signals", daemon=True).start()
