@@ -63,8 +63,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    if SHARED.intersection(getattr(item, "fixturenames", ())):
+    fixtures = getattr(item, "fixturenames", ())
+    if SHARED.intersection(fixtures):
         return "shared"
+    if "standalone" in fixtures:
+        return "standalone"
     return f"{item.path.stem}.{item.name.rstrip(']')}" if _is_by_itself(item) else item.path.stem
 
 

@@ -90,7 +90,8 @@ class RegistryServer:
             case ["subjects"]:
                 return 200, {"subjects": sorted(self._subjects)}
             case ["subjects", subject, "versions", text]:
-                return self._version(subject, int(text))
+                latest = len(self._subjects[subject]) if subject in self._subjects else 0
+                return self._version(subject, latest if text == "latest" else int(text))
         return _NO_PATH
 
     def _version(self, subject: str, version: int) -> Reply:

@@ -41,9 +41,9 @@ def run(
 ) -> Summary:
     """Run a connector until it is stopped or has caught up, as ``sinksdk run`` does.
 
-    In the main thread the first SIGINT, SIGTERM or SIGHUP closes it: partial batches are flushed and
-    committed, and this returns; the second one has its usual effect. At the start it waits for an unavailable
-    Kafka or store, and logs that.
+    In the main thread the first SIGINT, SIGTERM or SIGHUP closes it, also one that Spark's JVM gets: partial
+    batches are flushed and committed, and this returns; the second one has its usual effect. At the start it
+    waits for an unavailable Kafka or store, and logs that.
 
     Args:
         config: the connector's configuration: Connect's JSON (``{"name": …, "config": {…}}`` or flat) as a
@@ -78,7 +78,10 @@ def run(
         if prepared is None:
             return Summary(signal=signals.received)
         with RunningConnector(
-            prepared, until_caught_up=until_caught_up, is_stopping=lambda: signals.received is not None
+            prepared,
+            until_caught_up=until_caught_up,
+            is_stopping=lambda: signals.received is not None,
+            hear=signals.hear if signals.are_handled else None,
         ) as connector:
             close_on_signal(connector, signals)
         return replace(connector.summary(), signal=signals.received)

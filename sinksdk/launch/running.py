@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from signal import Signals
 from threading import Lock
 from types import TracebackType
 from typing import Final, Literal, Self
@@ -44,6 +45,7 @@ class RunningConnector:
         logs: how its tasks log; None: as this process does.
         is_stopping: whether an end was requested by other means; then Spark is not started any more.
         tell: called with a line for the operator.
+        hear: called with signals that Spark's JVM gets; None: they end it, unless it was started for this.
 
     Raises:
         ConfigException: Spark runs already, and its transform cannot be used there.
@@ -59,6 +61,7 @@ class RunningConnector:
         logs: LogSettings | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
         tell: Callable[[str], None] = log.info,
+        hear: Callable[[Signals], None] | None = None,
     ) -> None:
         deployment, connector = prepared
         self._name = connector.config.name
@@ -71,6 +74,7 @@ class RunningConnector:
             logs=logs or _own_logs(),
             is_stopping=lambda: self._signal.is_final or is_stopping(),
             tell=tell,
+            hear=hear,
         )
         try:
             spark.check(connector)

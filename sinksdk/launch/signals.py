@@ -36,6 +36,16 @@ class ClosingSignals:
     def __exit__(self, *_: object) -> None:
         self._put_back()
 
+    @property
+    def are_handled(self) -> bool:
+        """Whether signals of this process come here."""
+        return bool(self._before)
+
+    def hear(self, number: signal.Signals) -> None:
+        """A signal has reached another process of ours, and perhaps this one as well."""
+        if self.received is None:
+            self.received = number
+
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.received is None:
             self.received = signal.Signals(number)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, partial
+from signal import Signals
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sinksdk.errors import ConnectException, RetriableException
@@ -45,6 +46,7 @@ class SparkOnDemand:
         logs: how executors log.
         is_stopping: whether an end was requested; then nothing is launched any more.
         tell: called with a line for the operator.
+        hear: called with signals that Spark's JVM gets; None: they end it.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class SparkOnDemand:
         logs: LogSettings,
         is_stopping: Callable[[], bool],
         tell: Callable[[str], None],
+        hear: Callable[[Signals], None] | None = None,
     ) -> None:
         self._deployment = deployment
         self._name = name
@@ -63,6 +66,8 @@ class SparkOnDemand:
         self._logs = logs
         self._is_stopping = is_stopping
         self._tell = tell
+        self._hear = hear
+        self._let_go_of_signals: Callable[[], None] = lambda: None
         self._spark: SparkContext | None = None
         self._is_ours = False
         self._only_schedules = True
@@ -72,6 +77,7 @@ class SparkOnDemand:
 
     def __exit__(self, *_: object) -> None:
         with _CHANGING:
+            self._let_go_of_signals()
             spark = self._spark
             if spark is None or spark not in _STARTED:
                 return  # somebody else's
@@ -179,6 +185,8 @@ class SparkOnDemand:
                 only_schedules=self._only_schedules,
             )
             _STARTED[spark] = set()
+        if self._hear is not None:
+            self._let_go_of_signals = context.hear_signals(spark, self._hear)
         self._is_ours = spark in _STARTED
         if self._is_ours:
             _STARTED[spark].add(self)

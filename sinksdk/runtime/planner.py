@@ -15,6 +15,7 @@ read again. So
 - records that were read in vain are remembered until the batches read since outweigh them. Until then as
   many more batches are waited for at a time, so that over time at most half as many records are read in vain
   as are committed, whatever the gaps do;
+- a transform may make several records of one offset. Then more of them are expected than offsets are there;
 - an estimate that was too low costs only time. Nothing is waited for beyond 16 times the offsets looked at
   without a look in between, and a partition that has come to rest is counted.
 """
@@ -34,7 +35,7 @@ from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 _MOST_SIGHTINGS = 64
-_CAUTION = 0.15  # of the share of gaps: by so much an estimate is lowered where there are gaps
+_CAUTION = 0.15  # of the share of gaps, or of what is above one record: by so much an estimate is lowered
 _GENEROUS = 17 / 16  # times as many offsets are planned as the estimate takes: it may be a little too high
 _REPAID = 0.4  # records that may be read in vain for each that is committed
 _MOST_OWED = 16  # batches waited for at a time
@@ -85,18 +86,23 @@ class Backlog:
 
     @property
     def uncounted(self) -> int:
-        """Offsets never read: the maximum number of their records."""
+        """Offsets never read."""
         return self.available.end - self.counted.end
 
     @property
     def density(self) -> float:
-        """Records per offset, as read lately; 1 before the first read."""
+        """Records per offset, as read lately: 1 before the first read, more if a transform makes several."""
         return (self.status.density if self.status else None) or 1.0
 
     @property
     def likely_density(self) -> float:
-        """The same, a little lowered where there are gaps."""
-        return self.density * (1 - _CAUTION * (1 - self.density))
+        """The same, a little lowered where not each offset has one record."""
+        return self.density * (1 - _CAUTION * min(abs(1 - self.density), 1.0))
+
+    @property
+    def possible(self) -> int:
+        """The maximum number of unread records, if no more are made of each than lately."""
+        return self.counted.records + math.ceil(self.uncounted * max(self.density, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +206,7 @@ class Planner:
         if planned.start == planned.end:
             return planned
         batches = max(most // size, backlog.counted.records // size + 1)
-        possible = backlog.counted.records + backlog.uncounted
+        possible = backlog.possible
         if min(possible, planned.records or possible) <= batches * size:
             return planned
         cut = self._batches(backlog, batches)
@@ -233,7 +239,7 @@ class Planner:
     def _batches_there(self, backlog: Backlog, now: float) -> int:
         """How many whole batches to read now; none: wait."""
         size, counted = self.policy.max_records, backlog.counted.records
-        possible = counted + backlog.uncounted
+        possible = backlog.possible
         if size is None or backlog.uncounted <= 0 or possible < size:
             return 0
         likely = counted + backlog.uncounted * backlog.likely_density
@@ -274,7 +280,7 @@ class Planner:
         """
         size, counted = self.policy.max_records, backlog.counted.records
         sightings = backlog.status.seen if backlog.status else ()
-        if size is None or not sightings or not backlog.uncounted or counted + backlog.uncounted < size:
+        if size is None or not sightings or not backlog.uncounted or backlog.possible < size:
             return math.inf
         is_likely = counted + backlog.uncounted * backlog.density >= size
         patience = _AT_REST if is_likely else _LONG_AT_REST
@@ -282,7 +288,7 @@ class Planner:
 
 
 def _length(planned: PlannedRange) -> int:
-    """In offsets: at most so many records."""
+    """In offsets: at most so many records are read."""
     return planned.end - planned.start
 
 
@@ -334,7 +340,7 @@ def _learned(status: PartitionStatus, planned: PlannedRange, outcome: PartitionO
             records, offsets = records - tail.records, newer
     if not records or offsets <= 0:
         return before
-    found = min(records / offsets, 1.0)
+    found = records / offsets
     if before is None or found <= before or found - before <= _SAME:
         return found
     return (before + found) / 2

@@ -8,12 +8,12 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from sinksdk.errors import ConfigException
 from sinksdk.spark.conf import check_conf, configured, remember, settings_of
-from sinksdk.spark.jvm import LOG_CONFIGURATION, launch
+from sinksdk.spark.jvm import LOG_CONFIGURATION, JvmSignals, launch
 from sinksdk.spark.master import check_master, is_local, is_loopback, with_attempts
 
 if TYPE_CHECKING:
@@ -155,6 +155,11 @@ def active_spark() -> SparkContext | None:
 
     active = SparkContext._active_spark_context  # noqa: SLF001 - pyspark has no public way to ask
     return active if active is not None and is_alive(active) else None
+
+
+def hear_signals(spark: SparkContext, hear: Callable[[signal.Signals], None]) -> Callable[[], None]:
+    """Be told the first signal that would end Spark's JVM, which goes on. The result, called, ends that."""
+    return JvmSignals(spark._gateway, hear).let_go  # noqa: SLF001 - pyspark has no public way to ask
 
 
 def forget_dead_spark() -> None:

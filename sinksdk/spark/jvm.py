@@ -7,11 +7,12 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.errors import ConfigException
 from sinksdk.store import StoreUnavailable
@@ -25,6 +26,8 @@ LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
 _FIELD, _LINE = "\x1f", "\x1e"
 _STARTED = "\x1d\n"
 _JAVA = "Spark needs Java 17 or 21: install one (for example the package openjdk-17-jre-headless)"
+
+_SIGNALS: Final = ("INT", "TERM", "HUP")
 
 _TRACE: Final = "Traceback (most recent call last):"
 _JAVA_FRAME: Final = "\tat "
@@ -75,6 +78,62 @@ def _ignore_signals(gateway: JavaGateway) -> None:
     signals = gateway.jvm.sun.misc
     for name in ("TERM", "HUP"):
         signals.Signal.handle(signals.Signal(name), signals.SignalHandler.SIG_IGN)
+
+
+class JvmSignals:
+    """The first signal that a JVM would end on is told to this process instead.
+
+    Under spark-submit the JVM is the process that a ``kill`` or the end of a container reaches, and a Ctrl-C
+    reaches it, too: with it all executors would end, before tasks have flushed.
+
+    Args:
+        hear: called with it, in a thread of its own.
+    """
+
+    def __init__(self, gateway: JavaGateway, hear: Callable[[signal.Signals], None]) -> None:
+        self._gateway = gateway
+        self._before: dict[str, Any] = {}
+        self._heard: Any = None
+        try:
+            self._heard = gateway.jvm.java.util.concurrent.LinkedBlockingQueue()
+            self._take_over()
+        except Exception as error:  # noqa: BLE001 - a Java without java.beans, or one whose signals are others' (-Xrs)
+            _log.info("signals that Spark's JVM gets will end it: %s", error)
+            self.let_go()
+            return
+        if self._before:
+            Thread(target=self._listen, args=(hear,), name="jvm-signals", daemon=True).start()
+
+    def let_go(self) -> None:
+        """Have the JVM do with signals what it did before."""
+        with contextlib.suppress(Exception):  # it may have ended
+            self._put_back()
+            self._heard.add("")
+
+    def _put_back(self) -> None:
+        signals = self._gateway.jvm.sun.misc
+        for name, handler in self._before.items():
+            signals.Signal.handle(signals.Signal(name), handler)
+
+    def _take_over(self) -> None:
+        jvm = self._gateway.jvm
+        signals = jvm.sun.misc
+        # Java calls no Python without another server; this calls the queue's "add" with the signal's "name".
+        kind = jvm.java.lang.Class.forName("sun.misc.SignalHandler")
+        handler = jvm.java.beans.EventHandler.create(kind, self._heard, "add", "name")
+        for name in _SIGNALS:
+            number = signals.Signal(name)
+            before = signals.Signal.handle(number, handler)
+            if before.equals(signals.SignalHandler.SIG_IGN):  # as pyspark and we start a JVM
+                signals.Signal.handle(number, before)
+            else:
+                self._before[name] = before
+
+    def _listen(self, hear: Callable[[signal.Signals], None]) -> None:
+        with contextlib.suppress(Exception):  # the JVM has ended
+            if name := self._heard.take():
+                hear(signal.Signals[f"SIG{name}"])
+                self._put_back()  # the second one has its usual effect
 
 
 class _ErrorStream:

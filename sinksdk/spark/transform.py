@@ -346,8 +346,8 @@ def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
     with _SHIPPING:
         before = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # pyspark's
         # Each once: multiprocessing gives __main__ a second name.
-        mine = [module for module in dict.fromkeys(sys.modules.values()) if _is_in(module, folders)]
-        mine = [module for module in mine if module.__name__ not in before]
+        found = {id(module): module for module in list(sys.modules.values()) if _is_in(module, folders)}
+        mine = [module for module in found.values() if module.__name__ not in before]
         for module in mine:
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call] # pyspark's
         try:
@@ -359,7 +359,8 @@ def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
 
 def _is_in(module: ModuleType, folders: Collection[str]) -> bool:
     name, file = getattr(module, "__name__", ""), getattr(module, "__file__", None)
-    if not file or name.partition(".")[0] == "sinksdk" or sys.modules.get(name) is not module:
+    # What a program has defined itself is sent by value anyway.
+    if not file or name.partition(".")[0] in ("sinksdk", "__main__") or sys.modules.get(name) is not module:
         return False
     parts = Path(file).parts
     is_installed = "site-packages" in parts or "dist-packages" in parts

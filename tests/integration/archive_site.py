@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import fastavro
 import numpy as np
 import pyarrow as pa
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -147,8 +149,12 @@ class Site:
         """``sinksdk run`` in a process group of its own."""
         command = [sys.executable, "-m", "sinksdk", "run", str(self.config)]
         command += [*self.source, "--store", self.store, "--master", master]
+        return self.started([*command, *options], env)
+
+    def started(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """A program in a process group of its own, which ends with the site."""
         process = subprocess.Popen(
-            [*command, *options],
+            command,
             cwd=self.folder,
             env={**os.environ, **(env or {})},
             stdout=subprocess.PIPE,
@@ -197,6 +203,17 @@ class Site:
             }
         except Exception:  # noqa: BLE001 - the driver is just making the store
             return {}
+
+    def archived(self) -> dict[int, list[dict[str, Any]]]:
+        """All records of each partition, in their files' order."""
+        s3, found = client(self.endpoint), dict[int, list[dict[str, Any]]]()
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
+            for item in page.get("Contents", []):
+                if item["Key"].endswith(".avro"):
+                    body = s3.get_object(Bucket=self.bucket, Key=item["Key"])["Body"].read()
+                    for record in fastavro.reader(io.BytesIO(body)):
+                        found.setdefault(record["partition"], []).append(record)
+        return found
 
     def uploads(self) -> list[str]:
         """Ids of uploads that are neither complete nor aborted."""

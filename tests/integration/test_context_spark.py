@@ -13,6 +13,7 @@ import pytest
 
 from sinksdk.errors import ConfigException
 from sinksdk.spark.context import start_spark
+from tests.integration.standalone import Standalone
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -133,9 +134,9 @@ def test_another_python_on_the_path_changes_nothing(tmp_path: Path) -> None:
         driver.close()
 
 
-def test_a_standalone_master_runs_this_interpreter(tmp_path: Path, standalone_master: str) -> None:
+def test_a_standalone_master_runs_this_interpreter(tmp_path: Path, standalone: Standalone) -> None:
     """As on a local master; its daemons were started by somebody else."""
-    driver = Driver(tmp_path, standalone_master)
+    driver = Driver(tmp_path, standalone.url)
     try:
         driver.await_task()
         assert driver.finish() == [f"0 {sys.executable}", ""]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.archive_site import Site, descendants, ended, site, wait_until
+from tests.integration.standalone import Standalone
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -104,9 +105,9 @@ def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: S
 
 
 @pytest.mark.nightly
-def test_a_standalone_master_works(archive: Site, standalone_master: str) -> None:
+def test_a_standalone_master_works(archive: Site, standalone: Standalone) -> None:
     """A standalone Spark master on this machine archives everything."""
-    code, output = archive.run("--until-caught-up", master=standalone_master)
+    code, output = archive.run("--until-caught-up", master=standalone.url)
 
     assert code == 0, output
     assert_complete(archive)

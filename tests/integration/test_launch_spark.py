@@ -1,4 +1,4 @@
-"""sinksdk.run and sinksdk.start on Spark: in a session of the user's own, and under spark-submit."""
+"""sinksdk.run and sinksdk.start on Spark: in a session of the user's own; under spark-submit: test_submitted.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyspark
 import pytest
 
 from sinksdk import TopicPartition
@@ -20,33 +19,6 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parent.parent.parent
 PARTITIONS, RECORDS = 2, 100_000  # of each partition: ten Arrow batches
-
-SUBMITTED = """
-import sys
-from pyspark import SparkContext
-import sinksdk
-from sinksdk.launch.spark import SparkOnDemand
-
-leave = SparkOnDemand.__exit__
-def show(self, *raised):
-    spark = self.context() or SparkContext._active_spark_context
-    conf = spark.getConf()
-    print(spark.master, spark.appName, *(conf.get(key) for key in ("spark.ui.enabled", "spark.scheduler.mode")))
-    leave(self, *raised)
-SparkOnDemand.__exit__ = show
-config = {
-    "name": "lines", "connector.class": "tests.integration.line_sink:LineSink", "topics": "t",
-    "out.folder": sys.argv[1] + "/out", "batch.size": 1000,
-}
-summary = sinksdk.run(
-    config, source=sys.argv[1] + "/topics", store=f"sqlite:///{sys.argv[1]}/store.sqlite", until_caught_up=True,
-)
-print(summary.records, SparkContext._active_spark_context)
-try:
-    sinksdk.run(config, source=sys.argv[1] + "/topics", store=f"sqlite:///{sys.argv[1]}/s.sqlite", master="local[7]")
-except sinksdk.ConfigException as error:
-    print(error)
-"""
 
 
 def write_topic(folder: Path, records: int) -> None:
@@ -115,28 +87,3 @@ def test_everything_is_written_exactly_once(seen: dict[str, Any], folder: Path) 
     assert seen["caught_up"] == {f"t-{number}": RECORDS for number in range(PARTITIONS)}
     assert seen["rest"] == PARTITIONS * RECORDS - sum(seen["stopped"].values())
     assert written(folder) == {f"t-{number}": list(range(RECORDS)) for number in range(PARTITIONS)}
-
-
-def test_what_spark_submit_says_is_what_runs(tmp_path: Path) -> None:
-    """Master, name and settings of the command; ours are beneath them; another master beside it is refused."""
-    write_topic(tmp_path, 1_000)
-    (tmp_path / "out").mkdir()
-    script = tmp_path / "script.py"
-    script.write_text(SUBMITTED)
-    submit = Path(pyspark.__file__).parent / "bin/spark-submit"
-    options = ["--master", "local[2]", "--name", "x", "--conf", "spark.ui.enabled=false"]
-    done = subprocess.run(
-        [submit, *options, "--conf", "spark.scheduler.mode=FIFO", script, tmp_path],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
-    shown, summary, refused = done.stdout.splitlines()[-3:]
-    assert shown == "local[2] x false FIFO"
-    assert summary == f"{PARTITIONS * 1_000} None"
-    assert "spark-submit was told the master local[2], and sinksdk the master local[7]" in refused

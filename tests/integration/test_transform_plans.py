@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import SparkContext, cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -20,9 +24,11 @@ import sinksdk
 from sinksdk import ConfigException, ConnectException, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.transform import Transform, TransformedRecords, _sent_by_value
+from sinksdk.spark.transform_task import RECORDS
 from sinksdk.topics import write_records
 from sinksdk.values.declared import declared_shape
 from tests.integration.line_sink import LineSinkConfig
+from tests.integration.row_sink import rows_in
 from tests.test_docs import ROOT, fences
 from tests.values.generated import Json
 
@@ -62,11 +68,10 @@ def run(session: SparkSession, topics: Path, tmp_path: Path) -> Callable[..., di
         sinksdk.run(
             {
                 "name": "lines",
-                "connector.class": "tests.integration.line_sink:LineSink",
+                "connector.class": "tests.integration.row_sink:RowSink",
                 "topics": "t",
                 "tasks.max": 2,
                 "out.folder": out,
-                "batch.size": 10,
                 "restart.max.attempts": 0,
                 **{key.replace("_", "."): value for key, value in config.items()},
             },
@@ -77,7 +82,7 @@ def run(session: SparkSession, topics: Path, tmp_path: Path) -> Callable[..., di
         )
         committed = sinksdk.committed_offsets(f"sqlite:///{tmp_path}/store.sqlite", "lines")
         assert {offset.offset for offset in committed.values()} == {COUNT}, "dropped records leave no lag"
-        return {path.stem: Counter(map(int, path.read_text().split())) for path in out.glob("*.txt")}
+        return {partition: Counter(offset for offset, *_ in rows) for partition, rows in rows_in(out).items()}
 
     return ran
 
@@ -94,10 +99,117 @@ def run(session: SparkSession, topics: Path, tmp_path: Path) -> Callable[..., di
     ],
 )
 def test_what_keeps_rows_in_place_may_stand_between_records_and_sink(
-    run: Callable[..., dict[str, Counter[int]]], function: str, expected: Counter[int]
+    run: Callable[..., dict[str, Counter[int]]],
+    session: SparkSession,
+    tmp_path: Path,
+    function: str,
+    expected: Counter[int],
 ) -> None:
-    """UDFs, mapInArrow, broadcast joins, from_json, explode: rows may vanish, change and multiply."""
+    """UDFs, mapInArrow, broadcast joins, from_json, explode: the sink gets, row by row, what Spark alone computes."""
     assert run(records_transform=f"{MODULE}:{function}") == {"t-0": expected, "t-1": expected}
+
+    transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:{function}"))
+    assert transform is not None
+    with _sent_by_value((str(ROOT),)):
+        alone = [row.asDict() for row in transform.apply(as_a_table(session)).collect()]
+    assert {
+        name: [[offset, key, value] for offset, key, value, *_ in rows]
+        for name, rows in rows_in(tmp_path / "out").items()
+    } == {
+        f"t-{number}": [
+            [row["offset"], text(row.get("key")), text(row["value"])]
+            for row in alone
+            if row["partition"] == number
+        ]
+        for number in range(2)
+    }
+
+
+def as_a_table(session: SparkSession) -> DataFrame:
+    """The topic, without sinksdk: its rows in their order."""
+    rows = [
+        ("t", number, offset, None, 0, bytearray(b"k%d" % (offset % 4)), bytearray(b'{"n": %d}' % offset), [])
+        for number in range(2)
+        for offset in range(COUNT)
+    ]
+    return session.createDataFrame(rows, RECORDS).coalesce(1)
+
+
+def text(value: str | bytes | bytearray | None) -> str | None:
+    return value if value is None or isinstance(value, str) else value.decode()
+
+
+def test_two_connectors_of_one_session_see_nothing_of_each_other(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """Both run at once, make views of one name and change one setting: each has its own, the user's session neither.
+
+    The user's own view ``records`` is not what a query means by that name, and stays.
+    """
+    hour = pa.array([3_600_000 * (offset % 24) for offset in range(COUNT)], pa.timestamp("ms", "UTC"))
+    for begin in (0, COUNT):  # the second half comes while both run
+        table = pa.table(
+            {
+                "offset": range(begin, begin + COUNT),
+                "key": [b"k%d" % (offset % 4) for offset in range(COUNT)],
+                "value": [b"v"] * COUNT,
+                "timestamp": hour,
+            }
+        )
+        write_records(tmp_path / ("topics" if not begin else "later"), TopicPartition("t", 0), table)
+    mine = session.newSession()
+    mine.range(3).createOrReplaceTempView("records")
+    mine.udf.register("shown", lambda value: f"<{value}>", "string")
+    zone, where = mine.conf.get("spark.sql.session.timeZone"), f"sqlite:///{tmp_path}/store.sqlite"
+    transforms = {
+        "first": {"records.transform": f"{MODULE}:with_a_lookup_of_its_own"},
+        "second": {"records.transform": f"{MODULE}:with_another_lookup"},
+        "third": {
+            "records.sql": "SELECT * EXCEPT (value), shown(offset) AS value FROM records WHERE offset > 5"
+        },
+    }
+
+    def committed(running: list[sinksdk.RunningConnector]) -> list[int]:
+        found = [connector.status().partitions for connector in running]
+        return [partitions[0].committed or 0 if partitions else 0 for partitions in found]
+
+    with ExitStack() as stack:
+        running = []
+        for name, transform in transforms.items():
+            (tmp_path / name).mkdir()
+            config = {
+                "name": name,
+                "connector.class": "tests.integration.row_sink:RowSink",
+                "topics": "t",
+                "poll.interval.ms": 100,
+                "out.folder": tmp_path / name,
+                **transform,
+            }
+            started = sinksdk.start(config, source=tmp_path / "topics", store=where, spark=mine)
+            running.append(stack.enter_context(started))
+        for end in (COUNT, 2 * COUNT):
+            give_up = time.monotonic() + 60
+            while committed(running) != [end] * 3:
+                assert time.monotonic() < give_up
+                assert not any(connector.wait(0.05) for connector in running)
+            if end == COUNT:
+                (file,) = (tmp_path / "later").rglob("*.parquet")
+                file.rename(tmp_path / "topics" / file.relative_to(tmp_path / "later"))
+
+    def found(name: str) -> list[tuple[int, str]]:
+        return [(offset, value) for offset, _, value, *_ in rows_in(tmp_path / name)["t-0"]]
+
+    offsets = range(2 * COUNT)
+    hours = [offset % COUNT % 24 for offset in offsets]
+    assert found("first") == [(o, f"{'ab'[o % 4]} {hours[o]:02}") for o in offsets if o % 4 < 2]
+    assert found("second") == [
+        (o, f"{'cd'[o % 4 - 1]} {(hours[o] + 9) % 24:02}") for o in offsets if o % 4 in (1, 2)
+    ]
+    assert found("third") == [(o, f"<{o}>") for o in offsets if o > 5]
+    assert mine.table("records").count() == 3
+    assert mine.conf.get("spark.sql.session.timeZone") == zone
+    assert not mine.catalog.tableExists("lookup")
+    assert not mine.catalog.tableExists("mine")
 
 
 def test_functions_and_views_of_the_session_can_be_used_and_it_stays_as_it_was(
@@ -172,6 +284,26 @@ def test_only_modules_of_the_folders_are_sent_and_only_for_a_moment(
     assert cloudpickle.list_registry_pickle_by_value() == before
 
 
+def test_a_module_with_two_names_and_the_program_itself_are_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Multiprocessing gives the program's module a second name.
+
+    Regression: a program that was run as a file, with a transform, ended with a ValueError of cloudpickle's.
+    """
+    before = cloudpickle.list_registry_pickle_by_value()
+    for name, aliases in {"__main__": ("__mp_main__",), "flights_by_two_names": ("its_other_name",)}.items():
+        module = ModuleType(name)
+        module.__file__ = str(tmp_path / f"{name}.py")
+        for alias in (name, *aliases):
+            monkeypatch.setitem(sys.modules, alias, module)
+
+    with _sent_by_value((str(tmp_path),)):
+        assert cloudpickle.list_registry_pickle_by_value() == {*before, "flights_by_two_names"}
+
+    assert cloudpickle.list_registry_pickle_by_value() == before
+
+
 REFUSED = {
     "SELECT * FROM records ORDER BY offset": "needs Spark's operator Sort, which changes the order of rows",
     "SELECT topic, partition, max(offset) AS offset, max(value) AS value FROM records GROUP BY ALL": (
@@ -221,6 +353,7 @@ def test_a_query_that_moves_rows_or_loses_them_is_refused(
         run(records_sql=query)
     assert REFUSED[query] in str(caught.value)
     assert "records.sql" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -233,6 +366,11 @@ def test_a_query_that_moves_rows_or_loses_them_is_refused(
         ("united", "Union, which adds partitions"),
         ("not_a_function", "is of type str, not a function"),
         ("missing", f"module '{MODULE}' has no 'missing'"),
+        ("returns_a_stream", "returned a streaming DataFrame: make it from 'records'"),
+        ("returns_a_list", "returned list: return a DataFrame"),
+        ("loses_the_offset", "returns no offset: keep topic, partition and offset as they are"),
+        ("aggregates", "Aggregate, which needs rows of several offsets together"),
+        ("of_a_missing_column", "`delay` cannot be resolved"),
     ],
 )
 def test_a_function_that_is_no_transform_is_refused(
@@ -242,6 +380,7 @@ def test_a_function_that_is_no_transform_is_refused(
     with pytest.raises(ConfigException) as caught:
         run(records_transform=f"{MODULE}:{function}")
     assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_what_a_query_does_to_a_record_may_fail_and_commits_nothing_behind_it(
@@ -319,7 +458,7 @@ def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession)
     ]
     assert len(queries) == 3
     names: dict[str, Any] = {}
-    (function,) = (fence.code for fence in page if fence.language == "python" and "pyspark.sql" in fence.code)
+    (function,) = (fence.code for fence in page if fence.language == "python" and "def delayed" in fence.code)
     exec(compile(function, "docs/transforms.md", "exec"), names)  # noqa: S102 - our own page
     transforms = [Transform.of(LineSinkConfig.model_construct(records_sql=query)) for query in queries]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -11,10 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import fastavro
 import pytest
 
-from tests.integration.archive_site import Site, client, descendants, ended, site, wait_until
+from tests.integration.archive_site import Site, descendants, ended, site, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -38,18 +36,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
         yield made
 
 
-def archived(archive: Site) -> dict[int, list[dict[str, object]]]:
-    """All records of each partition, file by file."""
-    s3, found = client(archive.endpoint), dict[int, list[dict[str, object]]]()
-    for item in s3.list_objects_v2(Bucket=archive.bucket)["Contents"]:
-        if not item["Key"].endswith(".avro"):
-            continue
-        body = s3.get_object(Bucket=archive.bucket, Key=item["Key"])["Body"].read()
-        for record in fastavro.reader(io.BytesIO(body)):
-            found.setdefault(record["partition"], []).append(record)
-    return found
-
-
 def in_the_middle(archive: Site) -> bool:
     return 10_000 <= sum(archive.committed().values()) < PARTITIONS * RECORDS
 
@@ -57,7 +43,7 @@ def in_the_middle(archive: Site) -> bool:
 def assert_complete(archive: Site) -> None:
     """Exactly what the query makes of the topic is archived; what it drops leaves no lag and nothing behind."""
     assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
-    records = archived(archive)
+    records = archive.archived()
     assert len(records) == PARTITIONS
     for rows in records.values():
         assert Counter(row["offset"] for row in rows) == EXPECTED
@@ -74,17 +60,23 @@ def assert_complete(archive: Site) -> None:
         pytest.param("driver", marks=pytest.mark.nightly),
         pytest.param("worker", id="one of the workers"),
         pytest.param("oldest worker", id="another worker", marks=pytest.mark.nightly),
+        pytest.param("executor", marks=pytest.mark.nightly),  # on each commit: test_submitted.py
     ],
 )
 def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, whose: str) -> None:
-    """Kill -9 of the driver, or of a worker that reads or sinks: dropped and multiplied records are as wanted."""
-    driver = archive.start("--until-caught-up")
+    """Kill -9 of the driver, an executor, or a worker that reads or sinks: dropped and multiplied records are as wanted."""
+    master = "local-cluster[2,1,1024]" if whose == "executor" else "local[2]"
+    driver = archive.start("--until-caught-up", master=master)
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     if whose == "driver":
         driver.kill()
         ended(driver)
         assert sum(archive.committed().values()) < PARTITIONS * RECORDS
         code, output = archive.run("--until-caught-up")
+    elif whose == "executor":
+        executors = [pid for pid, command in descendants(driver.pid) if "CoarseGrained" in command]
+        os.kill(min(executors), signal.SIGKILL)
+        code, output = ended(driver)
     else:
         workers = sorted(
             pid

@@ -55,6 +55,49 @@ def exploded(records: DataFrame) -> DataFrame:
     return records.select("*", f.explode(f.array(f.lit(1), f.lit(2))).alias("n")).drop("n")
 
 
+def with_a_lookup_of_its_own(records: DataFrame) -> DataFrame:
+    """Makes a view and changes a setting, in the session that it is given."""
+    return _looked_up(records, "UTC", [("k0", "a"), ("k1", "b")])
+
+
+def with_another_lookup(records: DataFrame) -> DataFrame:
+    """A view of the same name, and the same setting."""
+    return _looked_up(records, "Asia/Tokyo", [("k1", "c"), ("k2", "d")])
+
+
+def _looked_up(records: DataFrame, zone: str, rows: list[tuple[str, str]]) -> DataFrame:
+    session = records.sparkSession
+    session.createDataFrame(rows, "code string, name string").createOrReplaceTempView("lookup")
+    session.conf.set("spark.sql.session.timeZone", zone)
+    records.createOrReplaceTempView("mine")
+    return session.sql(
+        "SELECT /*+ BROADCAST(lookup) */ mine.* EXCEPT (value), concat(name, ' ', date_format(timestamp, 'HH')) AS value "
+        "FROM mine JOIN lookup ON code = string(key)"
+    )
+
+
+def returns_a_stream(records: DataFrame) -> DataFrame:
+    return records.sparkSession.readStream.format("rate").load()
+
+
+def returns_a_list(records: DataFrame) -> list[object]:
+    return records.take(0)
+
+
+def loses_the_offset(records: DataFrame) -> DataFrame:
+    return records.drop("offset")
+
+
+def aggregates(records: DataFrame) -> DataFrame:
+    return records.groupBy("topic", "partition").agg(
+        f.max("offset").alias("offset"), f.max("value").alias("value")
+    )
+
+
+def of_a_missing_column(records: DataFrame) -> DataFrame:
+    return records.where(records["delay"] > 60)
+
+
 def returns_nothing(records: DataFrame) -> None:
     """A function that forgot its return."""
 

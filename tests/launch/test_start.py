@@ -28,6 +28,7 @@ from sinksdk import (
 )
 from sinksdk.launch import running
 from sinksdk.launch.connectors import PreparedConnector, prepare_written
+from sinksdk.launch.signals import ClosingSignals
 from sinksdk.store import Store, StoreUnavailable, take_over
 from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import GenerationPlan
@@ -432,6 +433,19 @@ def test_a_second_signal_does_what_it_does_otherwise(where: dict[str, Any]) -> N
     finally:
         hung.set()
         killer.join()
+
+
+@pytest.mark.parametrize("first", ["here", "in the JVM"])
+def test_a_ctrl_c_that_the_jvm_gets_as_well_is_one_signal(first: str) -> None:
+    """Whichever of both is first; the next one is a KeyboardInterrupt."""
+    with ClosingSignals() as signals:
+        if first == "in the JVM":
+            signals.hear(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        signals.hear(signal.SIGINT)
+        assert signals.received is signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_another_thread_gets_no_handlers(where: dict[str, Any]) -> None:

@@ -244,6 +244,35 @@ def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None
     assert batches(HUNDRED, replace(backlog(240), status=after)) == [(0, 200)]
 
 
+def test_where_a_transform_makes_several_records_of_each_offset_few_offsets_are_a_batch() -> None:
+    """Three records of one offset: a quiet partition's batch is read once it is there, not when it is due.
+
+    Regression: as many offsets as a batch has records were waited for.
+    """
+    after = learned((100, 300, 0))
+
+    assert batches(HUNDRED, replace(backlog(130, 100), status=after)) == []
+    assert batches(HUNDRED, replace(backlog(140, 100), status=after)) == [(100, 100)]
+    assert batches(HUNDRED, replace(backlog(190, 100), status=after)) == [(100, 200)]
+
+
+def test_a_transform_that_no_longer_makes_so_many_records_is_outweighed() -> None:
+    """Ten records of each offset until now, one of each from here on: what is read in vain stays bounded."""
+    after, start, in_vain = learned((100, 1_000, 0)), 100, 0
+    for end in range(100, 5_000, 10):
+        for planned in HUNDRED.decide([replace(backlog(end, start), status=after)], 0.0).ranges:
+            read = planned.end - planned.start
+            kept = read % 100
+            in_vain += kept
+            found = PartitionOutcome(
+                TP, planned.end - kept, planned.end, read, kept, planned.end, read_from=start
+            )
+            after, start = remember(after, planned, found), start + read - kept
+
+    assert start >= 4_000
+    assert in_vain <= (start - 100) / 2 + 200
+
+
 def test_where_gaps_were_wide_and_are_no_more_it_is_noticed_soon() -> None:
     """One record in 1,000 offsets so far: a look at a 32nd of a batch's offsets finds whatever is there."""
     after = learned((100_000, 100, 0))

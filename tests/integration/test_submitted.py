@@ -1,0 +1,304 @@
+"""spark-submit on a standalone cluster, with a query: flights are archived as Spark itself computes them.
+
+The same connector runs several times. The first run loses an executor, is rebalanced and ends with a Ctrl-C, the last one
+catches up. In between, at night, one is terminated, and the driver of another one is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sinksdk.cli.demo.play import write_topic
+from sinksdk.control.herder import Herder
+from sinksdk.store import open_store
+from tests.integration.archive_site import Site, descendants, ended, site, wait_until
+from tests.integration.standalone import SPARK_HOME, Standalone
+from tests.test_docs import ROOT, fences
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+QUERY = next(fence.code for fence in fences(ROOT / "docs/transforms.md") if "hours" in fence.code)
+MEMORY = 600  # MB
+OPTIONS = [
+    "--name",
+    "delayed flights",
+    "--executor-memory",
+    f"{MEMORY}m",
+    "--conf",
+    "spark.scheduler.mode=FIFO",
+]
+FLUSH_SIZE, PARTITIONS = 250, 3
+TYPES = {"partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
+"""Of the columns that are compared besides the timestamp."""
+
+
+@dataclass
+class Seen:
+    """What was seen of the four runs."""
+
+    inside: dict[str, Any] = field(default_factory=dict)
+    application: dict[str, Any] = field(default_factory=dict)
+    executors: list[str] = field(default_factory=list)
+    """Command lines."""
+    summaries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+    committed: dict[str, dict[int, int]] = field(default_factory=dict)
+    generations: list[int] = field(default_factory=list)
+    """Before and after the rebalance."""
+
+
+class Runs:
+    """Runs the program, interrupts it, and keeps what was seen."""
+
+    def __init__(self, archive: Site, cluster: Standalone) -> None:
+        self.archive, self.cluster, self.seen = archive, cluster, Seen()
+        self._before = 0
+
+    def start(self, *options: str, master: str | None = None) -> subprocess.Popen[str]:
+        """spark-submit in a process group of its own, as a shell starts it."""
+        self._before = sum(self.archive.committed().values())
+        program = Path(__file__).with_name("submitted_flights.py")
+        command = [SPARK_HOME / "bin/spark-submit", "--master", master or self.cluster.url, *OPTIONS, program]
+        arguments = [self.archive.config, self.archive.topics, self.archive.store, self.archive.folder]
+        env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+        return self.archive.started([*map(str, (*command, *arguments)), *options], env)
+
+    def go_on(self, run: subprocess.Popen[str]) -> None:
+        """Wait until more is committed than before."""
+        before = self._before + FLUSH_SIZE
+        wait_until(lambda: sum(self.archive.committed().values()) > before, run, "more was committed")
+        self._before = sum(self.archive.committed().values())
+
+    def end(self, run: subprocess.Popen[str], name: str) -> None:
+        """Wait for its end."""
+        seen = self.seen
+        seen.codes[name], seen.outputs[name] = ended(run)
+        seen.committed[name] = self.archive.committed()
+        lines = [line for line in seen.outputs[name].splitlines() if line.startswith('{"records"')]
+        seen.summaries[name] = json.loads(lines[-1]) if lines else {}
+
+    def executors(self) -> dict[int, str]:
+        """Executors of the application that runs now: process and command line."""
+        (application,) = self.cluster.applications()
+        wanted = ("CoarseGrainedExecutorBackend", application["id"])
+        return {
+            pid: command
+            for pid, command in descendants(os.getpid())
+            if command.split(" ")[0].endswith("java") and all(word in command for word in wanted)
+        }
+
+    def generation(self) -> int:
+        store = open_store(self.archive.store)
+        try:
+            return Herder(store).info("archive").generation
+        finally:
+            store.close()
+
+    def rebalance(self) -> None:
+        store = open_store(self.archive.store)
+        try:
+            Herder(store).rebalance("archive")
+        finally:
+            store.close()
+
+    def disturbed_and_interrupted(self) -> None:
+        run = self.start()
+        self.go_on(run)
+        self.seen.inside = json.loads((self.archive.folder / "inside.json").read_text())
+        (self.seen.application,) = self.cluster.applications()
+        self.seen.executors = list(self.executors().values())
+        os.kill(min(self.executors()), signal.SIGKILL)
+        self.go_on(run)
+        before = self.generation()
+        self.rebalance()
+        wait_until(lambda: self.generation() > before, run, "another generation began")
+        self.seen.generations = [before, self.generation()]
+        self.go_on(run)
+        os.killpg(run.pid, signal.SIGINT)
+        self.end(run, "interrupted")
+
+    def terminated(self) -> None:
+        run = self.start()
+        self.go_on(run)
+        os.kill(run.pid, signal.SIGTERM)  # the JVM alone gets it: spark-submit has become it
+        self.end(run, "terminated")
+
+    def killed(self) -> None:
+        run = self.start()
+        self.go_on(run)
+        drivers = [pid for pid, command in descendants(run.pid) if "submitted_flights.py" in command]
+        os.kill(min(drivers), signal.SIGKILL)
+        self.end(run, "killed")
+
+    def caught_up(self) -> None:
+        self.archive.s3.heal()
+        self.end(self.start("--own-session", master="local[2]"), "caught up")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(tmp_path_factory.mktemp("submitted")) as made:
+        made.topic = "flights"
+        made.configure(records_sql=QUERY, tasks_max=2, flush_size=FLUSH_SIZE, offset_flush_interval_ms=500)
+        write_topic(made.topics)
+        shutil.rmtree(
+            made.topics / f"topic=flights/partition={PARTITIONS}"
+        )  # the largest: others show the same
+        made.s3.delays["CompleteMultipartUpload"] = 1.5
+        write_rows(made)
+        yield made
+
+
+def write_rows(archive: Site) -> None:
+    """The topic as a table that has the columns of the view ``records``."""
+    (archive.folder / "rows").mkdir()
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    for partition in range(PARTITIONS):
+        (file,) = archive.topics.glob(f"*/partition={partition}/*.parquet")
+        table = pq.read_table(file, partitioning=None)
+        table = table.set_column(3, "timestamp", table.column("timestamp").cast(pa.timestamp("us", "UTC")))
+        size = table.num_rows
+        rows = table.append_column("topic", pa.repeat("flights", size))
+        rows = rows.append_column("partition", pa.repeat(pa.scalar(partition, pa.int32()), size))
+        rows = rows.append_column("timestampType", pa.repeat(pa.scalar(0, pa.int32()), size))
+        rows = rows.append_column("headers", pa.nulls(size, headers))
+        pq.write_table(rows, archive.folder / f"rows/{partition}.parquet")
+
+
+def archived(archive: Site) -> list[tuple[Any, ...]]:
+    """Partition, offset, timestamp, key and value of all records."""
+    return [
+        tuple(row[name] for name in ("partition", "offset", "timestamp", "key", "value"))
+        for _, rows in sorted(archive.archived().items())
+        for row in rows
+    ]
+
+
+# Each once for all tests of this file, in the order of the tests that need them.
+
+
+@pytest.fixture(scope="module")
+def runs(archive: Site, standalone: Standalone) -> Runs:
+    return Runs(archive, standalone)
+
+
+@pytest.fixture(scope="module")
+def interrupted(runs: Runs) -> Seen:
+    runs.disturbed_and_interrupted()
+    return runs.seen
+
+
+@pytest.fixture(scope="module")
+def terminated(runs: Runs, interrupted: Seen) -> Seen:
+    runs.terminated()
+    return runs.seen
+
+
+@pytest.fixture(scope="module")
+def killed(runs: Runs, interrupted: Seen) -> Seen:
+    runs.killed()
+    return runs.seen
+
+
+@pytest.fixture(scope="module")
+def caught_up(runs: Runs, interrupted: Seen) -> Seen:
+    runs.caught_up()
+    return runs.seen
+
+
+def test_master_name_and_settings_are_those_of_the_command(interrupted: Seen, standalone: Standalone) -> None:
+    """As the program sees them, the master, and the executors themselves; what sinksdk sets is beneath them."""
+    inside, application = interrupted.inside, interrupted.application
+    assert (inside["master"], inside["name"]) == (standalone.url, "delayed flights")
+    assert inside["conf"]["spark.scheduler.mode"] == "FIFO"
+    assert inside["conf"]["spark.executor.memory"] == f"{MEMORY}m"
+    assert inside["conf"]["spark.ui.enabled"] == "false"
+    assert (application["id"], application["name"]) == (inside["id"], "delayed flights")
+    assert (application["cores"], application["memoryperexecutor"]) == (2, MEMORY)
+    assert len(interrupted.executors) == 2
+    assert all(f"-Xmx{MEMORY}M" in command for command in interrupted.executors)
+
+
+def test_what_was_started_is_ended_and_another_master_is_refused(
+    interrupted: Seen, standalone: Standalone
+) -> None:
+    """The program's session is gone with the connector; a master beside the command's is an error."""
+    summary = interrupted.summaries["interrupted"]
+    assert summary["is_active"] is False
+    assert f"was told the master {standalone.url}, and sinksdk the master local[7]" in summary["refused"]
+    assert standalone.applications() == []
+
+
+def test_a_ctrl_c_under_spark_submit_commits_what_was_read(interrupted: Seen) -> None:
+    """JVM and program get it: exit 0, partial files, no stack trace.
+
+    Regression: the JVM ended at once, and its executors with it; tasks could not flush.
+    """
+    assert_committed(interrupted, "interrupted", signal.SIGINT)
+
+
+def test_a_rebalance_ended_a_generation_in_the_middle(interrupted: Seen) -> None:
+    """It went on with the next one."""
+    before, after = interrupted.generations
+    assert before < after
+
+
+@pytest.mark.nightly
+def test_a_signal_that_only_the_jvm_gets_commits_what_was_read(terminated: Seen) -> None:
+    """A kill of spark-submit, or a container's end: likewise."""
+    assert_committed(terminated, "terminated", signal.SIGTERM)
+
+
+def assert_committed(seen: Seen, run: str, number: int) -> None:
+    output = seen.outputs[run]
+    assert seen.codes[run] == 0, output
+    assert "Traceback" not in output
+    assert seen.summaries[run]["signal"] == number
+    assert seen.summaries[run]["records"] > 0
+    assert any(offset % FLUSH_SIZE for offset in seen.committed[run].values())
+
+
+@pytest.mark.nightly
+def test_a_killed_program_ends_spark_submit(killed: Seen) -> None:
+    """Kill -9 of the driver: an exit code that says so, part of the topic committed."""
+    assert killed.codes["killed"] != 0
+    before = killed.committed["interrupted"]
+    assert sum(before.values()) < sum(killed.committed["killed"].values())
+
+
+def test_the_next_run_goes_on_to_the_end(caught_up: Seen, archive: Site) -> None:
+    """In a session of the program's own, which runs on."""
+    rows = archive.folder.glob("rows/*.parquet")
+    there = {int(file.stem): pq.read_metadata(file).num_rows for file in rows}
+    assert sum(caught_up.committed["interrupted"].values()) < sum(there.values())
+    assert caught_up.codes["caught up"] == 0, caught_up.outputs["caught up"]
+    assert caught_up.committed["caught up"] == there
+    assert caught_up.summaries["caught up"]["is_active"] is True
+
+
+def test_the_archive_is_what_spark_computes(caught_up: Seen, archive: Site) -> None:
+    """Row by row: each delayed flight once, with its new column, and nothing else."""
+    expected = pq.read_table(archive.folder / "expected").sort_by(
+        [("partition", "ascending"), ("offset", "ascending")]
+    )
+    rows = archived(archive)
+    assert len(rows) == expected.num_rows > 10_000
+    times = expected.column("timestamp").cast(pa.timestamp("ms", "UTC")).to_pylist()
+    others = [expected.column(name).cast(kind).to_pylist() for name, kind in TYPES.items()]
+    assert rows == list(zip(*others[:2], times, *others[2:], strict=True))
+    assert json.loads(rows[0][-1]).keys() == {"carrier", "dep_delay", "hours"}
+    assert archive.uploads_with_data() == []
