@@ -30,6 +30,7 @@ from sinksdk.frames.task import FrameTask
 from sinksdk.store import TakenOver, newest_plan
 from sinksdk.store.keys import plan_key
 from sinksdk.testing.faults import ManualClock
+from tests.engine.sinks import Letters
 from tests.memory_store import MemoryStore
 
 CONFIG = {"name": "c", "connector.class": "it", "topics": "t"}
@@ -47,6 +48,10 @@ class Outside:
     is_ahead_at: int | None = None
 
 
+def text_of(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
 class Task(SinkTask):
     def __init__(self, outside: Outside) -> None:
         self.outside = outside
@@ -57,7 +62,7 @@ class Task(SinkTask):
             self.context.offset(dict.fromkeys(partitions, self.outside.is_ahead_at))
 
     def put(self, records: SinkRecords) -> None:
-        self.records += [(record.offset, record.value.decode()) for record in records]
+        self.records += [(record.offset, text_of(record.value)) for record in records]
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
         if self.outside.keeps:
@@ -81,17 +86,28 @@ class Task(SinkTask):
 class Query:
     """A run of a query, without Spark."""
 
-    def __init__(self, store: MemoryStore, outside: Outside, query: str = "q", run: str = "run-1") -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        outside: Outside,
+        query: str = "q",
+        run: str = "run-1",
+        letters: Letters | None = None,
+        **keys: str,
+    ) -> None:
         task: Any = partial(Task, outside)
+        self.letters = letters
         self.sink = type("Sink", (SinkConnector,), {"config_class": ConnectorConfig, "task_class": task})
-        self.batches = FrameBatches(store, Terms("c", "t", CONFIG), ManualClock())
+        self.batches = FrameBatches(store, Terms("c", "t", CONFIG | keys), ManualClock())
         self.ids = query, run
 
     def task(self, number: int | None, rows: Sequence[str], part: int = 0) -> Share | None:
         taken = self.batches.join(Writing(*self.ids, number), part)
         if taken is None:
             return None
-        task = FrameTask(self.sink, TaskName("c", part), taken, clock=ManualClock())
+        task = FrameTask(
+            self.sink, TaskName("c", part), taken, clock=ManualClock(), dead_letters=self.letters
+        )
         return task.write([pa.RecordBatch.from_pydict({"value": rows})])
 
     def commit(self, number: int | None, *shares: Share | None) -> None:
@@ -244,6 +260,24 @@ def test_a_sink_that_keeps_rows_back_fails_its_task(store: MemoryStore) -> None:
     query = Query(store, Outside(keeps=True))
     with pytest.raises(ConnectException, match="returned offset 0 of t-0 while closing, and 2 was delivered"):
         query.task(0, ["a", "b"])
+
+
+def test_a_bad_row_fails_its_task_or_is_a_dead_letter(store: MemoryStore) -> None:
+    """With ``errors.tolerance`` none nothing is committed; with all its offset is passed over. A task run again reports again."""
+    letters, outside = Letters(), Outside()
+    json = {"value.converter": "json"}
+    with pytest.raises(ConnectException, match="t-0 at offset 1 failed in VALUE_CONVERTER"):
+        Query(store, outside, **json).task(0, ["1", "{", "2"])
+    tolerant = {**json, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "letters"}
+    query = Query(store, outside, run="run-2", letters=letters, **tolerant)
+    shares = [query.task(0, ["1", "{", "2"]) for _ in range(2)]
+    query.commit(0, shares[1])
+
+    assert outside.values[-2:] == ["0:1", "2:2"]
+    assert committed(store) == {0: 3}
+    assert [(str(letter.topic_partition), letter.offset, letter.value) for letter in letters.records] == [
+        ("t-0", 1, b"{")
+    ] * 2
 
 
 def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:
