@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
@@ -81,6 +82,9 @@ class _ClientKey(NamedTuple):
     proxy: str
 
 
+_MAKING = threading.Lock()
+
+
 def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> BotoS3:
     """A client for a configuration, from this process's cache.
 
@@ -88,19 +92,19 @@ def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> BotoS3:
         endpoint: instead of the configured ``store.url``; empty for AWS's own.
     """
     address = config.store_url if endpoint is None else endpoint
-    client = _client(
-        _ClientKey(
-            process=os.getpid(),
-            endpoint=address,
-            region=config.s3_region,
-            is_path_style=config.s3_path_style_access,
-            is_accelerated=config.s3_wan_mode,
-            attempts=config.s3_part_retries + 1,
-            keys=config.keys_of_access(),
-            role=config.role(),
-            proxy=config.proxy(),
-        )
+    key = _ClientKey(
+        process=os.getpid(),
+        endpoint=address,
+        region=config.s3_region,
+        is_path_style=config.s3_path_style_access,
+        is_accelerated=config.s3_wan_mode,
+        attempts=config.s3_part_retries + 1,
+        keys=config.keys_of_access(),
+        role=config.role(),
+        proxy=config.proxy(),
     )
+    with _MAKING:  # tasks that begin at the same time in one process would each make one
+        client = _client(key)
     return BotoS3(client, address, config.creation_options())
 
 

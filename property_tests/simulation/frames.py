@@ -350,8 +350,8 @@ class Spark:
         store = SimulatedStore(self.world, self.records, patience=5.0)
         return FrameBatches(store, Terms(NAME, TOPIC, _CONFIG), self.world)
 
-    def _settle(self, taken: TakenOver) -> Any:
-        return FrameTask(self._connector(None), TaskName(NAME, 0), taken, clock=self.world).settle()
+    def _settle(self, taken: TakenOver, number: int) -> Any:
+        return FrameTask(self._connector(None), TaskName(NAME, number), taken, clock=self.world).settle()
 
     def _connector(self, writing: Writing | None) -> type[SinkConnector]:
         task: Any = partial(TableTask, self.destination)

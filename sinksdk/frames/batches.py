@@ -6,7 +6,7 @@ A micro-batch takes up to three generations:
    each task takes over its record there, notes what it prepares, and commits nothing.
 2. The driver claims the next one, which fences the tasks, and plans it with all that they have prepared, the
    query and the number: this compare-and-set commits the micro-batch. Where something is to be published or
-   discarded, its only task does that, in the driver's process.
+   discarded, a few tasks do that, in the driver's process, each for some of the partitions.
 3. Then the driver claims and plans the one in which the tasks of the next micro-batch work.
 
 A crash after any step is safe: each begins with what the store holds.
@@ -47,8 +47,20 @@ from sinksdk.store.records import (
 _OPENING: Final = 10.0  # seconds that another task may take to plan the generation it has claimed
 _POLL: Final = 0.05  # seconds
 
-Settle = Callable[[TakenOver], Sequence[PartitionOutcome]]
-"""Publishes and discards the tokens of a plan's task 0."""
+_SETTLING: Final = 8
+"""Tasks that publish at a time: each mostly waits for the destination."""
+
+Outcomes = Sequence[PartitionOutcome]
+
+Settle = Callable[[TakenOver, int], Outcomes]
+"""Publishes and discards the tokens of a plan's task of this number."""
+AtOnce = Callable[[Callable[[int], Outcomes], Sequence[int]], Sequence[Outcomes]]
+"""Runs for each number, perhaps at the same time; raises what a run has raised, once all have ended."""
+
+
+def one_by_one(run: Callable[[int], Outcomes], numbers: Sequence[int]) -> Sequence[Outcomes]:
+    """Run for each number in turn."""
+    return [run(number) for number in numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +89,15 @@ class Terms:
         )
 
     def settling(self, after: Settled) -> tuple[TaskPlan, ...]:
-        """One task with every partition that has tokens."""
-        ranges = tuple(PlannedRange.empty(p, after.committed.get(p)) for p in after.unsettled())
-        return (TaskPlan(ranges=ranges, config=dict(self.task_configs[0])),)
+        """Tasks with every partition that has tokens, some each."""
+        ranges = [PlannedRange.empty(p, after.committed.get(p)) for p in after.unsettled()]
+        return tuple(
+            TaskPlan(
+                ranges=tuple(ranges[number::_SETTLING]),
+                config=dict(self.task_configs[number % len(self.task_configs)]),
+            )
+            for number in range(min(_SETTLING, len(ranges)))
+        )
 
 
 class _Newest(NamedTuple):
@@ -96,14 +114,26 @@ class _Newest(NamedTuple):
     def is_being_opened(self) -> bool:
         return self.tasks is not None and self.tasks.value.claimed != self.tasks.value.planned
 
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether a micro-batch may be committed and not published."""
+        if self.plan is None or self.frames is None:
+            return False
+        return not self.frames.is_open or any(entry.publish for entry in self.plan.value.committed)
+
 
 class FrameBatches:
-    """The micro-batches of one connector, as one process sees them."""
+    """The micro-batches of one connector, as one process sees them.
 
-    def __init__(self, store: Store, terms: Terms, clock: WallClock) -> None:
+    Args:
+        at_once: runs the tasks that publish and discard.
+    """
+
+    def __init__(self, store: Store, terms: Terms, clock: WallClock, at_once: AtOnce = one_by_one) -> None:
         self._store = store
         self._terms = terms
         self._clock = clock
+        self._at_once = at_once
         self._connector = terms.connector
 
     def join(self, writing: Writing, number: int) -> TakenOver | None:
@@ -137,7 +167,7 @@ class FrameBatches:
             patience *= 2  # others may be slow: tasks that outrun each other for ever open nothing
 
     def commit(self, writing: Writing, shares: Sequence[Share], settle: Settle) -> None:
-        """Commit a micro-batch, unless it is committed, and publish it.
+        """Commit a micro-batch, unless it is committed, and publish it; and whatever an earlier one has left.
 
         Raises:
             FencedException: another run has taken the connector over. If that was before the commit, nothing
@@ -146,10 +176,10 @@ class FrameBatches:
         """
         while True:
             newest = self._newest()
-            if standing(self._connector, newest.frames, writing) is Standing.COMMITTED:
-                if self._settled(newest.tasks, writing, None, settle):
-                    return
-            elif not shares or self._settled(newest.tasks, writing, shares, settle):
+            is_committed = standing(self._connector, newest.frames, writing) is Standing.COMMITTED
+            if not (is_committed or shares or newest.is_unsettled):
+                return
+            if self._settled(newest.tasks, writing, None if is_committed else shares or None, settle):
                 return
 
     def abort(self, writing: Writing, settle: Settle) -> None:
@@ -275,10 +305,13 @@ class FrameBatches:
     def _settle(
         self, generations: Generations, plan: GenerationPlan, writing: Writing, width: int, settle: Settle
     ) -> None:
-        taken = take_over(self._store, self._connector, plan.generation, 0)
-        if taken is None:
-            raise self._overtaken(writing)
-        outcomes = settle(taken)
+        def settle_one(number: int) -> Outcomes:
+            taken = take_over(self._store, self._connector, plan.generation, number)
+            if taken is None:
+                raise self._overtaken(writing)
+            return settle(taken, number)
+
+        outcomes = [one for some in self._at_once(settle_one, range(len(plan.tasks))) for one in some]
         claim = generations.claim()
         self._open(generations, claim, writing, width)
         if unpublished := sorted(claim.unpublished()):
@@ -286,7 +319,7 @@ class FrameBatches:
             why = "; ".join(f"{p}: {said.get(p, 'the task says nothing')}" for p in unpublished)
             raise ConnectException(
                 f"connector {self._connector}: {writing} is committed, and not all of it is published: "
-                f"{why}. Start the query again with the same checkpoint; nothing is written twice"
+                f"{why}. {_PUBLISH_IT[writing.batch is None]}"
             )
 
     def _overtaken(self, writing: Writing) -> FencedException:
@@ -294,6 +327,13 @@ class FrameBatches:
             f"connector {self._connector}: another query has taken it over while {writing} was published, "
             f"and publishes it"
         )
+
+
+_PUBLISH_IT: Final = {
+    False: "Start the query again with the same checkpoint; nothing is written twice",
+    True: "Do not write it again: the next write to this name publishes it, also that of an empty DataFrame",
+}
+"""What to do, by whether it is a batch write, which Spark does not repeat."""
 
 
 def _frames(claim: Claim) -> FrameState | None:

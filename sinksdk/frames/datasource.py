@@ -70,12 +70,12 @@ class SinkDataSource(DataSource):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from sinksdk.errors import ConfigException
-        from sinksdk.frames.writer import prepare_writer
+        from sinksdk.frames.prepare import prepare_writer
 
         if is_overwriting:
             message = (
-                "a sink only appends, and what it has published stays: use mode('append'), or outputMode "
-                "'append' or 'update' with a stream"
+                "a sink only appends, and what it has published stays: use mode('append'), or "
+                "outputMode('append') with a stream"
             )
             raise ConfigException(message)
         return prepare_writer(dict(self.options), to_arrow_schema(schema, timezone="UTC"))

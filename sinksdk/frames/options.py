@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +21,7 @@ CLASS: Final = "connector.class"
 STORE: Final = "store"
 TOPIC: Final = "topic"
 
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of Spark's, which it passes on to every data source."""
 _FORMAT: Final = 'df.write.format("sinksdk")'
@@ -53,6 +55,11 @@ def read_options(options: Mapping[str, str]) -> FrameOptions:
     if store_url:
         with collecting(problems):
             store_url = absolute_store_url(store_url)
+    if own[TOPIC] and not _TOPIC_NAME.fullmatch(own[TOPIC]):
+        problems.append(
+            f"option '{TOPIC}': sinks use it in names of files and tables, and expect at most 249 letters, "
+            f"digits, '.', '_' and '-', as Kafka does; '{own[TOPIC]}' is not of that kind"
+        )
     if not own[CLASS]:
         raise ConfigException(problems)
     problems += _refused(given)
@@ -71,7 +78,7 @@ def read_options(options: Mapping[str, str]) -> FrameOptions:
 _MISSING: Final = {
     CLASS: f"name the sink, as in {_FORMAT}.option('{CLASS}', 's3-archiver')",
     STORE: "its offsets are kept there; name it as sqlite:///FILE, postgresql://… or s3://BUCKET/PREFIX",
-    TOPIC: "rows are records of a topic, whose name the sink sees; any name will do",
+    TOPIC: "rows are records of a topic, whose name the sink sees; any that Kafka allows will do",
 }
 
 

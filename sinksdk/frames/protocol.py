@@ -89,7 +89,8 @@ def standing(connector: str, frames: FrameState | None, writing: Writing) -> Sta
     if writing.run in frames.superseded:
         raise FencedException(
             f"connector {connector}: another query, or another start of this one, writes to it since; "
-            f"{writing} is fenced and writes nothing more. Two queries need two names: set another 'name'"
+            f"{writing} is fenced and writes nothing more. Two queries need two names: set another 'name' "
+            f"and another 'topic'"
         )
     if any(_covers(written, writing) for written in frames.written):
         return Standing.COMMITTED
@@ -170,7 +171,7 @@ def with_shares(
         if problem:
             raise ConnectException(
                 f"connector {connector}, {share.partition}: nothing of the micro-batch is committed, for "
-                f"{problem}; start the query again"
+                f"{problem}; start the query, or the write, again"
             )
         committed[share.partition] = Entry.of(share.partition, share.commit, generation, entry)
         for token in share.commit.tokens:

@@ -94,7 +94,7 @@ class HeldCommits(CommitLog):
         raise ConnectException(
             f"{partition}: the task goes back from offset {committed.offset if committed else 0} to "
             f"{offset.offset}{lost}; a DataFrame's rows cannot be read again, so nothing goes on here. Write "
-            f"them once more under another 'name'; 'sinksdk delete --force' gives this one up"
+            f"them once more, with another 'name' and 'topic'; 'sinksdk delete --force' gives this one up"
         )
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:

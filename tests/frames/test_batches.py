@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,12 +24,13 @@ from sinksdk import (
     committed_offsets,
 )
 from sinksdk.engine.options import TaskName
-from sinksdk.frames.batches import FrameBatches, Terms
+from sinksdk.frames.batches import FrameBatches, Outcomes, Terms, one_by_one
 from sinksdk.frames.protocol import Share, Writing
 from sinksdk.frames.task import FrameTask
 from sinksdk.store import TakenOver, newest_plan
 from sinksdk.store.keys import plan_key
 from sinksdk.testing.faults import ManualClock
+from tests.engine.sinks import Letters
 from tests.memory_store import MemoryStore
 
 CONFIG = {"name": "c", "connector.class": "it", "topics": "t"}
@@ -47,6 +48,10 @@ class Outside:
     is_ahead_at: int | None = None
 
 
+def text_of(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
 class Task(SinkTask):
     def __init__(self, outside: Outside) -> None:
         self.outside = outside
@@ -57,7 +62,7 @@ class Task(SinkTask):
             self.context.offset(dict.fromkeys(partitions, self.outside.is_ahead_at))
 
     def put(self, records: SinkRecords) -> None:
-        self.records += [(record.offset, record.value.decode()) for record in records]
+        self.records += [(record.offset, text_of(record.value)) for record in records]
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
         if self.outside.keeps:
@@ -81,28 +86,39 @@ class Task(SinkTask):
 class Query:
     """A run of a query, without Spark."""
 
-    def __init__(self, store: MemoryStore, outside: Outside, query: str = "q", run: str = "run-1") -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        outside: Outside,
+        query: str = "q",
+        run: str = "run-1",
+        letters: Letters | None = None,
+        **keys: str,
+    ) -> None:
         task: Any = partial(Task, outside)
+        self.letters = letters
         self.sink = type("Sink", (SinkConnector,), {"config_class": ConnectorConfig, "task_class": task})
-        self.batches = FrameBatches(store, Terms("c", "t", CONFIG), ManualClock())
+        self.batches = FrameBatches(store, Terms("c", "t", CONFIG | keys), ManualClock())
         self.ids = query, run
 
-    def task(self, number: int, rows: Sequence[str], part: int = 0) -> Share | None:
+    def task(self, number: int | None, rows: Sequence[str], part: int = 0) -> Share | None:
         taken = self.batches.join(Writing(*self.ids, number), part)
         if taken is None:
             return None
-        task = FrameTask(self.sink, TaskName("c", part), taken, clock=ManualClock())
+        task = FrameTask(
+            self.sink, TaskName("c", part), taken, clock=ManualClock(), dead_letters=self.letters
+        )
         return task.write([pa.RecordBatch.from_pydict({"value": rows})])
 
-    def commit(self, number: int, *shares: Share | None) -> None:
+    def commit(self, number: int | None, *shares: Share | None) -> None:
         found = [share for share in shares if share is not None]
         self.batches.commit(Writing(*self.ids, number), found, self._settle)
 
     def abort(self, number: int) -> None:
         self.batches.abort(Writing(*self.ids, number), self._settle)
 
-    def _settle(self, taken: TakenOver) -> Any:
-        return FrameTask(self.sink, TaskName("c", 0), taken, clock=ManualClock()).settle()
+    def _settle(self, taken: TakenOver, number: int) -> Any:
+        return FrameTask(self.sink, TaskName("c", number), taken, clock=ManualClock()).settle()
 
 
 @pytest.fixture
@@ -144,6 +160,49 @@ def test_a_committed_micro_batch_is_skipped_and_published(store: MemoryStore) ->
 
     assert committed(store) == {0: 1}
     assert outside.calls == ["DUE 0@1#1", "publish 0@1#1"]
+
+
+def test_the_next_batch_write_publishes_what_is_left_also_an_empty_one(store: MemoryStore) -> None:
+    """Spark does not repeat a batch write: the error says not to write it again, and what publishes it."""
+    outside = Outside(fails=ConnectException("no"))
+    write = Query(store, outside, "w1", "w1")
+    with pytest.raises(ConnectException, match=r"Do not write it again: the next write .* empty DataFrame"):
+        write.commit(None, write.task(None, ["a"]))
+    outside.fails = None
+    Query(store, outside, "w2", "w2").commit(None)
+
+    assert outside.calls == ["DUE 0@1#1", "publish 0@1#1"]
+    assert committed(store) == {0: 1}
+
+
+def test_an_empty_write_takes_nothing_over_where_nothing_is_left(store: MemoryStore) -> None:
+    """A query that writes goes on."""
+    query = Query(store, Outside())
+    query.commit(0, query.task(0, ["a"]))
+    share = query.task(1, ["b"])
+    Query(store, Outside(), "w", "w").commit(None)
+    query.commit(1, share)
+
+    assert committed(store) == {0: 2}
+
+
+def test_many_partitions_are_published_by_a_few_tasks_at_a_time(store: MemoryStore) -> None:
+    """Eight, each with a task record of its own."""
+    outside = Outside()
+    query = Query(store, outside)
+    widths = list[int]()
+
+    def at_once(run: Callable[[int], Outcomes], numbers: Sequence[int]) -> Sequence[Outcomes]:
+        widths.append(len(numbers))
+        return one_by_one(run, numbers)
+
+    query.batches = FrameBatches(store, Terms("c", "t", CONFIG), ManualClock(), at_once)
+    query.commit(0, *(query.task(0, ["a"], part) for part in range(20)))
+    query.commit(1, *(query.task(1, ["b"], part) for part in range(2)))
+
+    assert widths == [8, 2]
+    assert len([call for call in outside.calls if call.startswith("publish")]) == 22
+    assert committed(store) == {part: 2 if part < 2 else 1 for part in range(20)}
 
 
 def test_what_a_crash_left_is_published_by_the_next_task_of_the_partition(store: MemoryStore) -> None:
@@ -201,6 +260,24 @@ def test_a_sink_that_keeps_rows_back_fails_its_task(store: MemoryStore) -> None:
     query = Query(store, Outside(keeps=True))
     with pytest.raises(ConnectException, match="returned offset 0 of t-0 while closing, and 2 was delivered"):
         query.task(0, ["a", "b"])
+
+
+def test_a_bad_row_fails_its_task_or_is_a_dead_letter(store: MemoryStore) -> None:
+    """With ``errors.tolerance`` none nothing is committed; with all its offset is passed over. A task run again reports again."""
+    letters, outside = Letters(), Outside()
+    json = {"value.converter": "json"}
+    with pytest.raises(ConnectException, match="t-0 at offset 1 failed in VALUE_CONVERTER"):
+        Query(store, outside, **json).task(0, ["1", "{", "2"])
+    tolerant = {**json, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "letters"}
+    query = Query(store, outside, run="run-2", letters=letters, **tolerant)
+    shares = [query.task(0, ["1", "{", "2"]) for _ in range(2)]
+    query.commit(0, shares[1])
+
+    assert outside.values[-2:] == ["0:1", "2:2"]
+    assert committed(store) == {0: 3}
+    assert [(str(letter.topic_partition), letter.offset, letter.value) for letter in letters.records] == [
+        ("t-0", 1, b"{")
+    ] * 2
 
 
 def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:

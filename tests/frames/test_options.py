@@ -45,6 +45,8 @@ def test_keys_are_found_in_small_letters_and_spark_s_own_are_left_out() -> None:
         ({"connector.class": "examples.file_source:FileSource"}, "is a source, which reads"),
         ({"connector.class": "nobody"}, "no connector is called 'nobody'"),
         ({"store": "here"}, "'here' is no store"),
+        ({"topic": "../t"}, "option 'topic': sinks use it in names of files"),
+        ({"topic": ".."}, "'..' is not of that kind"),
         ({"store": "sqlite:////nowhere/at/all"}, "there is no folder /nowhere/at"),
     ],
 )

@@ -1,6 +1,6 @@
-"""``python -m tests.integration.frame_query FOLDER OPTIONS``: a program that writes a stream of files, to be killed.
+"""``python -m tests.integration.frame_query FOLDER OPTIONS [CONF]``: a program that writes a stream of files.
 
-FOLDER has the files in ``input`` and gets the checkpoint; OPTIONS is JSON.
+FOLDER has the files in ``input`` and gets the checkpoint; OPTIONS and CONF, Spark's settings, are JSON.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def start(
     return writer.trigger(**(trigger or {"availableNow": True})).start()
 
 
-def main(folder: Path, options: dict[str, str]) -> None:
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    start(session, folder, {**options, "kill.driver": str(os.getpgrp())}).awaitTermination()
+SETTINGS = {"spark.master": "local[2,4]", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+
+
+def main(folder: Path, options: dict[str, str], conf: dict[str, str]) -> None:
+    session = SparkSession.builder.config(map={**SETTINGS, **conf}).getOrCreate()
+    if not conf:
+        options = {**options, "kill.driver": str(os.getpgrp())}
+    start(session, folder, options).awaitTermination()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), json.loads(sys.argv[2]))
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads((*sys.argv, "{}")[3]))

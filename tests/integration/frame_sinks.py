@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from examples.exactly_once_folder_sink import ExactlyOnceFolderSink, FolderConfig, FolderTask
+from examples.upsert_sink import UpsertConfig, UpsertSink, UpsertTask
 from sinksdk import ConnectException, OffsetAndMetadata, SinkRecords, Token, TopicPartition
 from sinksdk.frames.batches import FrameBatches
 
@@ -25,6 +26,14 @@ class KilledConfig(FolderConfig):
         default=0, alias="kill.driver", description="The driver's process group; 0: this process."
     )
     put_seconds: float = Field(default=0.0, alias="put.seconds", description="How long a batch takes.")
+    kill_executor: bool = Field(
+        default=False,
+        alias="kill.executor",
+        description="Whether this process's executor dies, and it with it.",
+    )
+    stall_seconds: float = Field(
+        default=0.0, alias="stall.seconds", description="Stand still so long instead of dying."
+    )
     fails_at: str = Field(default="", alias="fails.at", description="A value that cannot be written.")
 
     def reach(self, step: str) -> None:
@@ -35,9 +44,19 @@ class KilledConfig(FolderConfig):
             self.kill_flag.unlink()
         except FileNotFoundError:
             return
+        if self.stall_seconds:
+            time.sleep(self.stall_seconds)
+            return
+        if self.kill_executor:
+            os.kill(parent_of(os.getppid()), signal.SIGKILL)  # its parent is Spark's Python daemon
         if self.kill_driver:
             os.killpg(self.kill_driver, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def parent_of(process: int) -> int:
+    """Its parent's id."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class KilledTask(FolderTask):
@@ -76,6 +95,20 @@ class KilledSink(ExactlyOnceFolderSink):
             if config.kill_at == step:
                 setattr(FrameBatches, name, dying(getattr(FrameBatches, name), config, is_before=is_before))
         return []
+
+
+class KilledUpsertConfig(UpsertConfig, KilledConfig):
+    folder: Path = Field(default=Path(), description="Not used.")
+
+
+class KilledUpsertTask(UpsertTask):
+    def put(self, records: SinkRecords) -> None:
+        super().put(records)
+        self.config.reach("put")
+
+
+class KilledUpsertSink(UpsertSink):
+    config_class, task_class = KilledUpsertConfig, KilledUpsertTask
 
 
 def dying(method: Callable[..., Any], config: KilledConfig, *, is_before: bool) -> Callable[..., Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +18,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from examples.webhook_receiver import Endpoint, Mishap
 from sinksdk import TopicPartition, committed_offsets
 from tests.integration.archive_site import Site, site
-from tests.integration.frame_query import start
+from tests.integration.frame_query import read_stream, start
 from tests.integration.test_transforms import archived
+from tests.store.postgres_server import PostgresServer
+from tests.test_webhook_sink import LOST, TAKEN, serving
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -46,6 +51,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.store = f"sqlite:///{folder}/store.sqlite"
         (folder / "input").mkdir()
         self._files = 0
 
@@ -55,7 +61,7 @@ class Place:
             "connector.class": sink,
             "name": "frames",
             "topic": "numbers",
-            "store": f"sqlite:///{self.folder}/store.sqlite",
+            "store": self.store,
             "folder": str(self.folder / "out"),
             "flush.size": "15",
             "value.converter": "string",
@@ -81,8 +87,7 @@ class Place:
         return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
     def committed(self) -> dict[TopicPartition, int]:
-        store = self.options()["store"]
-        return {p: at.offset for p, at in committed_offsets(store, "frames").items()}
+        return {p: at.offset for p, at in committed_offsets(self.store, "frames").items()}
 
     def assert_once(self, rows: int) -> None:
         """Each row is there once, offsets leave no gap, and nothing is left over."""
@@ -181,6 +186,58 @@ def archive_options(archive: Site) -> dict[str, str]:
     }
 
 
+# -- sinks that write at once ----------------------------------------------------------------------------
+
+
+def test_the_upsert_sink_applies_each_row_once(session: SparkSession, place: Place) -> None:
+    """Its offsets are in the database: a task that is killed after its transaction writes nothing again."""
+    database = sqlite3.connect(place.folder / "accounts.sqlite", isolation_level=None)
+    database.executescript("""
+        CREATE TABLE accounts (id TEXT PRIMARY KEY, balance INTEGER NOT NULL);
+        CREATE TABLE history (id TEXT);
+        CREATE TRIGGER made AFTER INSERT ON accounts BEGIN INSERT INTO history VALUES (new.id); END;
+        CREATE TRIGGER changed AFTER UPDATE ON accounts BEGIN INSERT INTO history VALUES (new.id); END;
+    """)
+    keys = {"database.url": f"sqlite:///{place.folder}/accounts.sqlite", "table": "accounts"}
+    keys |= {"key.columns": "id", "value.columns": "balance"}
+    keys |= {"key.converter": "string", "value.converter": "json", "max.poll.records": "10"}
+    options = {**place.options("tests.integration.frame_sinks:KilledUpsertSink"), **keys}
+    del options["flush.size"]
+    for first in (0, 100):
+        (place.folder / "flag").touch()
+        rows = session.range(first, first + 100, numPartitions=2)
+        frame = rows.selectExpr("cast(id AS string) AS key", "to_json(struct(id * 2 AS balance)) AS value")
+        save(frame, {**options, "kill.at": "put", "kill.flag": str(place.folder / "flag")})
+        assert not (place.folder / "flag").exists()
+
+    assert dict(database.execute("SELECT id, balance FROM accounts")) == {str(n): n * 2 for n in range(200)}
+    assert Counter(database.execute("SELECT id FROM history")) == Counter((str(n),) for n in range(200))
+    database.close()
+
+
+def test_the_webhook_sink_posts_each_row_once(session: SparkSession, place: Place) -> None:
+    """Lost answers, 503 and 429 are tried again in the task; what is posted again has the same id; unwanted rows are left out."""
+    endpoint = Endpoint()
+    endpoint.mishaps.extend([TAKEN, LOST, Mishap(503), Mishap(429, {"Retry-After": "0"}), TAKEN] * 2)
+    keys = {"key.converter": "string", "value.converter": "json", "max.poll.records": "10"}
+    options = {**place.options("examples.webhook_sink:WebhookSink"), **keys, "errors.tolerance": "all"}
+    del options["flush.size"], options["folder"]
+    with serving(endpoint) as url:
+        for first in (0, 100):
+            rows = session.range(first, first + 100, numPartitions=2)
+            save(
+                rows.selectExpr("if(id = 150, 'warm', string(id)) AS celsius").selectExpr(
+                    "concat('{\"celsius\":', if(celsius = 'warm', '\"warm\"', celsius), '}') AS value"
+                ),
+                {**options, "endpoint.url": url},
+            )
+
+    found = Counter(event["value"]["celsius"] for event in endpoint.events.values())
+    assert found == Counter(n for n in range(200) if n != 150)
+    assert endpoint.repeated > 0
+    assert sum(place.committed().values()) == 200
+
+
 # -- streams ---------------------------------------------------------------------------------------------
 
 
@@ -201,12 +258,23 @@ def test_a_stream_writes_every_row_once(session: SparkSession, place: Place, tri
         place.assert_once(rows)
 
 
-def test_a_stream_is_archived(session: SparkSession, tmp_path: Path) -> None:
-    """By the archiver: each value once, in files that are complete."""
+@pytest.mark.parametrize("where", ["SQLite", "PostgreSQL", "S3"])
+def test_a_stream_is_archived(
+    session: SparkSession, tmp_path: Path, where: str, postgres: PostgresServer
+) -> None:
+    """By the archiver, with each kind of store: each value once, in files that are complete."""
     place = Place(tmp_path)
     place.add_files()
     with site(tmp_path) as archive:
-        query = start(session, tmp_path, archive_options(archive))
+        options = archive_options(archive)
+        if where == "PostgreSQL":
+            options["store"] = postgres.url(f"frames_{uuid.uuid4().hex}")
+        elif where == "S3":
+            options["store"] = (
+                f"s3://{archive.bucket}/state?endpoint={archive.endpoint}&region=us-east-1&access_key_id=key"
+                f"&secret_access_key=secret"
+            )
+        query = start(session, tmp_path, options)
         assert query.awaitTermination(PATIENCE)
         found = Counter(row["value"] for rows in archived(archive).values() for row in rows)
 
@@ -294,6 +362,10 @@ def test_a_driver_is_killed(session: SparkSession, place: Place, step: str) -> N
         ({"foldr": "x"}, f"option 'foldr' is not known to {FOLDER_SINK}; did you mean 'folder'?"),
         ({"topics": "t"}, "option 'topics' cannot be used with"),
         ({"path": "x"}, "option 'path' cannot be used with"),
+        (
+            {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "letters"},
+            "the records come from no Kafka cluster: name one with 'producer.override.bootstrap.servers'",
+        ),
     ],
     ids=str,
 )
@@ -331,10 +403,51 @@ def test_whole_rows_arrive_typed(session: SparkSession, place: Place) -> None:
     )
 
 
-def test_overwriting_is_refused(session: SparkSession, place: Place) -> None:
-    """What a sink has published stays."""
-    with pytest.raises(PySparkException, match="a sink only appends"):
-        numbers(session, 0, 3).write.format("sinksdk").options(**place.options()).mode("overwrite").save()
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [
+        ("overwrite", r"a sink only appends, .* use mode\('append'\)"),
+        ("ignore", 'cannot be written in the "Ignore" mode'),
+        ("errorifexists", 'cannot be written in the "ErrorIfExists" mode'),
+    ],
+)
+def test_only_appending_works(session: SparkSession, place: Place, mode: str, says: str) -> None:
+    """What a sink has published stays; of the other modes Spark itself says so."""
+    with pytest.raises(PySparkException, match=says):
+        numbers(session, 0, 3).write.format("sinksdk").options(**place.options()).mode(mode).save()
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"), [("complete", "a sink only appends"), ("update", "does not support Update mode")]
+)
+def test_a_stream_only_appends(session: SparkSession, place: Place, mode: str, says: str) -> None:
+    """Spark itself refuses 'update': its Python data sources do not know it."""
+    place.add_files(1)
+    counted = read_stream(session, place.folder).groupBy("value").count().select("value")
+    writer = counted.writeStream.format("sinksdk").options(**place.options()).outputMode(mode)
+    query = writer.option("checkpointLocation", str(place.folder / "checkpoint")).start()
+    wait_until(lambda: not query.isActive, "the query has ended")
+
+    assert says in str(query.exception())
+
+
+def test_partitions_of_folders_are_refused(session: SparkSession, place: Place) -> None:
+    """By Spark itself."""
+    writer = numbers(session, 0, 3).write.format("sinksdk").options(**place.options())
+    with pytest.raises(PySparkException, match="partitioning or clustering columns do not match"):
+        writer.partitionBy("value").mode("append").save()
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT '1' AS value WHERE false", "SELECT CAST(null AS STRING) AS value FROM range(3)"]
+)
+def test_no_rows_and_null_rows(session: SparkSession, place: Place, query: str) -> None:
+    """Nothing is committed without a row; a row whose value is null is a record."""
+    frame = session.sql(query)
+    save(frame, place.options())
+
+    assert [row["value"] for row in place.records()] == [None] * frame.count()
+    assert sum(place.committed().values()) == frame.count()
 
 
 def test_the_name_of_a_connector_that_reads_topics_is_refused(session: SparkSession, tmp_path: Path) -> None:

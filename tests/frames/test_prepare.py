@@ -1,0 +1,55 @@
+"""What is checked before a DataFrame is written: its columns' names, and that its offsets are its own. Without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.frames.prepare import prepare_writer
+
+VALUE = pa.schema({"value": pa.string()})
+
+
+def options(folder: Path, **more: str) -> dict[str, str]:
+    return {
+        "connector.class": "examples.exactly_once_folder_sink:ExactlyOnceFolderSink",
+        "name": "a",
+        "topic": "t",
+        "store": f"sqlite:///{folder}/store.sqlite",
+        "folder": str(folder / "out"),
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def test_two_names_with_one_topic_are_refused(tmp_path: Path) -> None:
+    """Their records would have the same offsets, and their files the same names: one's rows would be lost."""
+    prepare_writer(options(tmp_path), VALUE)
+    with pytest.raises(
+        ConfigException, match=r"connector a in store .* writes the topic 't' .* another 'topic'"
+    ):
+        prepare_writer(options(tmp_path, name="b"), VALUE)
+    prepare_writer(options(tmp_path, name="b", topic="u"), VALUE)
+    with pytest.raises(ConfigException, match=r"connector b in store .* writes the topic 'u'"):
+        prepare_writer(options(tmp_path, topic="u"), VALUE)
+
+    prepare_writer(options(tmp_path, topic="v", tasks_max="2"), VALUE)
+    prepare_writer(options(tmp_path), VALUE)
+
+
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    """One of them would be lost."""
+    twice = pa.schema([("key", pa.string()), ("value", pa.string()), ("key", pa.string())])
+    with pytest.raises(ConfigException, match="more than one column is called key: rename or drop"):
+        prepare_writer(options(tmp_path), twice)
+
+
+def test_dead_letters_without_a_cluster_are_refused(tmp_path: Path) -> None:
+    """Before anything runs: the rows come from no cluster, which could have the topic."""
+    wrong = {"errors_tolerance": "all", "errors_deadletterqueue_topic_name": "letters"}
+    with pytest.raises(
+        ConfigException, match=r"no Kafka cluster: name one with 'producer.override.bootstrap"
+    ):
+        prepare_writer(options(tmp_path, **wrong), VALUE)

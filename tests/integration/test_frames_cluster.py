@@ -1,0 +1,60 @@
+"""DataFrames written on executors that are processes of their own: one is killed, one is slow and has a second copy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_frames import FILES, KILLED_SINK, PATIENCE, ROOT, ROWS, Place
+from tests.integration.test_speculation import SPECULATION
+from tests.store.postgres_server import PostgresServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture
+def place(tmp_path: Path, postgres: PostgresServer) -> Place:
+    """With a store in PostgreSQL, which all executors reach."""
+    made = Place(tmp_path)
+    made.store = postgres.url(f"frames_{uuid.uuid4().hex}")
+    made.add_files()
+    (tmp_path / "flag").touch()
+    return made
+
+
+def run(place: Place, master: str, conf: dict[str, str], **keys: object) -> None:
+    """A query in a program of its own, from the first file to the last."""
+    options = place.options(KILLED_SINK, kill_flag=place.folder / "flag", **keys)
+    conf = {"spark.master": master, "spark.executor.memory": "512m", **conf}
+    command = [sys.executable, "-m", "tests.integration.frame_query", str(place.folder)]
+    done = subprocess.run(
+        [*command, json.dumps(options), json.dumps(conf)],
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (place.folder / "flag").exists()
+    place.assert_once(ROWS * FILES)
+
+
+@pytest.mark.parametrize("step", [pytest.param("put", marks=pytest.mark.nightly), "prepared"])
+def test_an_executor_is_killed(place: Place, standalone_pair: str, step: str) -> None:
+    """Kill -9 of the executor's JVM and the task's worker in it: the other executor runs the task again; each row once."""
+    run(place, standalone_pair, {}, kill_at=step, kill_executor=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("step", ["put", "prepared"])
+def test_of_two_copies_of_a_slow_task_one_is_committed(place: Place, standalone_pair: str, step: str) -> None:
+    """The first stands still for longer than the test may take, before or after it has prepared its file; the second one is faster."""
+    run(place, standalone_pair, SPECULATION, kill_at=step, stall_seconds=300)
