@@ -9,11 +9,11 @@ from typing import Any, Final, Generic
 
 from sinksdk.context import ClosingReason
 from sinksdk.errors import FencedException
-from sinksdk.records import TopicPartition
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.testing.contract import D, KitError, SinkContractError, Step, Subject, ordinal
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan
-from sinksdk.testing.judge import EndlessSource, Judge, Seen
+from sinksdk.testing.judge import TRANSFORMS, EndlessSource, Judge, Seen
 from sinksdk.testing.process import Process
 
 END: Final = "in the end: no more faults, zombies close late, a new owner reads everything and closes"
@@ -22,10 +22,16 @@ _OPERATIONS: Final = {
     COMMIT_LOG: "write of the commit log",
     TASK: "call of the task",
 }
-_ON_A_PARTITION: Final = ("deliver", "skip", "poison", "revoke", "lose", "zombie_deliver")
+_ON_A_PARTITION: Final = ("deliver", "read_range", "skip", "poison", "revoke", "lose", "zombie_deliver")
 _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "deliver": lambda partition, count: (
         f"{_records(count)} of {partition} {'is' if count == 1 else 'are'} put"
+    ),
+    "read_range": lambda partition, count: (
+        f"a range of {count} offsets of {partition} is read to its end, committed and closed"
+    ),
+    "transform": lambda number: (
+        f"the sink's task begins anew, after a transform: {_transforms(TRANSFORMS[number])}"
     ),
     "skip": lambda partition, count: f"{partition} has a gap of {count} offsets",
     "poison": lambda partition: f"a record of {partition} that cannot be delivered is put",
@@ -45,6 +51,11 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
 
 STEPS: Final = tuple(_SENTENCES)
 """Names of the steps there are, besides an author's own."""
+
+
+def _transforms(times: Sequence[int]) -> str:
+    shown = ", ".join(map(str, times))
+    return f"of its records, in turn, it makes {shown}{' and so on' if len(times) > 1 else ' each'}"
 
 
 def _records(count: int) -> str:
@@ -143,6 +154,7 @@ class Trial(Generic[D]):
         self.exercised["steps"] += len(self.steps)
         self.exercised["destination operations"] += self.faults.asked[DESTINATION]
         self.exercised.update(self.judge.met)
+        self.exercised.update(self.source.met)
         for (where, kind), times in self.faults.happened.items():
             self.exercised[f"{where}: {kind}"] += times
         self.subject.clean_up(self.destination)
@@ -152,6 +164,35 @@ class Trial(Generic[D]):
     def deliver(self, which: int, count: int) -> None:
         """Put the next records of a partition; open it where it is not."""
         self._deliver(self._partition(which), count)
+
+    def read_range(self, which: int, count: int) -> None:
+        """Read a range of so many offsets to its end: a closing commit of all of it, then close."""
+        partition = self._partition(which)
+        if self._is_open(partition):
+            self.revoke(which)
+        if self._has_failed(partition):
+            self._begin_anew(partition)
+        owner = self.live
+        if owner.worker.pending or self._is_open(partition):
+            return
+        start = owner.floor(partition)
+        offsets = OffsetRange(start, start + count)
+        batch = self.source.read_range(partition, offsets)
+        if self.source.is_transformed and not len(batch):
+            self.judge.met["transform: dropped all of a range"] += 1
+        self._run(owner, lambda: owner.assign(partition, limits=offsets))
+        if self.live is owner and self._is_open(partition):
+            self._run(owner, lambda: owner.deliver(partition, batch))
+            self._note_offsets(batch)
+        if self.live is owner and self._is_open(partition) and not owner.worker.pending:
+            self._run(owner, lambda: owner.finish(partition, ClosingReason.DUE))
+            if self.live is owner and not self._has_failed(partition):
+                self.judge.look_at_range(partition, offsets, batch, owner.floor(partition))
+
+    def transform(self, number: int) -> None:
+        """The task begins anew after a transform that drops records and makes several of others."""
+        self.source.transform = TRANSFORMS[number % len(TRANSFORMS)]
+        self.rebalance()
 
     def skip(self, which: int, count: int) -> None:
         """Offsets without records, as after compaction."""
@@ -322,12 +363,20 @@ class Trial(Generic[D]):
         if self._is_open(partition):
             return True
         if self._has_failed(partition):
-            self.note(f"{partition} had failed: a new generation begins")
-            self.rebalance()
+            self._begin_anew(partition)
         owner = self.live
         if not self._is_open(partition):
             self._run(owner, lambda: owner.assign(partition))
         return self.live is owner and self._is_open(partition)
+
+    def _begin_anew(self, partition: TopicPartition) -> None:
+        self.note(f"{partition} had failed: a new generation begins")
+        self.rebalance()
+
+    def _note_offsets(self, batch: SinkRecords) -> None:
+        offsets = batch.offsets.tolist()
+        if len(set(offsets)) < len(offsets):
+            self.note(f"the transform returns offsets {', '.join(map(str, offsets))}")
 
     def _deliver(self, partition: TopicPartition, count: int) -> None:
         if self.live.worker.pending:
@@ -336,6 +385,7 @@ class Trial(Generic[D]):
             return
         owner = self.live
         batch = self.source.read(partition, owner.position(partition), count)
+        self._note_offsets(batch)
         self._run(owner, lambda: owner.deliver(partition, batch))
 
     def _recover(self) -> None:
