@@ -170,8 +170,8 @@ class Trial(Generic[D]):
         partition = self._partition(which)
         if self._is_open(partition):
             self.revoke(which)
-        if self._has_failed(partition):
-            self._begin_anew(partition)
+        if reason := self._ended(partition):
+            self._begin_anew(partition, reason)
         owner = self.live
         if owner.worker.pending or self._is_open(partition):
             return
@@ -186,7 +186,7 @@ class Trial(Generic[D]):
             self._note_offsets(batch)
         if self.live is owner and self._is_open(partition) and not owner.worker.pending:
             self._run(owner, lambda: owner.finish(partition, ClosingReason.DUE))
-            if self.live is owner and not self._has_failed(partition):
+            if self.live is owner and not self._ended(partition):
                 self.judge.look_at_range(partition, offsets, batch, owner.floor(partition))
 
     def transform(self, number: int) -> None:
@@ -355,22 +355,28 @@ class Trial(Generic[D]):
     def _is_open(self, partition: TopicPartition) -> bool:
         return partition in self.live.worker.assignment()
 
-    def _has_failed(self, partition: TopicPartition) -> bool:
-        return any(o.partition == partition and o.failure for o in self.live.worker.outcomes())
+    def _ended(self, partition: TopicPartition) -> str | None:
+        """Why a partition is not read any more in this generation."""
+        for outcome in self.live.worker.outcomes():
+            if outcome.partition == partition and outcome.failure:
+                return "had failed"
+            if outcome.partition == partition and outcome.moved_to is not None:
+                return f"was moved back to offset {outcome.moved_to}"
+        return None
 
     def _open(self, partition: TopicPartition) -> bool:
-        """Open a partition; where it failed, in a new generation. False when that did not succeed."""
+        """Open a partition; where it ended, in a new generation. False when that did not succeed."""
         if self._is_open(partition):
             return True
-        if self._has_failed(partition):
-            self._begin_anew(partition)
+        if reason := self._ended(partition):
+            self._begin_anew(partition, reason)
         owner = self.live
         if not self._is_open(partition):
             self._run(owner, lambda: owner.assign(partition))
         return self.live is owner and self._is_open(partition)
 
-    def _begin_anew(self, partition: TopicPartition) -> None:
-        self.note(f"{partition} had failed: a new generation begins")
+    def _begin_anew(self, partition: TopicPartition, reason: str) -> None:
+        self.note(f"{partition} {reason}: a new generation begins")
         self.rebalance()
 
     def _note_offsets(self, batch: SinkRecords) -> None:
@@ -397,15 +403,20 @@ class Trial(Generic[D]):
                     self._read_to_the_end(owner, partition)
             outcomes = owner.worker.outcomes()
             self._run(owner, partial(self._close, owner, ClosingReason.SHUTDOWN))
-            failures = [o for o in [*outcomes, *owner.worker.outcomes()] if o.failure]
+            ended = [
+                o for o in [*outcomes, *owner.worker.outcomes()] if o.failure or o.moved_to is not None
+            ]
             self._run(owner, owner.worker.stop)
-            if self.live is owner and not failures:
+            if self.live is owner and not ended:
                 return
             self._succeed()
-        for failed in failures:
-            if failed.failure:
-                cause = f"{failed.failure.kind}: {failed.failure.message}"
-                self.judge.blame(f"{failed.partition} cannot be recovered: {cause}")
+        for outcome in ended:
+            cause = (
+                f"{outcome.failure.kind}: {outcome.failure.message}"
+                if outcome.failure
+                else f"each new task asks in open to go back to offset {outcome.moved_to}"
+            )
+            self.judge.blame(f"{outcome.partition} cannot be recovered: {cause}")
         self._fail_if_wrong()
 
     def _discard_what_is_noted(self) -> None:
