@@ -24,6 +24,7 @@ from sinksdk.testing.contract import (
     shorten,
 )
 from sinksdk.testing.faults import DESTINATION, POSSIBLE, FaultPlan
+from sinksdk.testing.judge import TRANSFORMS
 from sinksdk.testing.trial import Trial
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _MEANINGS = {
     Guarantee.EXACTLY_ONCE: "nothing was lost, nothing was seen twice or before its commit",
 }
 _ENOUGH_CASES = 200  # with so many, every fault must have been met now and then
+_OF_TRANSFORMS = ("transform: dropped", "transform: multiplied", "transform: dropped all of a range")
 _NOT_FAULTS = ("cases", "steps", "destination operations", "duplicates seen", "leftovers looked at")
 
 
@@ -102,6 +104,9 @@ class SinkOptions(TypedDict, total=False):
             own method of this name is called, if it has one.
         clean_up: called with the destination when a case is over.
         steps: an author's own steps by name: functions of the trial and of the step's arguments.
+        transforms: half of the cases have a transform before the sink, which drops records and makes up to
+            five, with the same offset, of others; by default they do. False: for a sink that never runs with
+            one that multiplies records, such as one whose table has the offset as its key.
     """
 
     destination: Callable[[FaultPlan], Any]
@@ -113,6 +118,7 @@ class SinkOptions(TypedDict, total=False):
     leftovers: Callable[[Any], Iterable[str]]
     clean_up: Callable[[Any], object]
     steps: Mapping[str, Callable[..., object]]
+    transforms: bool
 
 
 def check_sink(
@@ -178,7 +184,7 @@ def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settin
             raise shorten(failure, partial(_play, machine.subject))
     report = Report(machine.subject.capabilities, machine.exercised)
     if report.cases >= _ENOUGH_CASES:
-        _insist_on_faults(report)
+        _insist_on_faults(report, has_transforms=machine.subject.transforms)
     sys.stdout.write(f"{report}\n")
     return report
 
@@ -252,7 +258,8 @@ def _sweep(subject: Subject[Any]) -> list[Sequence[Step]]:
         for at in range(operations[where])
         for kind in kinds
     ]
-    return [*mishaps, *faults]
+    transforms = [(("transform", number), *_SMALL_RUN) for number in range(1, len(TRANSFORMS))]
+    return [*mishaps, *faults, *(transforms if subject.transforms else ())]
 
 
 def _play(
@@ -304,7 +311,7 @@ def _nothing_seen(trial: Trial[Any]) -> str:
     )
 
 
-def _insist_on_faults(report: Report) -> None:
+def _insist_on_faults(report: Report, *, has_transforms: bool) -> None:
     """A green run must not be an empty run."""
     reachable = [
         where for where in POSSIBLE if where != DESTINATION or report.exercised["destination operations"]
@@ -314,6 +321,9 @@ def _insist_on_faults(report: Report) -> None:
         for where in reachable
         for kind in POSSIBLE[where]
         if report.exercised[f"{where}: {kind}"] < report.cases // 100
+    ]
+    rare += [
+        what for what in _OF_TRANSFORMS if has_transforms and report.exercised[what] < report.cases // 100
     ]
     if rare:
         raise KitError(

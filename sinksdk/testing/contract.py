@@ -146,6 +146,7 @@ class Subject(Generic[D]):
     leftovers: Callable[[D], Iterable[str]] | None = None
     clean_up: Callable[[D], object] = keep
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
+    transforms: bool = True
 
     def leftovers_of(self, destination: D) -> list[str] | None:
         """Data at a destination that no reader will ever see; None if unknown."""
@@ -158,11 +159,19 @@ class Subject(Generic[D]):
         """``config``, or what it makes of the destination."""
         return self.config(destination) if callable(self.config) else self.config
 
-    def options(self, config: Any) -> EngineOptions:
-        """The engine's options: the configured ones, else with two seconds for retries."""
+    def options(self, config: Any, *, is_transformed: bool = False) -> EngineOptions:
+        """The engine's options: the configured ones, else with two seconds for retries.
+
+        Args:
+            is_transformed: a transform that the kit has put there precedes the sink.
+        """
         configured = isinstance(config, ConnectorConfig)
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
-        return replace(options, tolerate_errors=True) if self.capabilities.dead_letters else options
+        return replace(
+            options,
+            tolerate_errors=options.tolerate_errors or self.capabilities.dead_letters,
+            is_transformed=options.is_transformed or is_transformed,
+        )
 
 
 def evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:
@@ -204,7 +213,7 @@ def _simpler(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
     for at, (name, *arguments) in enumerate(steps):
         for place, argument in enumerate(arguments):
             for smaller in _smaller(argument) if isinstance(argument, int) else ():
-                if smaller or name not in ("deliver", "zombie_deliver", "skip") or not place:
+                if smaller or name not in ("deliver", "zombie_deliver", "skip", "read_range") or not place:
                     changed = [*arguments[:place], smaller, *arguments[place + 1 :]]
                     yield [*steps[:at], (name, *changed), *steps[at + 1 :]]
 

@@ -198,12 +198,16 @@ class MemoryDestination:
         self.faults.run(DESTINATION, lambda: self.visible.setdefault(name, []).extend(rows))
 
     def upsert(self, name: str, records: Iterable[SinkRecord]) -> None:
-        """Add to a visible artefact; a record with the coordinates of one that is there replaces it."""
+        """Add to a visible artefact; records with the coordinates of those that are there replace these.
+
+        Several records with the same coordinates, which a transform may make of one, must be given together.
+        """
         rows = list(records)
 
         def effect() -> None:
-            kept = {_coordinates(record): record for record in self.visible.get(name, [])}
-            self.visible[name] = list((kept | {_coordinates(record): record for record in rows}).values())
+            there = _by_coordinates(self.visible.get(name, []))
+            merged = there | _by_coordinates(rows)
+            self.visible[name] = list(itertools.chain.from_iterable(merged.values()))
 
         self.faults.run(DESTINATION, effect)
 
@@ -256,8 +260,11 @@ class MemoryDestination:
         return [name for name, rows in self.staged.items() if rows]
 
 
-def _coordinates(record: SinkRecord) -> tuple[str, int, int]:
-    return record.topic, record.partition, record.offset
+def _by_coordinates(records: Iterable[SinkRecord]) -> dict[tuple[str, int, int], list[SinkRecord]]:
+    found: dict[tuple[str, int, int], list[SinkRecord]] = {}
+    for record in records:
+        found.setdefault((record.topic, record.partition, record.offset), []).append(record)
+    return found
 
 
 _PARTS: Final[Mapping[str, int]] = {"a": 6, "b": 4, "c": 3}

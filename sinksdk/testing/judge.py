@@ -6,17 +6,29 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
+
+import pyarrow as pa
 
 from sinksdk.engine.committer import flaw_of
-from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.store.records import TaskRecord
 from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
 from sinksdk.testing.doubles import reported
 
+TRANSFORMS: Final[Sequence[Sequence[int]]] = (
+    *((1,), (2,), (1, 3, 0, 2), (0, 0, 1, 0, 0, 5)),
+    *((0, 1, 1, 4, 0, 0, 2), (1, 0, 0, 0, 0, 0, 0, 0, 1)),
+)
+"""How many records a transform returns for each record that it is given: of offsets 0, 1, …, again and again.
+The first one returns what it is given."""
+
 
 class EndlessSource:
-    """Topic partitions that grow as they are read; reading again gives the same records again."""
+    """Topic partitions that grow as they are read; reading again gives the same records again.
+
+    A transform may follow: then they are what it returns, also when they are read again.
+    """
 
     def __init__(
         self, partitions: Sequence[TopicPartition], record: Callable[[TopicPartition, int], SinkRecord]
@@ -25,33 +37,77 @@ class EndlessSource:
         self._record = record
         self._records: dict[TopicPartition, dict[int, SinkRecord]] = {p: {} for p in partitions}
         self._ends = dict.fromkeys(partitions, 0)
+        self._times: dict[TopicPartition, dict[int, int]] = {p: {} for p in partitions}
+        self.transform = TRANSFORMS[0]
+        """What becomes of records that are not there yet."""
+        self.met: Counter[str] = Counter()
+        """What transforms have done."""
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether a transform drops or multiplies records."""
+        return self.transform != TRANSFORMS[0]
 
     def skip(self, partition: TopicPartition, count: int) -> None:
         """Leave a gap of so many offsets, as compaction does."""
         self._ends[partition] += count
 
     def produce(self, partition: TopicPartition, value: bytes | None = None) -> int:
-        """Add a record, with its own value unless another one is given; returns its offset."""
+        """Add a record that is not dropped, with its own value unless another one is given; its offset."""
+        while not self._left_of(self._ends[partition]):
+            self._drop(partition)
         offset = self._ends[partition]
+        self._times[partition][offset] = times = self._left_of(offset)
+        if times > 1:
+            self.met["transform: multiplied"] += 1
         record = self._record(partition, offset)
         self._records[partition][offset] = record if value is None else replace(record, value=value)
         self._ends[partition] = offset + 1
         return offset
 
+    def _drop(self, partition: TopicPartition) -> None:
+        self._ends[partition] += 1
+        self.met["transform: dropped"] += 1
+
+    def _left_of(self, offset: int) -> int:
+        return self.transform[offset % len(self.transform)]
+
+    def read_range(self, partition: TopicPartition, offsets: OffsetRange) -> SinkRecords:
+        """The records of a range; those that are not there are made, or dropped."""
+        while (end := self._ends[partition]) < offsets.end:
+            if self._left_of(end):
+                self.produce(partition)
+            else:
+                self._drop(partition)
+        return self._batch(partition, [o for o in self._records[partition] if o in range(*offsets)])
+
     def read(self, partition: TopicPartition, start: int, count: int) -> SinkRecords:
-        """The next records from an offset on; those that are not there are made."""
+        """The records of the next ``count`` offsets from one on; those that are not there are made."""
         for _ in range(self.waiting(partition, start), count):
             self.produce(partition)
         records = self._records[partition]
         first = len(records) - self.waiting(partition, start)
-        return SinkRecords.of(partition, list(records.values())[first : first + count])
+        return self._batch(partition, list(records)[first : first + count])
+
+    def _batch(self, partition: TopicPartition, offsets: Sequence[int]) -> SinkRecords:
+        records = SinkRecords.of(partition, [self._records[partition][offset] for offset in offsets])
+        rows = [row for row, offset in enumerate(offsets) for _ in range(self.times(partition, offset))]
+        return (
+            records
+            if len(rows) == len(offsets)
+            else replace(records, arrow=records.arrow.take(pa.array(rows)))
+        )
 
     def offsets(self, partition: TopicPartition) -> Sequence[int]:
-        """Offsets of the records there are, ascending."""
+        """Offsets of the records there are, ascending; each once."""
         return list(self._records[partition])
 
+    def times(self, partition: TopicPartition, offset: int) -> int:
+        """How many records there are of an offset."""
+        return self._times[partition].get(offset, 0)
+
     def waiting(self, partition: TopicPartition, start: int) -> int:
-        """How many records there are from an offset on."""
+        """Of how many offsets there are records, from one on."""
         return sum(offset >= start for offset in self._records[partition])
 
     def value(self, partition: TopicPartition, offset: int) -> object:
@@ -72,7 +128,7 @@ class Judge:
         self._promise = capabilities
         self._source = source
         self._put: Counter[tuple[TopicPartition, int]] = Counter()
-        self._letters: set[tuple[TopicPartition, int]] = set()
+        self._letters: Counter[tuple[TopicPartition, int]] = Counter()
         self._committed: dict[TopicPartition, int] = {}
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
         self._discarded: set[str] = set()
@@ -103,7 +159,7 @@ class Judge:
 
     def send(self, record: SinkRecord) -> Future[None]:
         """Take a dead letter."""
-        self._letters.add((record.topic_partition, record.offset))
+        self._letters[record.topic_partition, record.offset] += 1
         return reported()
 
     def answered(
@@ -207,8 +263,8 @@ class Judge:
             if commit < (before := self._committed.get(partition, 0)):
                 self.blame(f"the commit of {partition} went back from {before} to {commit}")
             self._committed[partition] = commit
-            self._look_for_losses(partition, commit, set(offsets))
-            self._look_for_repetitions(partition, offsets)
+            self._look_for_losses(partition, commit, Counter(offsets))
+            self._look_for_repetitions(partition, Counter(offsets))
             self._look_at_order(partition, offsets)
             if self._promise.guarantee is Guarantee.EXACTLY_ONCE and offsets and max(offsets) >= commit:
                 early = [offset for offset in offsets if offset >= commit]
@@ -220,31 +276,53 @@ class Judge:
         self._before = seen
         self._may_change.clear()
 
-    def _look_for_losses(self, partition: TopicPartition, commit: int, offsets: set[int]) -> None:
+    def look_at_range(
+        self, partition: TopicPartition, offsets: OffsetRange, records: SinkRecords, committed: int
+    ) -> None:
+        """A range was read to its end: where all of its records are committed, so is its end."""
+        last = records.next_offset if len(records) else offsets.start
+        if last <= committed < offsets.end:
+            self.blame(
+                f"all of the range {offsets} of {partition} is read and committed, and the commit stays at "
+                f"{committed}: that is a bug of sinksdk; please report it"
+            )
+
+    def _look_for_losses(self, partition: TopicPartition, commit: int, seen: Counter[int]) -> None:
         waiting, _ = self._unpublished.get(partition, (range(0), ()))
-        lost = [
-            offset
+        lost = {
+            offset: there
             for offset in self._source.offsets(partition)
             if offset < commit
-            and offset not in offsets
             and offset not in waiting
-            and (partition, offset) not in self._letters
-        ]
-        if lost:
+            and (there := seen[offset] + self._letters[partition, offset])
+            < self._source.times(partition, offset)
+        }
+        first = next((offset for offset, there in lost.items() if there), None)
+        if first is not None:
+            self.blame(
+                f"lost: {partition} is committed up to {commit}, and of the "
+                f"{self._source.times(partition, first)} records that a transform made of offset {first} "
+                f"only {lost[first]} {'is' if lost[first] == 1 else 'are'} at the destination; they are put "
+                f"together, and no commit can divide them"
+            )
+        elif lost:
             or_letters = " nor in the dead letters" if self._promise.dead_letters else ""
             self.blame(
-                f"lost: {partition} is committed up to {commit}, and {_listed(lost)} "
+                f"lost: {partition} is committed up to {commit}, and {_listed(list(lost))} "
                 f"{'is' if len(lost) == 1 else 'are'} not at the destination{or_letters}"
             )
 
-    def _look_for_repetitions(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
-        if len(set(offsets)) == len(offsets):
-            return
-        for offset, times in Counter(offsets).items():
-            self.met["duplicates seen"] += times > 1
-            if times > 1 and self._promise.guarantee is not Guarantee.AT_LEAST_ONCE:
-                self.blame(f"seen twice: offset {offset} of {partition} can be read back {times} times")
-            elif times > self._put[partition, offset] + self.lost_answers:
+    def _look_for_repetitions(self, partition: TopicPartition, seen: Counter[int]) -> None:
+        for offset, times in seen.items():
+            once = self._source.times(partition, offset)
+            if times <= once:
+                continue
+            self.met["duplicates seen"] += 1
+            if self._promise.guarantee is not Guarantee.AT_LEAST_ONCE:
+                self.blame(
+                    f"seen twice: offset {offset} of {partition} can be read back {times} times{_of(once)}"
+                )
+            elif times > self._put[partition, offset] + self.lost_answers * once:
                 self.blame(
                     f"offset {offset} of {partition} was put {self._put[partition, offset]} times and can be "
                     f"read back {times} times"
@@ -254,9 +332,9 @@ class Judge:
         once = self._promise.guarantee is not Guarantee.AT_LEAST_ONCE
         if not self._promise.ordered or (self.zombies_acted and not once):
             return  # what a zombie repeats may come before what its successor has not written yet
-        first_seen = list(dict.fromkeys(offsets))
-        if first_seen != sorted(first_seen):
-            self.blame(f"{partition} is read back as {_listed(first_seen)}, and ordered=True was declared")
+        in_turn = list(offsets if once else dict.fromkeys(offsets))
+        if in_turn != sorted(in_turn):
+            self.blame(f"{partition} is read back as {_listed(in_turn)}, and ordered=True was declared")
 
     def look_at_the_end(
         self,
@@ -302,6 +380,10 @@ class Judge:
                 f"left over with data in it, and nobody knows of it: {', '.join(leftovers)}; "
                 f"note it with context.prepared before data is put into it{or_discard}"
             )
+
+
+def _of(once: int) -> str:
+    return "" if once == 1 else f", of {once} records that a transform made of it"
 
 
 def _listed(offsets: Sequence[int]) -> str:

@@ -8,10 +8,17 @@ from typing import Any, ClassVar, Final
 from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from sinksdk.testing.contract import KitError, SinkContractError, Subject
 from sinksdk.testing.faults import POSSIBLE
+from sinksdk.testing.judge import TRANSFORMS
 from sinksdk.testing.trial import Trial
 
 DEFAULTS = settings(
@@ -33,6 +40,7 @@ _batches = st.lists(st.tuples(_which, _counts), min_size=1, max_size=3)
 _then = st.sampled_from(["commit", "commit", "rebalance", "tick", ""])
 _FAULTS: Final = [(where, kind) for where, kinds in POSSIBLE.items() for kind in kinds]
 _seconds = st.sampled_from([1, 60])
+_transforms = st.sampled_from([0] * (len(TRANSFORMS) - 1) + list(range(1, len(TRANSFORMS))))
 
 
 def _rule(name: str, **arguments: st.SearchStrategy[int]) -> Any:
@@ -59,6 +67,7 @@ class SinkTaskMachine(RuleBasedStateMachine):
     exercised: ClassVar[Counter[str]]
 
     deliver = _rule("deliver", which=_which, count=_counts)
+    read_range = _rule("read_range", which=_which, count=_counts)
     skip = _rule("skip", which=_which, count=st.sampled_from([1, 2, 3]))
     poison = precondition(lambda self: self.subject.capabilities.dead_letters)(_rule("poison", which=_which))
     commit = _rule("commit")
@@ -81,6 +90,12 @@ class SinkTaskMachine(RuleBasedStateMachine):
     def step(self, name: str, *arguments: Any) -> None:
         """Do one step of a trial, one of the kit's or one of ``steps``."""
         self.trial.step(name, *arguments)
+
+    @initialize(number=_transforms)
+    def transform(self, number: int) -> None:
+        """In half of the cases a transform drops records and makes several of others."""
+        if number and self.subject.transforms:
+            self.step("transform", number)
 
     @rule(batches=_batches, then=_then)
     def work(self, batches: list[tuple[int, int]], then: str) -> None:

@@ -59,7 +59,6 @@ class Process(SinkTaskHarness):
         super().__init__(
             self._make_task,
             config,
-            options=trial.subject.options(config),
             dead_letters=trial.judge if trial.subject.capabilities.dead_letters else None,
             log=FaultyCommitLog(trial.faults, trial.judge),
             clock=trial.faults.clock,
@@ -77,6 +76,9 @@ class Process(SinkTaskHarness):
         """What the task has open, as it knows it."""
         self._context: SinkTaskContext | None = None
         self._depth = 0
+        self._options = self._trial.subject.options(
+            self._config, is_transformed=self._trial.source.is_transformed
+        )
         super()._build()
 
     def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:

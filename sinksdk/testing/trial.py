@@ -9,11 +9,11 @@ from typing import Any, Final, Generic
 
 from sinksdk.context import ClosingReason
 from sinksdk.errors import FencedException
-from sinksdk.records import TopicPartition
+from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.testing.contract import D, KitError, SinkContractError, Step, Subject, ordinal
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan
-from sinksdk.testing.judge import EndlessSource, Judge, Seen
+from sinksdk.testing.judge import TRANSFORMS, EndlessSource, Judge, Seen
 from sinksdk.testing.process import Process
 
 END: Final = "in the end: no more faults, zombies close late, a new owner reads everything and closes"
@@ -22,10 +22,16 @@ _OPERATIONS: Final = {
     COMMIT_LOG: "write of the commit log",
     TASK: "call of the task",
 }
-_ON_A_PARTITION: Final = ("deliver", "skip", "poison", "revoke", "lose", "zombie_deliver")
+_ON_A_PARTITION: Final = ("deliver", "read_range", "skip", "poison", "revoke", "lose", "zombie_deliver")
 _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "deliver": lambda partition, count: (
         f"{_records(count)} of {partition} {'is' if count == 1 else 'are'} put"
+    ),
+    "read_range": lambda partition, count: (
+        f"a range of {count} offsets of {partition} is read to its end, committed and closed"
+    ),
+    "transform": lambda number: (
+        f"the sink's task begins anew, after a transform: {_transforms(TRANSFORMS[number])}"
     ),
     "skip": lambda partition, count: f"{partition} has a gap of {count} offsets",
     "poison": lambda partition: f"a record of {partition} that cannot be delivered is put",
@@ -45,6 +51,11 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
 
 STEPS: Final = tuple(_SENTENCES)
 """Names of the steps there are, besides an author's own."""
+
+
+def _transforms(times: Sequence[int]) -> str:
+    shown = ", ".join(map(str, times))
+    return f"of its records, in turn, it makes {shown}{' and so on' if len(times) > 1 else ' each'}"
 
 
 def _records(count: int) -> str:
@@ -143,6 +154,7 @@ class Trial(Generic[D]):
         self.exercised["steps"] += len(self.steps)
         self.exercised["destination operations"] += self.faults.asked[DESTINATION]
         self.exercised.update(self.judge.met)
+        self.exercised.update(self.source.met)
         for (where, kind), times in self.faults.happened.items():
             self.exercised[f"{where}: {kind}"] += times
         self.subject.clean_up(self.destination)
@@ -152,6 +164,35 @@ class Trial(Generic[D]):
     def deliver(self, which: int, count: int) -> None:
         """Put the next records of a partition; open it where it is not."""
         self._deliver(self._partition(which), count)
+
+    def read_range(self, which: int, count: int) -> None:
+        """Read a range of so many offsets to its end: a closing commit of all of it, then close."""
+        partition = self._partition(which)
+        if self._is_open(partition):
+            self.revoke(which)
+        if reason := self._ended(partition):
+            self._begin_anew(partition, reason)
+        owner = self.live
+        if owner.worker.pending or self._is_open(partition):
+            return
+        start = owner.floor(partition)
+        offsets = OffsetRange(start, start + count)
+        batch = self.source.read_range(partition, offsets)
+        if self.source.is_transformed and not len(batch):
+            self.judge.met["transform: dropped all of a range"] += 1
+        self._run(owner, lambda: owner.assign(partition, limits=offsets))
+        if self.live is owner and self._is_open(partition):
+            self._run(owner, lambda: owner.deliver(partition, batch))
+            self._note_offsets(batch)
+        if self.live is owner and self._is_open(partition) and not owner.worker.pending:
+            self._run(owner, lambda: owner.finish(partition, ClosingReason.DUE))
+            if self.live is owner and not self._ended(partition):
+                self.judge.look_at_range(partition, offsets, batch, owner.floor(partition))
+
+    def transform(self, number: int) -> None:
+        """The task begins anew after a transform that drops records and makes several of others."""
+        self.source.transform = TRANSFORMS[number % len(TRANSFORMS)]
+        self.rebalance()
 
     def skip(self, which: int, count: int) -> None:
         """Offsets without records, as after compaction."""
@@ -314,20 +355,34 @@ class Trial(Generic[D]):
     def _is_open(self, partition: TopicPartition) -> bool:
         return partition in self.live.worker.assignment()
 
-    def _has_failed(self, partition: TopicPartition) -> bool:
-        return any(o.partition == partition and o.failure for o in self.live.worker.outcomes())
+    def _ended(self, partition: TopicPartition) -> str | None:
+        """Why a partition is not read any more in this generation."""
+        for outcome in self.live.worker.outcomes():
+            if outcome.partition == partition and outcome.failure:
+                return "had failed"
+            if outcome.partition == partition and outcome.moved_to is not None:
+                return f"was moved back to offset {outcome.moved_to}"
+        return None
 
     def _open(self, partition: TopicPartition) -> bool:
-        """Open a partition; where it failed, in a new generation. False when that did not succeed."""
+        """Open a partition; where it ended, in a new generation. False when that did not succeed."""
         if self._is_open(partition):
             return True
-        if self._has_failed(partition):
-            self.note(f"{partition} had failed: a new generation begins")
-            self.rebalance()
+        if reason := self._ended(partition):
+            self._begin_anew(partition, reason)
         owner = self.live
         if not self._is_open(partition):
             self._run(owner, lambda: owner.assign(partition))
         return self.live is owner and self._is_open(partition)
+
+    def _begin_anew(self, partition: TopicPartition, reason: str) -> None:
+        self.note(f"{partition} {reason}: a new generation begins")
+        self.rebalance()
+
+    def _note_offsets(self, batch: SinkRecords) -> None:
+        offsets = batch.offsets.tolist()
+        if len(set(offsets)) < len(offsets):
+            self.note(f"the transform returns offsets {', '.join(map(str, offsets))}")
 
     def _deliver(self, partition: TopicPartition, count: int) -> None:
         if self.live.worker.pending:
@@ -336,6 +391,7 @@ class Trial(Generic[D]):
             return
         owner = self.live
         batch = self.source.read(partition, owner.position(partition), count)
+        self._note_offsets(batch)
         self._run(owner, lambda: owner.deliver(partition, batch))
 
     def _recover(self) -> None:
@@ -347,15 +403,20 @@ class Trial(Generic[D]):
                     self._read_to_the_end(owner, partition)
             outcomes = owner.worker.outcomes()
             self._run(owner, partial(self._close, owner, ClosingReason.SHUTDOWN))
-            failures = [o for o in [*outcomes, *owner.worker.outcomes()] if o.failure]
+            ended = [
+                o for o in [*outcomes, *owner.worker.outcomes()] if o.failure or o.moved_to is not None
+            ]
             self._run(owner, owner.worker.stop)
-            if self.live is owner and not failures:
+            if self.live is owner and not ended:
                 return
             self._succeed()
-        for failed in failures:
-            if failed.failure:
-                cause = f"{failed.failure.kind}: {failed.failure.message}"
-                self.judge.blame(f"{failed.partition} cannot be recovered: {cause}")
+        for outcome in ended:
+            cause = (
+                f"{outcome.failure.kind}: {outcome.failure.message}"
+                if outcome.failure
+                else f"each new task asks in open to go back to offset {outcome.moved_to}"
+            )
+            self.judge.blame(f"{outcome.partition} cannot be recovered: {cause}")
         self._fail_if_wrong()
 
     def _discard_what_is_noted(self) -> None:

@@ -88,12 +88,28 @@ def test_every_fault_is_met_with_default_settings() -> None:
     """A green run is no empty run: each kind of fault at each place, in one case of a hundred at least."""
     report = check_sink(zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY)
     kinds = {what: count for what, count in report.exercised.items() if ": " in what}
-    assert len(kinds) == 6 + 5 + 2
+    assert len(kinds) == 6 + 5 + 2 + 3
     assert min(kinds.values()) >= report.cases // 100
     assert report.exercised["zombie_close"] > 0
 
 
 EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
+
+
+def test_transforms_may_be_left_out() -> None:
+    """transforms=False: no record is dropped or multiplied, for a table that has the offset as its key."""
+
+    class Keyed(zoo.RangeSink):
+        def put(self, records: SinkRecords) -> None:
+            for record in records:
+                self.destination.upsert(str(records.partition), [record])
+
+    with pytest.raises(
+        SinkContractError, match="of the 2 records that a transform made of offset 0 only 1 is"
+    ):
+        check_sink(Keyed, read_back=read_back, capabilities=EFFECTIVELY)
+    report = check_sink(Keyed, read_back=read_back, capabilities=EFFECTIVELY, transforms=False)
+    assert not [what for what in report.exercised if what.startswith("transform")]
 
 
 def test_both_phases_are_driven() -> None:
@@ -344,8 +360,10 @@ def test_values_are_compared_where_they_are_given() -> None:
     """A record that is read back with another one's value is as good as lost."""
 
     class Mistaken(zoo.RangeSink):
-        def write(self, name: str, record: SinkRecord) -> None:
-            super().write(name, SinkRecord(record.topic, record.partition, record.offset, value=b"?"))
+        def write(self, name: str, rows: Sequence[SinkRecord]) -> None:
+            super().write(
+                name, [SinkRecord(row.topic, row.partition, row.offset, value=b"?") for row in rows]
+            )
 
     with pytest.raises(SinkContractError, match=r"was read back with the value b'\?', not its own"):
         check_sink(Mistaken, read_back=read_back, capabilities=EFFECTIVELY)
@@ -500,7 +518,7 @@ def test_own_rules_are_part_of_story_and_replay() -> None:
 def test_a_machine_is_a_test_case() -> None:
     """Runners of unittest can run it as Hypothesis does."""
     machine = sink_machine(zoo.AcknowledgesEarly, read_back=read_back)
-    machine.TestCase.settings = FEW
+    machine.TestCase.settings = settings(FEW, max_examples=40)
     with pytest.raises(SinkContractError, match=r"lost: (records|others)-"):
         machine.TestCase("runTest").runTest()
 

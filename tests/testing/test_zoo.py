@@ -22,6 +22,10 @@ MOST_SECONDS = 60.0
 
 TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "AcknowledgesEarly": ([("deliver", 0, 1), ("commit",)], "lost: records-0 is committed up to 1"),
+    "DividesAnOffset": (
+        [("transform", 1), ("deliver", 0, 2), ("commit",)],
+        "and of the 2 records that a transform made of offset 1 only 1 is at the destination",
+    ),
     "NamesByStartOffset": (
         [("deliver", 0, 1), ("fence",), ("deliver", 0, 3), ("commit",), ("zombie_close",)],
         "committed up to 3, and offsets 1, 2 are not at the destination",
@@ -129,7 +133,9 @@ def found(specimen: zoo.Specimen) -> SinkContractError:
     return caught.value
 
 
-@pytest.mark.parametrize("name", ["NamesByStartOffset", "DiscardsWhenFenced", "AppendsAgain"])
+@pytest.mark.parametrize(
+    "name", ["NamesByStartOffset", "DiscardsWhenFenced", "AppendsAgain", "DividesAnOffset"]
+)
 def test_a_mistake_is_found_at_once(name: str) -> None:
     """What one fault, or one mishap, shows is found before anything random is tried."""
     assert len(found(by_name[name]).steps) <= MOST_STEPS
@@ -138,8 +144,8 @@ def test_a_mistake_is_found_at_once(name: str) -> None:
 class PerRecord(zoo.RangeSink):
     """Writes a file for each record, named without its topic."""
 
-    def write(self, name: str, record: SinkRecord) -> None:
-        self.destination.write(f"{record.partition}+{record.offset}", [record])
+    def write(self, name: str, rows: Sequence[SinkRecord]) -> None:
+        self.destination.write(f"{rows[0].partition}+{rows[0].offset}", rows)
 
 
 @pytest.mark.parametrize("make_task", [zoo.DropsTheTail, PerRecord])

@@ -7,6 +7,7 @@ what it can see. Each writes to a :class:`~sinksdk.testing.MemoryDestination`.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -64,6 +65,26 @@ class BufferingSink(SinkTask):
             self.waiting.pop(partition, None)
 
 
+class FileCuttingSink(BufferingSink):
+    """Ends its files between two offsets, as soon as there are three records, and keeps the rest."""
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        """Write whole files, on close all there is; return the end of the last one."""
+        ready = dict(super().pre_commit(offsets)) if self.context.is_closing() else {}
+        for partition in offsets.keys() - ready.keys():
+            while len(waiting := self.waiting[partition]) >= FILE_SIZE:
+                rows = waiting[: self.cut(partition, waiting)]
+                self.destination.write(self.name(partition, rows), rows)
+                self.waiting[partition] = waiting[len(rows) :]
+                ready[partition] = OffsetAndMetadata(rows[-1].offset + 1)
+        return ready
+
+    def cut(self, partition: TopicPartition, waiting: Sequence[SinkRecord]) -> int:
+        """How many of these make a file: no record of its last offset stays behind."""
+        last = waiting[FILE_SIZE - 1].offset
+        return sum(record.offset <= last for record in waiting)
+
+
 class ReportingSink(BufferingSink):
     """Reports what it cannot deliver, and goes on with the others."""
 
@@ -80,37 +101,59 @@ class ReportingSink(BufferingSink):
         self.context.errant_record_reporter().report(record, DataException("it is no JSON"))
 
 
-class RangeSink(SinkTask):
-    """Writes rows with keys into tables of four offsets each: idempotent, so effectively once."""
+class AppendingSink(SinkTask):
+    """Appends record by record, and says how far it came, maybe between two of one offset: at least once."""
 
     def __init__(self, destination: MemoryDestination) -> None:
         self.destination = destination
 
     def put(self, records: SinkRecords) -> None:
-        """Write each record to the table whose range of offsets holds it."""
-        for record in records:
-            start = record.offset // 4 * 4
-            self.write(f"{records.partition}+{start}-{start + 3}", record)
+        """Append each record; those that are there need not come again."""
+        for written, record in enumerate(records):
+            try:
+                self.destination.append(str(records.partition), [record])
+            except RetriableException as error:
+                raise RetriableException(str(error), accepted=written) from error
 
-    def write(self, name: str, record: SinkRecord) -> None:
-        """Insert or replace one row."""
-        self.destination.upsert(name, [record])
+
+class RangeSink(SinkTask):
+    """Writes rows with keys into tables of four offsets each: idempotent, so effectively once.
+
+    The rows of one offset are written together: a transform may have made several of it.
+    """
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+
+    def put(self, records: SinkRecords) -> None:
+        """Write the records of each offset to the table whose range of offsets holds it."""
+        for offset, rows in itertools.groupby(records, lambda record: record.offset):
+            start = offset // 4 * 4
+            self.write(f"{records.partition}+{start}-{start + 3}", list(rows))
+
+    def write(self, name: str, rows: Sequence[SinkRecord]) -> None:
+        """Insert or replace the rows of one offset."""
+        self.destination.upsert(name, rows)
 
 
 class ResumingSink(RangeSink):
     """As :class:`RangeSink`, and says how far it came when it asks to be called again."""
 
     def put(self, records: SinkRecords) -> None:
-        """Write each record; those that are written need not come again."""
-        for written, record in enumerate(records):
+        """Write the records of each offset; those that are written need not come again."""
+        written = 0
+        while written < len(records):
+            rest = records[written:]
+            rows = rest[: rest.whole_offsets(1)]
             try:
-                super().put(records[written : written + 1])
+                super().put(rows)
             except RetriableException as error:
-                raise self.unfinished(record, written) from error
+                raise self.unfinished(rows, written) from error
+            written += len(rows)
 
-    def unfinished(self, record: SinkRecord, written: int) -> RetriableException:
-        """What to raise when a record could not be written yet, and so many before it were."""
-        return RetriableException(f"offset {record.offset} is not written yet", accepted=written)
+    def unfinished(self, rows: SinkRecords, written: int) -> RetriableException:
+        """What to raise when these could not be written yet, and so many before them were."""
+        return RetriableException(f"offset {rows.first_offset} is not written yet", accepted=written)
 
 
 class WatermarkSink(SinkTask):
@@ -193,6 +236,14 @@ class AcknowledgesEarly(BufferingSink):
         """Write what makes a file, and return everything."""
         super().pre_commit(offsets)
         return offsets
+
+
+class DividesAnOffset(FileCuttingSink):
+    """Ends its files after three records, though more of the last one's offset wait in its buffer."""
+
+    def cut(self, partition: TopicPartition, waiting: Sequence[SinkRecord]) -> int:
+        """Three, whatever their offsets."""
+        return FILE_SIZE
 
 
 class NamesByStartOffset(BufferingSink):
@@ -343,9 +394,9 @@ class HidesPoison(ReportingSink):
 class CountsTheRefused(ResumingSink):
     """Says that it has taken the record that it could not write, too."""
 
-    def unfinished(self, record: SinkRecord, written: int) -> RetriableException:
-        """One too many."""
-        return super().unfinished(record, written + 1)
+    def unfinished(self, rows: SinkRecords, written: int) -> RetriableException:
+        """Too many."""
+        return super().unfinished(rows, written + len(rows))
 
 
 class ForgetsWhatItTook(BufferingSink):
@@ -369,9 +420,9 @@ class ForgetsWhatItTook(BufferingSink):
 class AppendsAgain(RangeSink):
     """Appends rows instead of replacing them, so that a retry writes them twice."""
 
-    def write(self, name: str, record: SinkRecord) -> None:
-        """Add a row."""
-        self.destination.append(name, [record])
+    def write(self, name: str, rows: Sequence[SinkRecord]) -> None:
+        """Add rows."""
+        self.destination.append(name, rows)
 
 
 class KeepsItsBuffer(TwoPhaseSink):
@@ -465,7 +516,7 @@ class Specimen:
         capabilities: what it claims.
     """
 
-    make_task: type[BufferingSink | RangeSink | WatermarkSink | TwoPhaseSink]
+    make_task: type[BufferingSink | AppendingSink | RangeSink | WatermarkSink | TwoPhaseSink]
     capabilities: Capabilities
 
     @property
@@ -481,6 +532,8 @@ _REPORTING = Capabilities(dead_letters=True)
 
 HONEST: Final = (
     Specimen(BufferingSink, _AT_LEAST),
+    Specimen(FileCuttingSink, _AT_LEAST),
+    Specimen(AppendingSink, _AT_LEAST),
     Specimen(ReportingSink, _REPORTING),
     Specimen(RangeSink, _EFFECTIVELY),
     Specimen(ResumingSink, _EFFECTIVELY),
@@ -495,7 +548,7 @@ BROKEN: Final = (
         for make_task in (
             *(AcknowledgesEarly, NamesByStartOffset, FlushesAfterClose, IgnoresLost, LetsOffsetsGoBack),
             *(ClosesEverything, SwallowsErrors, MixesPartitions, DropsTheTail),
-            *(TopicBlind, DropsNulls, DropsKeyless, ForgetsWhatItTook),
+            *(TopicBlind, DropsNulls, DropsKeyless, ForgetsWhatItTook, DividesAnOffset),
         )
     ),
     Specimen(HidesPoison, _REPORTING),
