@@ -227,7 +227,7 @@ def execute(connection: sa.Connection, statement: sa.Executable, rows: Sequence[
 
 
 def plain(value: Any) -> Any:
-    """Nested objects and lists as JSON, moments and decimals in them as texts; the database converts the rest."""
+    """Nested objects and lists as JSON, in which moments are texts; the database converts the rest."""
     return json.dumps(value, default=str) if isinstance(value, dict | list) else value
 
 
