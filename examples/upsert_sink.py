@@ -227,8 +227,8 @@ def execute(connection: sa.Connection, statement: sa.Executable, rows: Sequence[
 
 
 def plain(value: Any) -> Any:
-    """Nested objects and lists as JSON; the database converts the rest to the types of its columns."""
-    return json.dumps(value) if isinstance(value, dict | list) else value
+    """Nested objects and lists as JSON, in which moments are texts; the database converts the rest."""
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else value
 
 
 def reason(error: Exception) -> str:
