@@ -82,6 +82,11 @@ class Receiver:
         self._batch: pa.RecordBatch | None = None
         link.symlink_to(_OPEN_FILES.parent.with_name(str(os.getpid())) / f"fd/{self._file.fileno()}")
 
+    def close(self) -> None:
+        """Nothing is read any more: the file goes, when the other worker has closed it."""
+        self._batch, self._all = None, pa.py_buffer(b"")
+        self._file.close()
+
     def received(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows as Spark gives them, with all their columns.
 
@@ -126,8 +131,7 @@ class Receiver:
                     f"(about {wanted[0]})"
                 )
             # Copied: what has been taken is written over.
-            taken = kept.take(pa.array(places))
-            count = piece.num_rows
+            taken, count = kept.take(pa.array(places)), piece.num_rows
             columns = {name: piece.column(name) for name in piece.schema.names}
             columns |= {name: pa.nulls(count, RECORD_COLUMNS[name]) for name in self._names}
             columns |= {name: taken.column(name) for name in taken.schema.names}
@@ -164,8 +168,9 @@ class Sender:
         topic, partition = records.partition
         said = {"topic": topic, "partition": str(partition), "number": str(self._next)}
         batch = records.arrow.select(names).replace_schema_metadata(said)
-        schema = batch.schema.serialize().size
-        place = self._room(schema + pa.ipc.get_record_batch_size(batch) + 2 * _UNIT)
+        size = batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _UNIT  # and its end
+        size += -size % _UNIT
+        place = self._room(size)
         if place is None:
             return None
         self._file.seek(place)
@@ -175,8 +180,7 @@ class Sender:
                 stream.write_batch(batch)
         except OSError:  # the disk is full
             return None
-        end = self._file.tell()
-        self._there.append((place, end + -end % _UNIT))
+        self._there.append((place, place + size))
         self._next += 1
         return -(place // _UNIT)
 

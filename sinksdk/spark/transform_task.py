@@ -210,10 +210,11 @@ def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
 
     def sinksdk_sink(given: Rows) -> Rows:
         beside, has_ended = _BesideRows.of_this_task(spec), _end_of(_input_of_worker())
-        rows = given
+        receiver: Receiver | None = None
         if columns.beside:
             with suppress(OSError):  # then all goes through Spark
-                rows = Receiver(beside.columns, columns).received(given)
+                receiver = Receiver(beside.columns, columns)
+        rows = given if receiver is None else receiver.received(given)
         ahead: list[ReadAhead] = []
 
         @contextmanager
@@ -232,6 +233,8 @@ def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
             beside.stop()
             if not any(reader.is_reading for reader in ahead):
                 deque(given, maxlen=0)  # what is on its way: a pipe that breaks would end the other worker
+                if receiver is not None:
+                    receiver.close()
                 if has_ended():
                     beside.remove()
         yield pa.RecordBatch.from_pydict({"report": [to_row(report)]})
