@@ -73,7 +73,7 @@ def opened(link: Path) -> Sender:
     return sender
 
 
-@settings(deadline=None)  # the first one loads modules
+@settings(max_examples=30, deadline=None)  # the first one loads modules
 @given(
     batches=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 60)), min_size=1, max_size=12),
     lags=st.lists(st.integers(0, 6), min_size=1, max_size=12),
