@@ -56,7 +56,7 @@ def in_the_middle(archive: Site) -> bool:
     return 10_000 <= sum(archive.committed().values()) < PARTITIONS * RECORDS
 
 
-def past_spark(driver: subprocess.Popen[bytes]) -> int:
+def past_spark(driver: subprocess.Popen[str]) -> int:
     """Bytes in files through which columns go past Spark: they have no name, and workers have them open."""
     found = {}
     for pid, _ in descendants(driver.pid):
