@@ -12,7 +12,6 @@ rows on by the thousand, so a query that drops most of them would wait for ever.
 from __future__ import annotations
 
 import itertools
-import mmap
 import os
 import pickle
 import tempfile
@@ -76,7 +75,6 @@ class Receiver:
         self._file.truncate(_SIZE)
         self._file.seek(_SAID)
         self._file.write(pickle.dumps(columns))
-        self._all = pa.py_buffer(mmap.mmap(self._file.fileno(), _SIZE, access=mmap.ACCESS_READ))
         self._names = columns.beside
         self._place = 0
         self._batch: pa.RecordBatch | None = None
@@ -84,7 +82,7 @@ class Receiver:
 
     def close(self) -> None:
         """Nothing is read any more: the file goes, when the other worker has closed it."""
-        self._batch, self._all = None, pa.py_buffer(b"")
+        self._batch = None
         self._file.close()
 
     def received(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -109,11 +107,14 @@ class Receiver:
 
     def _at(self, place: int) -> pa.RecordBatch:
         if self._batch is None or place != self._place:
-            with pa.ipc.open_stream(self._all[place:]) as stream:
+            # Not mapped into memory: pages that both workers share would count as this one's.
+            descriptor = self._file.fileno()
+            size = int.from_bytes(os.pread(descriptor, _UNIT, place)[:8], "little")
+            with pa.ipc.open_stream(os.pread(descriptor, size, place + _UNIT)) as stream:
                 self._place, self._batch = place, stream.read_next_batch()
             # All before it have been taken: rows stay in their order.
             number = int(self._batch.schema.metadata[b"number"])
-            os.pwrite(self._file.fileno(), bytes([number % (_MOST + 1)]), 0)
+            os.pwrite(descriptor, bytes([number % (_MOST + 1)]), 0)
         return self._batch
 
     def _whole(self, rows: pa.RecordBatch, kept: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -130,8 +131,9 @@ class Receiver:
                     f"{topic}-{partition}: the transform returns offsets that are not those of their rows "
                     f"(about {wanted[0]})"
                 )
-            # Copied: what has been taken is written over.
-            taken, count = kept.take(pa.array(places)), piece.num_rows
+            count, first = piece.num_rows, int(places[0])
+            is_whole = count == places[-1] - first + 1 and (np.diff(places) == 1).all()
+            taken = kept.slice(first, count) if is_whole else kept.take(pa.array(places))
             columns = {name: piece.column(name) for name in piece.schema.names}
             columns |= {name: pa.nulls(count, RECORD_COLUMNS[name]) for name in self._names}
             columns |= {name: taken.column(name) for name in taken.schema.names}
@@ -168,19 +170,22 @@ class Sender:
         topic, partition = records.partition
         said = {"topic": topic, "partition": str(partition), "number": str(self._next)}
         batch = records.arrow.select(names).replace_schema_metadata(said)
-        size = batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _UNIT  # and its end
-        size += -size % _UNIT
-        place = self._room(size)
+        # Its size, the batch as a stream, and that one's end.
+        most = _UNIT + batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _UNIT
+        most += -most % _UNIT
+        place = self._room(most)
         if place is None:
             return None
-        self._file.seek(place)
+        self._file.seek(place + _UNIT)
         try:
             file = pa.PythonFile(_Whole(self._file), "w")
             with file, pa.ipc.new_stream(file, batch.schema) as stream:
                 stream.write_batch(batch)
+            size = self._file.tell() - place - _UNIT
+            os.pwrite(self._file.fileno(), size.to_bytes(8, "little"), place)
         except OSError:  # the disk is full
             return None
-        self._there.append((place, place + size))
+        self._there.append((place, place + most))
         self._next += 1
         return -(place // _UNIT)
 
