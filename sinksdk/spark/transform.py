@@ -27,7 +27,8 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.transform_task import READ, RECORDS, REPORT, reads, sinks
+from sinksdk.spark.past_spark import Columns
+from sinksdk.spark.transform_task import READ, RECORDS, REPORT, SINK, reads, sinks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -72,6 +73,8 @@ _KEEPS_ROWS: Final = frozenset(
 )
 """Operators that leave each row in its partition, and rows in their order. Not all joins of the two: a side
 that is broadcast is not read as records."""
+
+_WITHOUT_EXPRESSIONS: Final = ("WholeStageCodegen", "InputAdapter")
 
 _BATCHES: Final = ("MapInArrow", "PythonMapInArrow", "MapInPandas")
 
@@ -218,7 +221,10 @@ class TransformedRecords:
                 "read again after a crash may differ from what was read before",
                 self._transform.key,
             )
-        reports = frame.mapInArrow(sinks(spec), REPORT)
+        columns = _handed_on(frame)
+        reports = frame.mapInArrow(sinks(spec, columns), REPORT)
+        if not columns.unread <= _handed_on(reports).unread:  # Spark plans it anew, and might do so otherwise
+            reports = frame.mapInArrow(sinks(spec, Columns()), REPORT)
 
         def run() -> list[str]:
             with _quiet():
@@ -438,11 +444,45 @@ def _changed(plan: Any, path: list[Any]) -> list[str]:
     return [name for name in _COORDINATES if read[name] != returned[name]]
 
 
+def _handed_on(frame: DataFrame) -> Columns:
+    """What a plan does with the records' columns; of operators that are not known here, it reads all."""
+    plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - as above
+    path = _path(plan)
+    source, returned = _attributes(path[-1]), _attributes(plan)
+    read = set[int]()
+    for node in path[:-1]:
+        if node.nodeName().startswith(_WITHOUT_EXPRESSIONS) or f"{SINK}(" in node.simpleString(1000):
+            continue
+        expressions = _expressions(node)
+        if expressions is None:
+            return Columns()
+        for expression in expressions:
+            read |= {column.exprId().id() for column in _each(expression.references().toSeq())}
+    return Columns(
+        frozenset(name for name, number in source.items() if number not in read),
+        frozenset(name for name, number in source.items() if returned.get(name) == number),
+    )
+
+
+def _expressions(node: Any) -> list[Any] | None:
+    """What an operator computes with, without columns that it only hands on; None: it is not known."""
+    match node.nodeName().split(" ")[0]:
+        case "Project":
+            return [each for each in _each(node.projectList()) if each.nodeName() != "AttributeReference"]
+        case "Filter":
+            return [node.condition()]
+        case "Generate":
+            return [node.generator()]
+        case "ArrowEvalPython" | "BatchEvalPython":
+            return list(_each(node.udfs()))
+        case "BroadcastHashJoin" | "BroadcastNestedLoopJoin":
+            return list(_each(node.expressions()))
+    return None
+
+
 def _attributes(node: Any) -> dict[str, int]:
     """Ids of a plan's columns, by name: a column that is only handed on keeps its id."""
-    output = node.output()
-    columns = (output.apply(number) for number in range(output.size()))
-    return {column.name(): column.exprId().id() for column in columns}
+    return {column.name(): column.exprId().id() for column in _each(node.output())}
 
 
 def _path(node: Any) -> list[Any]:
@@ -466,5 +506,9 @@ def _is_records(node: Any) -> bool:
 
 
 def _children(node: Any) -> Iterator[Any]:
-    children = node.children()
-    return (children.apply(number) for number in range(children.size()))
+    return _each(node.children())
+
+
+def _each(items: Any) -> Iterator[Any]:
+    """Of a sequence of Scala's."""
+    return (items.apply(number) for number in range(items.size()))

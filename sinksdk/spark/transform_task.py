@@ -1,7 +1,8 @@
 """A sink's task with a transform: one Python worker reads, Spark's operators follow, another worker sinks.
 
 Both workers serve the same attempt of the same Spark task. What rows cannot carry goes beside them, through
-files in Spark's folder: ranges that could not be read to their end, and that reading shall stop.
+files in Spark's folder: ranges that could not be read to their end, and that reading shall stop. Columns that
+the query only hands on go there, too (:mod:`~sinksdk.spark.past_spark`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from sinksdk.settings.plugins import sink_class
 from sinksdk.spark.attempts import prepare_process
 from sinksdk.spark.executor import ReadAhead, run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec, unpacked
+from sinksdk.spark.past_spark import Columns, Receiver, Sender
 from sinksdk.spark.task_result import to_row
 from sinksdk.store import Store, newest_plan
 from sinksdk.transforms.parts import PARTS
@@ -43,6 +45,8 @@ RECORDS: Final = (
 REPORT: Final = "report string"
 READ: Final = "sinksdk_records"
 """Name of the operator that reads, in Spark's plans."""
+SINK: Final = "sinksdk_sink"
+"""Of the one that sinks."""
 
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 _CLEAN_END: Final = b"\xff\xff\xff\xfc"
@@ -62,6 +66,8 @@ class _BesideRows:
     def __init__(self, folder: Path, attempt: str) -> None:
         self._said = folder / f"sinksdk-{attempt}-said"
         self._stop = folder / f"sinksdk-{attempt}-stop"
+        self.columns = folder / f"sinksdk-{attempt}-columns"
+        """Name of the file for columns that go past Spark."""
 
     @classmethod
     def of_this_task(cls, spec: GenerationSpec) -> _BesideRows:
@@ -102,6 +108,7 @@ class _BesideRows:
         """Remove the files, once the other worker has ended."""
         self._said.unlink(missing_ok=True)
         self._stop.unlink(missing_ok=True)
+        self.columns.unlink(missing_ok=True)
 
 
 def _spark_task() -> Any:
@@ -124,6 +131,7 @@ def reads(spec: GenerationSpec) -> Callable[[Rows], Rows]:
 
 
 def _read(spec: GenerationSpec, task: int, beside: _BesideRows) -> Rows:
+    sender: Sender | None = None
     try:
         with closing(_batches(spec, prepare_process(spec), task)) as batches:
             for item in batches:
@@ -132,11 +140,15 @@ def _read(spec: GenerationSpec, task: int, beside: _BesideRows) -> Rows:
                 if isinstance(item, Unread):
                     beside.say(item)
                 elif item is not None:
-                    yield _rows_of(item)
+                    sender = sender or Sender.to(beside.columns)
+                    yield sent(item, sender)
     except GeneratorExit:
         raise
     except Exception as error:  # noqa: BLE001 - the other worker raises it: here Spark would tell it as its own
         beside.say(_Reading(f"the task's input could not be read: {type(error).__name__}: {error}"))
+    finally:
+        if sender is not None:
+            sender.close()
 
 
 def _batches(spec: GenerationSpec, store: Store, task: int) -> Generator[SinkRecords | Unread | None]:
@@ -152,17 +164,35 @@ def _batches(spec: GenerationSpec, store: Store, task: int) -> Generator[SinkRec
     )
 
 
-def _rows_of(records: SinkRecords) -> pa.RecordBatch:
-    """The records as rows of :data:`RECORDS`."""
+def sent(records: SinkRecords, sender: Sender | None) -> pa.RecordBatch:
+    """Rows for Spark: of what goes past it, if there is room, they hold no more than where it is."""
+    if sender is None or not len(records) or (place := sender.send(records)) is None:
+        return _rows_of(records)
+    return _rows_of(records, place, sender.columns.unread)
+
+
+def _rows_of(records: SinkRecords, place: int | None = None, unread: Collection[str] = ()) -> pa.RecordBatch:
+    """The records as rows of :data:`RECORDS`.
+
+    Args:
+        place: in place of their partition.
+        unread: columns that are left out.
+    """
     topic, partition = records.partition
     rows = len(records)
     columns = {
-        "topic": pa.repeat(pa.scalar(topic), rows),
-        "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
+        "topic": pa.nulls(rows, pa.string()) if "topic" in unread else pa.repeat(pa.scalar(topic), rows),
+        "partition": pa.repeat(pa.scalar(partition if place is None else place, pa.int32()), rows),
     }
     for name, kind in RECORD_COLUMNS.items():
         index = records.arrow.schema.get_field_index(name)
-        column = pa.nulls(rows, kind) if index < 0 else records.arrow.column(index)
+        is_there = index >= 0 and (name == "offset" or name not in unread)
+        column = records.arrow.column(index) if is_there else pa.nulls(rows, kind)
+        if name == "headers" and name in unread:
+            # Spark sizes its batch at each row, and would go through all lists before it that are null.
+            column = pa.ListArray.from_arrays(
+                np.zeros(rows + 1, np.int32), pa.array([], kind.value_type), kind
+            )
         columns[name] = column if name == "timestamp" or column.type == kind else column.cast(kind)
     try:
         columns["timestamp"] = columns["timestamp"].cast(_MICROSECONDS)
@@ -177,11 +207,16 @@ def _rows_of(records: SinkRecords) -> pa.RecordBatch:
 # -- the worker that sinks -------------------------------------------------------------------------------
 
 
-def sinks(spec: GenerationSpec) -> Callable[[Rows], Rows]:
+def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
     """The function for ``mapInArrow`` that runs a task on what the transform returns, and reports."""
 
-    def sinksdk_sink(rows: Rows) -> Rows:
+    def sinksdk_sink(given: Rows) -> Rows:
         beside, has_ended = _BesideRows.of_this_task(spec), _end_of(_input_of_worker())
+        receiver: Receiver | None = None
+        if columns.beside:
+            with suppress(OSError):  # then all goes through Spark
+                receiver = Receiver(beside.columns, columns)
+        rows = given if receiver is None else receiver.received(given)
         ahead: list[ReadAhead] = []
 
         @contextmanager
@@ -199,7 +234,9 @@ def sinks(spec: GenerationSpec) -> Callable[[Rows], Rows]:
         finally:
             beside.stop()
             if not any(reader.is_reading for reader in ahead):
-                deque(rows, maxlen=0)  # what is on its way: a pipe that breaks would end the other worker
+                deque(given, maxlen=0)  # what is on its way: a pipe that breaks would end the other worker
+                if receiver is not None:
+                    receiver.close()
                 if has_ended():
                     beside.remove()
         yield pa.RecordBatch.from_pydict({"report": [to_row(report)]})

@@ -23,8 +23,10 @@ from pyspark.sql.types import StructType
 import sinksdk
 from sinksdk import ConfigException, ConnectException, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark.transform import Transform, TransformedRecords, _sent_by_value
-from sinksdk.spark.transform_task import RECORDS
+from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.past_spark import Columns
+from sinksdk.spark.transform import Transform, TransformedRecords, _handed_on, _sent_by_value
+from sinksdk.spark.transform_task import RECORDS, REPORT, sinks
 from sinksdk.topics import write_records
 from sinksdk.values.declared import declared_shape
 from tests.integration.line_sink import LineSinkConfig
@@ -444,6 +446,72 @@ def test_a_nondeterministic_query_is_told_of_once(
     """What is read again after a crash may differ."""
     run(records_sql="SELECT * FROM records WHERE rand() >= 0")
     assert len([line for line in caplog.messages if "gives other records each time it runs" in line]) == 1
+
+
+EVERYTHING = {"topic", "partition", *RECORD_COLUMNS}
+PAST_SPARK: dict[str, tuple[set[str], set[str]]] = {
+    # Query: what no expression reads, and what of it is returned as it was read.
+    "SELECT * FROM records WHERE offset % 2 = 0": (EVERYTHING - {"offset"}, EVERYTHING - {"offset"}),
+    "SELECT * FROM records WHERE length(value) > 1 AND key IS NOT NULL": (
+        EVERYTHING - {"value", "key"},
+        EVERYTHING - {"value", "key"},
+    ),
+    "SELECT topic, partition, offset, value FROM records": (
+        EVERYTHING,
+        {"topic", "partition", "offset", "value"},
+    ),
+    "SELECT * EXCEPT (value), concat('v', offset) AS value FROM records": (
+        EVERYTHING - {"offset"},
+        EVERYTHING - {"offset", "value"},
+    ),
+    "SELECT * EXCEPT (key, value), value AS key, key AS value FROM records": (
+        EVERYTHING - {"key", "value"},
+        EVERYTHING - {"key", "value"},
+    ),
+    "SELECT * EXCEPT (value), to_json(struct(*)) AS value FROM records": (set(), set()),
+    "SELECT r.* FROM records r LATERAL VIEW explode(r.headers) AS header WHERE header.key = 'h'": (
+        EVERYTHING - {"headers"},
+        EVERYTHING - {"headers"},
+    ),
+    "SELECT /*+ BROADCAST(w) */ r.* FROM records r JOIN wanted w ON length(r.key) = w.number AND r.offset > 1": (
+        EVERYTHING - {"key", "offset"},
+        EVERYTHING - {"key", "offset"},
+    ),
+    "SELECT r.* FROM records r LEFT SEMI JOIN wanted w ON r.timestampType = w.number": (
+        EVERYTHING - {"timestampType"},
+        EVERYTHING - {"timestampType"},
+    ),
+    "SELECT r.* FROM records r LEFT JOIN wanted w ON r.timestampType > w.number": (
+        EVERYTHING - {"timestampType"},
+        EVERYTHING - {"timestampType"},
+    ),
+    "SELECT * FROM records WHERE is_long(value)": (EVERYTHING - {"value"}, EVERYTHING - {"value"}),
+    "SELECT * FROM records WHERE partition = 1": (EVERYTHING - {"partition"}, EVERYTHING - {"partition"}),
+    "SELECT * FROM records TABLESAMPLE (50 PERCENT)": (set(), set()),
+}
+
+
+@pytest.mark.parametrize("query", PAST_SPARK)
+def test_what_goes_past_spark_is_what_no_expression_reads(session: SparkSession, query: str) -> None:
+    """Of what it reads, or of operators that are not known to hand columns on, everything goes through Spark."""
+    session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
+    session.udf.register("is_long", lambda value: len(value) > 1, "boolean")
+    transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
+    assert transform is not None
+    records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
+    frame = records._transformed(GenerationSpec("", "", "", 0), 2)
+    found = _handed_on(frame)
+    unread, handed_on = PAST_SPARK[query]
+    assert (set(found.unread), set(found.unread & found.passed)) == (unread, handed_on)
+    assert _handed_on(frame.mapInArrow(sinks(GenerationSpec("", "", "", 0), found), REPORT)).unread == unread
+
+
+def test_behind_a_function_of_batches_everything_goes_through_spark(session: SparkSession) -> None:
+    """Nobody knows what it reads, and what it returns."""
+    transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:in_arrow"))
+    assert transform is not None
+    records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
+    assert _handed_on(records._transformed(GenerationSpec("", "", "", 0), 2)) == Columns()
 
 
 def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession) -> None:

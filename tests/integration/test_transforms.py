@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from sinksdk.spark.past_spark import _SIZE
 from tests.integration.archive_site import Site, descendants, ended, site, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -31,13 +33,25 @@ def archive(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path) as made:
         # it commits twice a second: there is a middle however fast the machine is
         made.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=5_000, offset_flush_interval_ms=500)
-        made.produce(PARTITIONS, RECORDS, size=50)
+        made.produce(PARTITIONS, RECORDS, size=300)  # more than pipes hold: reading takes as long as sinking
         made.s3.delays["CompleteMultipartUpload"] = 0.15
         yield made
 
 
 def in_the_middle(archive: Site) -> bool:
     return 10_000 <= sum(archive.committed().values()) < PARTITIONS * RECORDS
+
+
+def past_spark(driver: subprocess.Popen[str]) -> int:
+    """Bytes in files through which columns go past Spark: they have no name, and workers have them open."""
+    found = {}
+    for pid, _ in descendants(driver.pid):
+        with suppress(OSError):  # it ended meanwhile
+            for number in Path(f"/proc/{pid}/fd").iterdir():
+                file = number.stat()
+                if not file.st_nlink and file.st_size == _SIZE:
+                    found[file.st_ino] = file.st_blocks * 512
+    return sum(found.values())
 
 
 def assert_complete(archive: Site) -> None:
@@ -68,6 +82,7 @@ def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, who
     master = "local-cluster[2,1,1024]" if whose == "executor" else "local[2]"
     driver = archive.start("--until-caught-up", master=master)
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
+    wait_until(lambda: past_spark(driver) > 100_000, driver, "columns went past Spark")
     if whose == "driver":
         driver.kill()
         ended(driver)
@@ -96,6 +111,7 @@ def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archiv
     archive.s3.delays.update(UploadPart=1.5, CreateMultipartUpload=0.5)
     driver = archive.start("--until-caught-up", "--conf", "spark.sql.execution.arrow.maxRecordsPerBatch=500")
     wait_until(lambda: "UploadPart" in archive.s3.operations, driver, "a part was sent")
+    wait_until(lambda: past_spark(driver) > 100_000, driver, "columns went past Spark")
     os.killpg(driver.pid, signal.SIGTERM)
     code, output = ended(driver)
 

@@ -1,0 +1,228 @@
+"""Columns that a query only hands on: they go past Spark, through a file that both workers of a task open.
+
+The worker that sinks makes the file, without a name: it ends with the process, however that ends. The worker
+that reads writes batches into it, each behind the one before, and from the front again where they have been
+taken. Spark gets rows that say where their batch is in place of their partition, and null for what no
+expression reads.
+
+A batch for which there is no room goes through Spark whole. Neither worker waits for the other: Spark hands
+rows on by the thousand, so a query that drops most of them would wait for ever.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from sinksdk.errors import ConnectException
+from sinksdk.records import RECORD_COLUMNS, SinkRecords
+
+_SIZE: Final = 256 * 1024 * 1024
+"""Of the file, in bytes: what has been read and not yet taken, at most."""
+_SAID: Final = 64  # where the columns are written
+_FIRST: Final = 4096  # where the first batch begins
+_UNIT: Final = 64  # bytes that a place counts
+_MOST: Final = 255  # batches in the file: one byte says how many have been taken
+_MOST_AT_ONCE: Final = 16 * 1024 * 1024  # bytes of what is given, as Spark's batches have
+_OPEN_FILES: Final = Path("/proc/self/fd")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What a query does with the columns of the records.
+
+    Args:
+        unread: no expression reads them; rows whose batch is in the file do not have them.
+        passed: those that are returned as they were read.
+    """
+
+    unread: frozenset[str] = frozenset()
+    passed: frozenset[str] = frozenset()
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Those in the file; none where a row cannot say where its batch is."""
+        needed = {"partition", "offset"} <= self.passed and "partition" in self.unread
+        return tuple(name for name in RECORD_COLUMNS if name in self.passed & self.unread) if needed else ()
+
+
+class Receiver:
+    """The worker that sinks.
+
+    Raises OSError: no file can be made there, or be opened by others.
+
+    Args:
+        link: gets the name under which the other worker opens the file.
+    """
+
+    def __init__(self, link: Path, columns: Columns) -> None:
+        if not _OPEN_FILES.is_dir():
+            message = "this system does not show open files"
+            raise OSError(message)
+        self._file = tempfile.TemporaryFile(dir=link.parent, buffering=0)  # noqa: SIM115 - as long as this object
+        self._file.truncate(_SIZE)
+        self._file.seek(_SAID)
+        self._file.write(pickle.dumps(columns))
+        self._names = columns.beside
+        self._place = 0
+        self._batch: pa.RecordBatch | None = None
+        link.symlink_to(_OPEN_FILES.parent.with_name(str(os.getpid())) / f"fd/{self._file.fileno()}")
+
+    def close(self) -> None:
+        """Nothing is read any more: the file goes, when the other worker has closed it."""
+        self._batch = None
+        self._file.close()
+
+    def received(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows as Spark gives them, with all their columns.
+
+        Raises:
+            ConnectException: an offset is not in the batch that its row names.
+        """
+        for batch in rows:
+            partitions = batch.column("partition")
+            if partitions.null_count or batch.column("offset").null_count or not batch.num_rows:
+                yield batch  # they are refused later on
+                continue
+            numbers = np.from_dlpack(partitions)
+            borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), batch.num_rows]
+            for begin, end in itertools.pairwise(borders):
+                piece, place = batch.slice(begin, end - begin), -int(numbers[begin]) * _UNIT
+                if place <= 0:
+                    yield piece
+                else:
+                    yield from self._whole(piece, self._at(place))
+
+    def _at(self, place: int) -> pa.RecordBatch:
+        if self._batch is None or place != self._place:
+            # Not mapped into memory: pages that both workers share would count as this one's.
+            descriptor = self._file.fileno()
+            size = int.from_bytes(os.pread(descriptor, _UNIT, place)[:8], "little")
+            with pa.ipc.open_stream(os.pread(descriptor, size, place + _UNIT)) as stream:
+                self._place, self._batch = place, stream.read_next_batch()
+            # All before it have been taken: rows stay in their order.
+            number = int(self._batch.schema.metadata[b"number"])
+            os.pwrite(descriptor, bytes([number % (_MOST + 1)]), 0)
+        return self._batch
+
+    def _whole(self, rows: pa.RecordBatch, kept: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        said = kept.schema.metadata
+        topic, partition = said[b"topic"].decode(), int(said[b"partition"])
+        offsets = np.from_dlpack(kept.column("offset"))
+        step = max(_MOST_AT_ONCE // (kept.nbytes // kept.num_rows + 1), 1)
+        for begin in range(0, rows.num_rows, step):
+            piece = rows.slice(begin, step)
+            wanted = np.from_dlpack(piece.column("offset"))
+            places = np.minimum(np.searchsorted(offsets, wanted), len(offsets) - 1)
+            if (offsets[places] != wanted).any():
+                raise ConnectException(
+                    f"{topic}-{partition}: the transform returns offsets that are not those of their rows "
+                    f"(about {wanted[0]})"
+                )
+            count, first = piece.num_rows, int(places[0])
+            is_whole = count == places[-1] - first + 1 and (np.diff(places) == 1).all()
+            taken = kept.slice(first, count) if is_whole else kept.take(pa.array(places))
+            columns = {name: piece.column(name) for name in piece.schema.names}
+            columns |= {name: pa.nulls(count, RECORD_COLUMNS[name]) for name in self._names}
+            columns |= {name: taken.column(name) for name in taken.schema.names}
+            columns["topic"] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([topic]))
+            columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), count)
+            yield pa.RecordBatch.from_pydict(columns)
+
+
+class Sender:
+    """The worker that reads."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+        file.seek(_SAID)
+        self.columns: Columns = pickle.load(file)  # noqa: S301 - our own, of the same task
+        self._next = 0
+        self._there: deque[tuple[int, int]] = deque()
+        """Begin and end of the batches that may not have been taken."""
+
+    @classmethod
+    def to(cls, link: Path) -> Self | None:
+        """None if there is no file that can be opened; it is made when the other worker begins."""
+        with suppress(OSError):
+            return cls(FileIO(link, "r+"))
+        return None
+
+    def close(self) -> None:
+        """The other worker still has the file."""
+        self._file.close()
+
+    def send(self, records: SinkRecords) -> int | None:
+        """Write a batch; the partition's number of its rows, or None if there is no room."""
+        names = [name for name in records.arrow.schema.names if name in {"offset", *self.columns.beside}]
+        topic, partition = records.partition
+        said = {"topic": topic, "partition": str(partition), "number": str(self._next)}
+        batch = records.arrow.select(names).replace_schema_metadata(said)
+        # Its size, the batch as a stream, and that one's end.
+        most = _UNIT + batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _UNIT
+        most += -most % _UNIT
+        place = self._room(most)
+        if place is None:
+            return None
+        self._file.seek(place + _UNIT)
+        try:
+            file = pa.PythonFile(_Whole(self._file), "w")
+            with file, pa.ipc.new_stream(file, batch.schema) as stream:
+                stream.write_batch(batch)
+            size = self._file.tell() - place - _UNIT
+            os.pwrite(self._file.fileno(), size.to_bytes(8, "little"), place)
+        except OSError:  # the disk is full
+            return None
+        self._there.append((place, place + most))
+        self._next += 1
+        return -(place // _UNIT)
+
+    def _room(self, size: int) -> int | None:
+        first = self._next - len(self._there)
+        taken = (os.pread(self._file.fileno(), 1, 0)[0] - first) % (_MOST + 1)
+        if taken <= len(self._there):
+            for _ in range(taken):
+                self._there.popleft()
+        if len(self._there) >= _MOST:
+            return None
+        if not self._there:
+            return _FIRST if _FIRST + size <= _SIZE else None
+        begin, end = self._there[0][0], self._there[-1][1]
+        if end > begin:
+            if end + size <= _SIZE:
+                return end
+            end = _FIRST
+        return end if end + size <= begin else None
+
+
+class _Whole:
+    """Writes all of what it is given; a file may take less at once."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """The file stays open."""
+        self.closed = True

@@ -1,0 +1,254 @@
+"""Columns that go past Spark: what arrives is what would have come through Spark, whatever room there is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sinksdk import ConnectException, SinkRecords, TopicPartition
+from sinksdk.records import RECORD_COLUMNS
+from sinksdk.spark import past_spark
+from sinksdk.spark.past_spark import Columns, Receiver, Sender
+from sinksdk.spark.transform_task import arranged, sent
+
+P0, P1 = TopicPartition("flights", 0), TopicPartition("другой", 1)
+NAMES = frozenset({"topic", "partition", *RECORD_COLUMNS})
+HANDED_ON = Columns(NAMES, NAMES)
+
+
+def records(partition: TopicPartition, first: int, count: int, size: int = 3) -> SinkRecords:
+    """Of every second offset, some of which have no key and no headers."""
+    offsets = range(first, first + 2 * count, 2)
+    columns = {
+        "offset": list(offsets),
+        "timestamp": [1_700_000_000_000 + offset for offset in offsets],
+        "timestampType": [offset % 3 or None for offset in offsets],
+        "key": [b"k%d" % offset if offset % 4 else None for offset in offsets],
+        "value": [b"%d" % offset * size for offset in offsets],
+        "headers": [[{"key": "h", "value": b"%d" % offset}] if offset % 3 else None for offset in offsets],
+    }
+    arrays = [pa.array(columns[name], kind) for name, kind in RECORD_COLUMNS.items()]
+    return SinkRecords(partition, pa.RecordBatch.from_arrays(arrays, names=list(RECORD_COLUMNS)))
+
+
+def went_past(rows: pa.RecordBatch) -> bool:
+    return bool(rows.num_rows) and rows.column("partition")[0].as_py() < 0
+
+
+def rows_of(items: list[SinkRecords]) -> list[tuple[object, ...]]:
+    return [
+        (item.partition, *row.values())
+        for item in items
+        for row in item.arrow.to_pylist(maps_as_pydicts=None)
+    ]
+
+
+def through(rows: Iterator[pa.RecordBatch]) -> list[SinkRecords]:
+    """As the sink's task gets them."""
+    return [item for item in arranged(rows, lambda: (), lambda: True) if isinstance(item, SinkRecords)]
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Path:
+    return tmp_path / "columns"
+
+
+def opened(link: Path) -> Sender:
+    sender = Sender.to(link)
+    assert sender is not None
+    return sender
+
+
+@settings(max_examples=30, deadline=None)  # the first one loads modules
+@given(
+    batches=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 60)), min_size=1, max_size=12),
+    lags=st.lists(st.integers(0, 6), min_size=1, max_size=12),
+    step=st.integers(1, 5),
+    copies=st.integers(1, 3),
+    at_once=st.integers(7, 70),
+)
+def test_what_arrives_is_what_would_have_come_through_spark(
+    batches: list[tuple[int, int]], lags: list[int], step: int, copies: int, at_once: int
+) -> None:
+    """However many rows are dropped, multiplied, on their way, or put together in a batch of Spark's."""
+
+    def queried(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return rows.take(pa.array(np.repeat(np.arange(0, rows.num_rows, step), copies)))
+
+    given_records, first = [], 0
+    for number, (count, size) in enumerate(batches):
+        given_records.append(records(P0 if number < len(batches) / 2 else P1, first, count, size))
+        first += 2 * count
+    expected = through(queried(sent(item, None)) for item in given_records)
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(past_spark, "_SIZE", past_spark._FIRST + 12_000)
+        link = Path(folder) / "columns"
+        receiver, sender = Receiver(link, HANDED_ON), opened(link)
+        on_its_way: deque[pa.RecordBatch] = deque()
+
+        def from_spark() -> Iterator[pa.RecordBatch]:
+            for number, item in enumerate(given_records):
+                on_its_way.append(queried(sent(item, sender)))
+                while len(on_its_way) > lags[number % len(lags)]:
+                    rows = on_its_way.popleft()
+                    for begin in range(0, rows.num_rows, at_once):
+                        yield rows.slice(begin, at_once)
+            yield from on_its_way
+
+        assert rows_of(through(receiver.received(from_spark()))) == rows_of(expected)
+        sender.close()
+        receiver.close()
+
+
+def test_a_batch_without_room_goes_through_spark_and_the_next_ones_past_it_again(
+    link: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits: rows of which all are dropped are never taken, and what is behind them still comes."""
+    monkeypatch.setattr(past_spark, "_SIZE", past_spark._FIRST + 15_000)
+    receiver, sender = Receiver(link, HANDED_ON), opened(link)
+    first = [sent(records(P0, 1000 + 120 * number, 10, 100), sender) for number in range(6)]
+    assert [went_past(rows) for rows in first] == [True, True, False, False, False, False]
+
+    list(receiver.received(iter(first[1:])))
+    assert went_past(sent(records(P0, 2200, 10, 100), sender)), "the first has been passed over"
+    assert not went_past(sent(records(P0, 3400, 10, 100), sender))
+    assert not went_past(sent(records(P0, 4000, 10, 100_000), sender)), "it never fits"
+    sender.close()
+    receiver.close()
+
+
+def test_no_more_batches_are_there_than_a_byte_can_count(link: Path) -> None:
+    """Else what has been taken could not be told from what has not."""
+    receiver, sender = Receiver(link, HANDED_ON), opened(link)
+    batches = [records(P0, 10 * number, 1) for number in range(600)]
+    rows = [sent(item, sender) for item in batches]
+    assert [went_past(each) for each in rows].count(True) == 255
+    assert rows_of(through(receiver.received(iter(rows)))) == rows_of(batches)
+    again = [records(P0, 10_000 + 10 * number, 1) for number in range(600)]
+    for item in again:
+        rows = [sent(item, sender)]
+        assert went_past(rows[0])
+        assert rows_of(through(receiver.received(iter(rows)))) == rows_of([item])
+    sender.close()
+    receiver.close()
+
+
+def test_columns_that_the_query_reads_or_computes_come_from_spark(link: Path) -> None:
+    """The others come from the file, also those that a source does not have: they are null."""
+    columns = Columns(NAMES - {"value", "offset"}, NAMES - {"value"})
+    receiver, sender = Receiver(link, columns), opened(link)
+    item = SinkRecords(P0, records(P0, 0, 3).arrow.drop_columns(["headers", "timestampType"]))
+    rows = sent(item, sender)
+    assert rows.column("value").to_pylist() == item.arrow.column("value").to_pylist()
+    computed = rows.set_column(rows.schema.get_field_index("value"), "value", pa.array([{"n": 1}] * 3))
+    (back,) = receiver.received([computed])
+    assert back.column("value").to_pylist() == [{"n": 1}] * 3
+    assert back.column("key").to_pylist() == item.arrow.column("key").to_pylist()
+    assert back.column("headers").null_count == back.column("timestampType").null_count == 3
+    assert set(back.column("partition").to_pylist()) == {0}
+    sender.close()
+    receiver.close()
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        Columns(),
+        Columns(NAMES - {"partition"}, NAMES),
+        Columns(NAMES, NAMES - {"partition"}),
+        Columns(NAMES, NAMES - {"offset"}),
+    ],
+)
+def test_nothing_goes_past_spark_if_a_row_cannot_say_where_it_is(columns: Columns) -> None:
+    """The partition's number says it: it must not be read, and comes back as it is, with the offset."""
+    assert columns.beside == ()
+
+
+def test_a_row_of_another_offset_is_refused(link: Path) -> None:
+    """An offset that is none of its batch has no columns there."""
+    receiver, sender = Receiver(link, HANDED_ON), opened(link)
+    rows = sent(records(P0, 10, 4), sender)
+    moved = rows.set_column(rows.schema.get_field_index("offset"), "offset", pa.array([10, 12, 13, 99]))
+    with pytest.raises(ConnectException, match="flights-0: the transform returns offsets that are not"):
+        list(receiver.received([moved]))
+    sender.close()
+    receiver.close()
+
+
+def test_rows_without_coordinates_are_handed_on_as_they_are(link: Path) -> None:
+    """Whoever divides them by partition refuses them."""
+    receiver = Receiver(link, HANDED_ON)
+    rows = sent(records(P0, 1, 2), None)
+    lost = rows.set_column(rows.schema.get_field_index("partition"), "partition", pa.nulls(2, pa.int32()))
+    assert list(receiver.received([lost])) == [lost]
+    receiver.close()
+
+
+def test_a_full_disk_sends_batches_through_spark(link: Path) -> None:
+    """The file has no room of its own before it is written."""
+
+    class Full(FileIO):
+        def write(self, data: bytes) -> int:  # type: ignore[override] # Buffer is of Python 3.12
+            if memoryview(data).nbytes > 5_000:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(data)
+
+    receiver = Receiver(link, HANDED_ON)
+    sender = Sender(Full(link, "r+"))
+    batches = [records(P0, 100 * number, 5, 1000 if number == 1 else 1) for number in range(3)]
+    rows = [sent(item, sender) for item in batches]
+    assert [went_past(each) for each in rows] == [True, False, True]
+    assert rows_of(through(receiver.received(iter(rows)))) == rows_of(batches)
+    sender.close()
+    receiver.close()
+
+
+def test_the_file_ends_with_the_process_that_has_made_it(link: Path) -> None:
+    """However that ends: only a link to nothing remains, and the other worker finds no file."""
+    program = (
+        "import sys, time, pathlib\n"
+        "from sinksdk.spark.past_spark import Columns, Receiver\n"
+        "names = frozenset({'partition', 'offset', 'value'})\n"
+        "receiver = Receiver(pathlib.Path(sys.argv[1]), Columns(names, names))\n"
+        "print('made', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(link)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"made\n"
+    sender = opened(link)
+    assert sender.columns.beside == ("offset", "value")
+    assert [path.name for path in link.parent.iterdir()] == [link.name]
+    assert link.stat().st_nlink == 0
+    sender.close()
+
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert Sender.to(link) is None
+    assert not link.exists()
+
+
+def test_where_no_file_can_be_made_all_goes_through_spark(
+    link: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system without /proc."""
+    monkeypatch.setattr(past_spark, "_OPEN_FILES", link)
+    with pytest.raises(OSError, match="does not show open files"):
+        Receiver(link, HANDED_ON)
+    assert Sender.to(link) is None
