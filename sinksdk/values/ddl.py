@@ -13,7 +13,7 @@ from sinksdk.errors import ConfigException
 from sinksdk.values.shapes import Shape, list_of, map_of, struct_of
 
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)|(?P<number>\d+)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
+    r"\s*(?:(?P<name>[A-Za-z_]\w*|`(?:[^`]|``)+`)|(?P<number>\d+)|(?P<text>(?:'(?:[^'\\]|\\.)*')+|(?:\"(?:[^\"\\]|\\.)*\")+)"
     r"|(?P<mark>[<>(),:]))"
 )
 _UTC: Final = "UTC"
