@@ -105,8 +105,10 @@ class SinkTaskContext(ABC):
         In ``open``, a later position skips the records before it; they are committed with those that follow.
         For an earlier one the runtime closes the partition, moves its commit back, and the next generation
         begins there: no failure, unless that happens again and again. Both are logged. Only an existing
-        commit can move back; if the source no longer has the position, the partition starts at its first
-        record or fails (``on.data.loss``). (Connect's consumer seeks to any position at any time.)
+        commit can move back. (Connect's consumer seeks to any position at any time.)
+
+        A position that the source does not have ends the partition with a failure and moves nothing: one
+        after its end, and, unless ``on.data.loss=skip``, one before its first record.
 
         In another method a position other than the next record's ends the partition for this generation with
         a failure, and the next one starts it from its commit. Outside an open partition it is ignored with

@@ -8,12 +8,12 @@ import sys
 import time
 from collections import Counter
 
-from property_tests.simulation import frame_schedule, schedule, source_schedule
+from property_tests.simulation import frame_schedule, schedule, source_schedule, watermark_schedule
 from property_tests.simulation.runs import Run, run_all
 from property_tests.simulation.seeds import ScheduleFailed
 
 _EVERY = 10.0  # seconds between two lines
-_COUNTED = ("records archived", "rows copied", "rows written")
+_COUNTED = ("records archived", "rows copied", "rows written", "rows inserted")
 
 
 def main() -> int:
@@ -21,6 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m property_tests.simulation", description=__doc__)
     parser.add_argument("--sources", action="store_true", help="schedules of a source, not of a sink")
     parser.add_argument("--frames", action="store_true", help="schedules of DataFrames that are written")
+    parser.add_argument(
+        "--watermarks", action="store_true", help="schedules of a sink that keeps its own offsets"
+    )
     parser.add_argument("--seed", type=int, help="replay this schedule, and tell its story")
     parser.add_argument(
         "--from", type=int, dest="first", default=None, help="first seed (default: the clock's)"
@@ -34,8 +37,12 @@ def main() -> int:
         pin_all()
         return 0
     run = schedule.run
-    if options.sources or options.frames:
-        run = source_schedule.run if options.sources else frame_schedule.run
+    if options.sources:
+        run = source_schedule.run
+    elif options.frames:
+        run = frame_schedule.run
+    elif options.watermarks:
+        run = watermark_schedule.run
     try:
         if options.seed is not None:
             _show(run(options.seed))

@@ -24,6 +24,8 @@ from property_tests.simulation import (
     schedule,
     source_mutations,
     source_schedule,
+    watermark_mutations,
+    watermark_schedule,
 )
 from property_tests.simulation.runs import Run
 from property_tests.simulation.seeds import ScheduleFailed
@@ -90,6 +92,7 @@ class Suite:
 SINK = Suite("sink", mutations.MUTATIONS, schedule.run)
 DEPLOYS = Suite("rolling deploy", mutations.ROLLING, schedule.run_rolling_deploy)
 FRAMES = Suite("frames", frame_mutations.MUTATIONS, frame_schedule.run)
+WATERMARKS = Suite("watermarks", watermark_mutations.MUTATIONS, watermark_schedule.run)
 SOURCE = Suite("source", source_mutations.MUTATIONS, source_schedule.run)
 DIRECTORIES = Suite(
     "topic directory", source_mutations.IN_DIRECTORIES, source_schedule.run, source_schedule.IN_A_DIRECTORY
@@ -104,7 +107,7 @@ def _pinned() -> dict[str, dict[str, int]]:
 def pin_all() -> None:
     """Find a seed for each mutation, those pinned so far first, and write them down."""
     pins = _pinned()
-    for suite in (SINK, DEPLOYS, FRAMES, SOURCE, DIRECTORIES):
+    for suite in (SINK, DEPLOYS, FRAMES, WATERMARKS, SOURCE, DIRECTORIES):
         for mutation in suite.mutations:
             with pytest.MonkeyPatch.context() as patch:
                 seed = suite.notice(mutation, patch)

@@ -55,8 +55,7 @@ class Committer:
         offered = {
             partition: OffsetAndMetadata(self._states[partition].position)
             for partition in sorted(partitions)
-            if self._states[partition].position > self._scope.floor(partition)
-            and self._await_letters(partition)
+            if self._has_offer(partition) and self._await_letters(partition)
         }
         if offered:
             with self._measures.offset_commit():
@@ -64,6 +63,11 @@ class Committer:
             for partition in changed:
                 self.publish(partition, deadline)
         return partitions
+
+    def _has_offer(self, partition: TopicPartition) -> bool:
+        """Whether pre_commit is asked: a position skipped to may need the task's metadata, too."""
+        state = self._states[partition]
+        return state.position > self._scope.floor(partition) or state.has_skipped
 
     def _of_planned_topics(
         self, partitions: Collection[TopicPartition], *, is_last: bool

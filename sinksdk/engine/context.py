@@ -75,6 +75,7 @@ class TaskScope:
             begin=begin,
             limit=terms.records,
             retry=terms.retry,
+            log=terms.log,
             is_transformed=self.options.is_transformed,
         )
 

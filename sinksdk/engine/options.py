@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
+from sinksdk.records import OffsetRange
 from sinksdk.settings.converters import RegistryAddress
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.support.retry import Retry
@@ -57,10 +58,12 @@ class RangeTerms(NamedTuple):
     Args:
         records: maximum number of records; a longer range is cut there.
         retry: left by earlier generations, on the task's clock.
+        log: offsets that the source held when the range was planned; None where that is not known.
     """
 
     records: int | None = None
     retry: Retry | None = None
+    log: OffsetRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class EngineOptions:
         max_poll_records: maximum number of records of one ``put``; None for the task class's default.
         chain: Connect's ``transforms``; None for none.
         is_transformed: Spark's operators between source and task may drop and multiply records.
+        skip_lost: skip to the source's first record where it no longer has those that are due.
     """
 
     commit_interval: float = 60.0
@@ -94,6 +98,7 @@ class EngineOptions:
     max_poll_records: int | None = None
     chain: Chain | None = None
     is_transformed: bool = False
+    skip_lost: bool = False
 
     @classmethod
     def of(
@@ -129,6 +134,7 @@ class EngineOptions:
             max_poll_records=config.max_poll_records,
             chain=config.chain(),
             is_transformed=config.is_transformed,
+            skip_lost=config.on_data_loss == "skip",
         )
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, SinkRecords, TopicPartition
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.support.retry import Retry
 
 _LISTED: Final = 20  # offsets that a message names one by one
@@ -122,6 +122,7 @@ class PartitionState:
         has_skipped: the task requested ``start``, and that is not committed yet.
         moved_to: position below the commit that the task requested for the next generation.
         retry: left by earlier generations.
+        log: offsets that the source held when its range was planned, where that is known.
         is_transformed: records may have been dropped and multiplied on their way: those of one offset are in
             one batch.
         stays: this generation delivered what earlier ones could not, so the destination is available. Until a
@@ -146,6 +147,7 @@ class PartitionState:
     has_skipped: bool = False
     moved_to: int | None = None
     retry: Retry | None = None
+    log: OffsetRange | None = None
     is_transformed: bool = False
     stays: bool = False
     failure: Failure | None = None

@@ -152,10 +152,13 @@ class WorkerSinkTask:
             state, committed = self._states[partition], self._commits.committed(partition)
             if asked is None or state.requested is not None:
                 continue
-            if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
-                problem = f"{self._label}: the task asked for {partition} at {asked!r}, which is no offset"
-                self._scope.note(partition, ConnectException(problem))
-            elif offset > state.start:
+            problem = self._unreachable(partition, asked)
+            if problem is not None:
+                message = f"{self._label}: the task asked for {partition} at {problem}"
+                self._scope.note(partition, ConnectException(message))
+                continue
+            offset = operator.index(asked)
+            if offset > state.start:
                 log.warning(
                     "%s: the task asked for %s at offset %d; what is there from %d on is not delivered",
                     self._label,
@@ -173,7 +176,9 @@ class WorkerSinkTask:
                     offset,
                     committed.offset,
                 )
-                self._scope.write(self._commits.withdraw, partition, OffsetAndMetadata(offset), ())
+                # The metadata stays: until the next commit it is all that the sink knows of this one.
+                back = OffsetAndMetadata(offset, committed.metadata)
+                self._scope.write(self._commits.withdraw, partition, back, ())
                 state.go_back_to(offset)
                 self._clean_up([partition])
                 self._release([partition])
@@ -185,6 +190,27 @@ class WorkerSinkTask:
                     offset,
                     state.start,
                 )
+
+    def _unreachable(self, partition: TopicPartition, asked: object) -> str | None:
+        """Why a position is none that a partition can be moved to, or None."""
+        if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
+            return f"{asked!r}, which is no offset"
+        log, committed = self._states[partition].log, self._commits.committed(partition)
+        if log is not None and offset > log.end:
+            return (
+                f"offset {offset}, but the source ends at {log.end}: the topic was deleted and created again "
+                f"or its newest records were removed, or the destination's offsets are of another topic; "
+                f"nothing was skipped. Restore the topic, or set the destination's offset to what it has of "
+                f"this one"
+            )
+        goes_back = committed is not None and offset < committed.offset
+        if log is not None and goes_back and offset < log.start and not self._scope.options.skip_lost:
+            return (
+                f"offset {offset}, but the source begins at {log.start}: records in between were removed, "
+                f"and the destination does not have them; the commit stays. Set on.data.loss=skip to go on "
+                f"at {log.start}, or set the destination's offset to where it shall go on"
+            )
+        return None
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Partitions that are open."""

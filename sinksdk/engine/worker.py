@@ -26,6 +26,7 @@ class AssignedRange:
         due: the commit at its end is a closing one: the task flushes partial batches.
         records: maximum number of records, if there is a limit.
         retry: left by earlier generations, on the task's clock.
+        log: offsets that the source held when it was planned; None where that is not known.
     """
 
     partition: TopicPartition
@@ -33,6 +34,7 @@ class AssignedRange:
     due: bool = False
     records: int | None = None
     retry: Retry | None = None
+    log: OffsetRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class SinkTaskRun:
         try:
             self._worker.open(
                 {item.partition: item.offsets for item in self._assigned},
-                {item.partition: RangeTerms(item.records, item.retry) for item in self._assigned},
+                {item.partition: RangeTerms(item.records, item.retry, item.log) for item in self._assigned},
             )
             request = self._read()
             if request is not None:

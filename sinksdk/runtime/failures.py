@@ -224,7 +224,17 @@ class PartitionFailures(Failures):
                 f"{outcome.partition} failed at offset {outcome.delivered},", Failure.of(error, is_final=True)
             )
         elif len(moved) > 1:
-            self.backoff.failed(outcome.partition, len(moved) - 1)
+            log.warning(
+                "connector %s: the task of %s asked to go back %d times within %g s, the last time to offset "
+                "%s; it is opened again in %.1f s (after %d times the connector fails)",
+                self._name,
+                outcome.partition,
+                len(moved),
+                window,
+                outcome.moved_to,
+                self.backoff.failed(outcome.partition, len(moved) - 1),
+                _MOST_MOVES,
+            )
 
     def _note_overtaken(self, partition: TopicPartition, *, is_overtaken: bool) -> None:
         if not is_overtaken:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ from sinksdk.runtime.reporter import SinkReporter
 from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.source_monitor import Read, SourceMonitor
 from sinksdk.store.generations import Claim
-from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange
+from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange, TaskPlan
 
 Reset = Literal["earliest", "latest", "none"]
 
@@ -55,7 +55,7 @@ class SinkPlanning:
             return None
         plan = session.generations.plan(
             claim,
-            self.planner.tasks(decision, session.task_configs(), claim.previous),
+            self._with_logs(self.planner.tasks(decision, session.task_configs(), claim.previous)),
             record.version,
             record.config,
             # Those of commits too: they may be older than the remembering of ids.
@@ -65,6 +65,21 @@ class SinkPlanning:
         # From here on it matters whether a topic is still the one that was planned.
         self.monitor.compare_with(Read(offsets, plan.topic_ids))
         return plan
+
+    def _with_logs(self, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:
+        """The tasks with what the source holds now, which may be more than what is planned of it."""
+        held = self.monitor.snapshot.partitions
+        return [
+            task.model_copy(
+                update={
+                    "ranges": tuple(
+                        planned.model_copy(update={"log": held.get(planned.topic_partition)})
+                        for planned in task.ranges
+                    )
+                }
+            )
+            for task in tasks
+        ]
 
     def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
         """Decide and commit the start of undecided partitions, unless it is their first record.

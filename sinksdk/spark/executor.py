@@ -88,6 +88,7 @@ def _run(attempt: Attempt, read: Read, watch: Watch) -> TaskResult:
             planned.due,
             planned.records,
             planned.retry.moved(-ahead) if planned.retry else None,
+            planned.log,
         )
         for planned in attempt.plan.ranges
     ]

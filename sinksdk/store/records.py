@@ -205,6 +205,7 @@ class PlannedRange(NamedPartition):
         due: at its end, the task also flushes and commits buffered records.
         records: maximum number of records; a longer range is cut there. None: no limit.
         retry: the failure that this generation retries.
+        log: offsets that the source held when it was planned; None where that is not known.
     """
 
     start: int
@@ -212,6 +213,7 @@ class PlannedRange(NamedPartition):
     due: bool = False
     records: int | None = None
     retry: Retry | None = None
+    log: OffsetRange | None = None
 
     @property
     def offsets(self) -> OffsetRange:

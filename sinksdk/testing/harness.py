@@ -12,6 +12,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.context import ClosingReason
 from sinksdk.engine import EngineOptions, PartitionOutcome, TaskName, WorkerSinkTask
 from sinksdk.engine.commits import DeadLetters
+from sinksdk.engine.options import RangeTerms
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
@@ -131,13 +132,20 @@ class SinkTaskHarness:
         """``initialize`` and ``start``. Raises what they raise."""
         self.worker.start()
 
-    def assign(self, *partitions: TopicPartition, limits: OffsetRange | None = None) -> None:
+    def assign(
+        self,
+        *partitions: TopicPartition,
+        limits: OffsetRange | None = None,
+        held: OffsetRange | None = None,
+    ) -> None:
         """Open partitions at their commits; those already open stay (incremental).
 
         Args:
             limits: the range each is read in; None leaves the end open, from offset 0 or the commit.
+            held: offsets that the source has of each; ``context.offset`` cannot move beyond them. None: any.
         """
-        self._fencing(lambda: self.worker.open(dict.fromkeys(partitions, limits)))
+        terms = dict.fromkeys(partitions, RangeTerms(log=held))
+        self._fencing(lambda: self.worker.open(dict.fromkeys(partitions, limits), terms))
         for partition in partitions:
             committed = self.log.committed(partition)
             start = max(committed.offset if committed else 0, limits.start if limits else 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 
 from sinksdk import FencedException, OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk.engine.options import EngineOptions
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, rows
 
@@ -25,15 +27,22 @@ class Watermark(Sink):
 
 
 def asking(
-    mark: object, *, committed: int | None = None, limits: OffsetRange | None = None
+    mark: object,
+    *,
+    committed: int | None = None,
+    limits: OffsetRange | None = None,
+    held: OffsetRange | None = None,
+    options: EngineOptions | None = None,
 ) -> SinkTaskHarness:
     """A sink whose database says so of its first partition."""
     marks = {P0: mark}
     harness = SinkTaskHarness(
-        lambda: Watermark(marks), committed=None if committed is None else {P0: committed}
+        lambda: Watermark(marks),
+        committed=None if committed is None else {P0: committed},
+        options=options,
     )
     harness.start()
-    harness.assign(P0, P1, limits=limits)
+    harness.assign(P0, P1, limits=limits, held=held)
     return harness
 
 
@@ -90,6 +99,22 @@ def test_a_skip_is_committed_while_the_sink_still_keeps_records_back() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(7)}
 
 
+@pytest.mark.parametrize("end", [7, 9])
+def test_a_skip_is_committed_with_the_metadata_of_the_sink(end: int) -> None:
+    """Regression: pre_commit was not asked, so a sink that notes its watermark there could not tell a later loss."""
+
+    class Noting(Watermark):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            return {p: replace(offset, metadata="7") for p, offset in offsets.items()}
+
+    harness = SinkTaskHarness(lambda: Noting({P0: 7}), committed={P0: 5})
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(5, end))
+    harness.deliver(P0, rows(P0, 5, 6))
+    harness.finish(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(end, "7")}
+
+
 # -- backward ----------------------------------------------------------------------------------------
 
 
@@ -110,6 +135,14 @@ def test_an_earlier_position_is_where_the_next_generation_begins(caplog: pytest.
     harness.assign(P0, limits=OffsetRange(3, 20))
     harness.deliver(P0, rows(P0, 3, 4, 5))
     assert harness.task.taken == {P0: [3, 4, 5]}
+
+
+def test_the_metadata_of_the_commit_goes_back_with_it() -> None:
+    """Regression: a second loss, before anything was committed again, could not be told from a new table."""
+    harness = SinkTaskHarness(lambda: Watermark({P0: 3}), committed={P0: OffsetAndMetadata(5, "5")})
+    harness.start()
+    harness.assign(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(3, "5")}
 
 
 def test_a_fenced_task_moves_nothing() -> None:
@@ -150,6 +183,51 @@ def test_what_was_prepared_in_open_is_discarded() -> None:
     harness.assign(P0)
     assert harness.task.world.undone == ["begun"]
     assert harness.names()[-1] == "close"
+
+
+# -- beyond what the source holds ----------------------------------------------------------------------
+
+
+def test_a_position_after_the_end_of_the_log_is_refused() -> None:
+    """A topic that was made anew: skipping to it would pass over all of its records, without an error."""
+    harness = asking(1_000, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
+    harness.deliver(P0, rows(P0, 5, 6))
+    harness.deliver(P1, rows(P1, 5, 6))
+    harness.commit()
+    message = harness.outcome(P0).failure.message
+    assert "asked for flights-0 at offset 1000, but the source ends at 10" in message
+    assert harness.committed == {P0: OffsetAndMetadata(5), P1: OffsetAndMetadata(7)}
+    assert harness.task.taken == {P1: [5, 6]}
+
+
+def test_the_end_of_the_log_is_a_position() -> None:
+    """The destination has everything; what was planned ends before."""
+    harness = asking(10, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
+    harness.deliver(P0, rows(P0, 5, 6, 7))
+    harness.finish(P0)
+    assert (harness.committed, harness.task.taken) == ({P0: OffsetAndMetadata(8)}, {})
+
+
+def test_a_position_before_the_log_is_refused_and_the_commit_stays() -> None:
+    """Records that neither the source nor the destination has: on.data.loss=fail, and the way on is named."""
+    harness = asking(3, committed=9, limits=OffsetRange(9, 20), held=OffsetRange(5, 20))
+    message = harness.outcome(P0).failure.message
+    assert "asked for flights-0 at offset 3, but the source begins at 5" in message
+    assert "on.data.loss=skip" in message
+    assert harness.committed == {P0: OffsetAndMetadata(9)}
+
+
+def test_a_position_before_the_log_is_gone_back_to_where_losses_are_skipped() -> None:
+    """The commit goes to it, so that the planner sees, counts and logs what is lost."""
+    harness = asking(
+        3,
+        committed=9,
+        limits=OffsetRange(9, 20),
+        held=OffsetRange(5, 20),
+        options=EngineOptions(skip_lost=True),
+    )
+    outcome = harness.outcome(P0)
+    assert (outcome.failure, outcome.moved_to, outcome.committed) == (None, 3, 3)
 
 
 # -- neither -----------------------------------------------------------------------------------------

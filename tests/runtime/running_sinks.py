@@ -18,6 +18,7 @@ from sinksdk import (
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.progress import Listener
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
+from sinksdk.engine.options import EngineOptions
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -119,6 +120,7 @@ class InProcess:
             commits=taken.ledger,
             clock=SystemClock(),
             generation=plan.generation,
+            options=EngineOptions(skip_lost=plan.config.get("on.data.loss") == "skip"),
         )
         batches = [
             SinkRecords.of(r.topic_partition, [SinkRecord(*r.topic_partition, offset=o) for o in offsets])
@@ -126,7 +128,7 @@ class InProcess:
             for offsets in self.batches(r)
             if offsets
         ]
-        assigned = [AssignedRange(r.topic_partition, r.offsets, r.due, r.records) for r in ranges]
+        assigned = [AssignedRange(r.topic_partition, r.offsets, r.due, r.records, log=r.log) for r in ranges]
         run = SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock())
         outcomes = list(run.run())
         return TaskResult(number, taken.ledger.attempt, outcomes, measures=worker.measures(0.0))

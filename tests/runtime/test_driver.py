@@ -18,8 +18,10 @@ from sinksdk import (
     FencedException,
     MissingSourceTopicException,
     OffsetAndMetadata,
+    OffsetRange,
     RetriableException,
     SinkRecords,
+    TopicPartition,
 )
 from sinksdk.control.history import read_totals
 from sinksdk.control.info import connector_info
@@ -228,8 +230,48 @@ def test_a_sink_that_keeps_its_own_offsets_moves() -> None:
     assert (partition.failures, partition.failed_at, partition.error) == (0, (), None)
 
 
+@pytest.mark.parametrize(
+    ("begin", "policy", "asked", "message"),
+    [
+        (0, "fail", 99, r"t-0 at offset 99, but the source ends at 12"),
+        (2, "fail", 1, r"t-0 at offset 1, but the source begins at 2.* on\.data\.loss=skip"),
+        (2, "skip", 1, None),
+    ],
+)
+def test_a_sink_asks_for_what_the_source_does_not_have(
+    begin: int, policy: str, asked: int, message: str | None
+) -> None:
+    """It is told so by name, and the commit stays; where losses are skipped it goes on at the first record."""
+    store = MemoryStore()
+    driver(Source({P0: 9}), store=store)[0].run(until_caught_up=True)
+    read: list[int] = []
+
+    class Elsewhere(Task):
+        def open(self, partitions: Any) -> None:
+            if not read:
+                self.context.offset({P0: asked})
+
+        def put(self, records: SinkRecords) -> None:
+            read.extend(record.offset for record in records)
+
+    class Cut(Source):
+        def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
+            return {p: OffsetRange(begin, end) for p, end in self.ends.items()}
+
+    made, _, _ = driver(
+        Cut({P0: 12}), Elsewhere, store=store, **{"restart.max.attempts": 0, "on.data.loss": policy}
+    )
+    if message is None:
+        made.run(until_caught_up=True)
+        assert read == list(range(begin, 12))
+        return
+    with pytest.raises(ConnectException, match=message):
+        made.run(until_caught_up=True)
+    assert (read, committed_offsets(store, "c")[P0].offset) == ([], 9)
+
+
 @pytest.mark.parametrize("window", [600_000, 0])
-def test_a_sink_that_moves_back_for_ever_is_stopped(window: int) -> None:
+def test_a_sink_that_moves_back_for_ever_is_stopped(window: int, caplog: pytest.LogCaptureFixture) -> None:
     """It lets offsets be committed and asks for the old one each time: FAILED by name, not the same reading for ever."""
 
     class Forgetful(Task):
@@ -249,6 +291,7 @@ def test_a_sink_that_moves_back_for_ever_is_stopped(window: int) -> None:
     ):
         made.run()
     assert len(launcher.plans) < 20
+    assert "asked to go back 2 times within 600 s, the last time to offset 1" in caplog.text
 
 
 def test_failures_count_for_a_while_though_it_did_well_in_between() -> None:

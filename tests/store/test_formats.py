@@ -14,6 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
+from sinksdk.records import OffsetRange
 from sinksdk.store import table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import (
@@ -188,7 +189,15 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             tasks=(
                 TaskPlan(
                     ranges=(
-                        PlannedRange(topic="flights", partition=3, start=100, end=200, due=True, retry=RETRY),
+                        PlannedRange(
+                            topic="flights",
+                            partition=3,
+                            start=100,
+                            end=200,
+                            due=True,
+                            retry=RETRY,
+                            log=OffsetRange(90, 250),
+                        ),
                     ),
                     config={"task.id": "0"},
                 ),
@@ -224,6 +233,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                             "due": True,
                             "records": None,
                             "retry": RETRY_JSON,
+                            "log": [90, 250],
                         }
                     ],
                     "config": {"task.id": "0"},
@@ -607,6 +617,7 @@ def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
         "due": False,
         "records": None,
         "retry": RETRY_JSON,
+        "log": None,
         "added_later": 2,
     }
 
