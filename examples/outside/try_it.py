@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -149,8 +149,8 @@ def start_anew(python: Path, folder: Path) -> None:
         sys.exit(f"the first make test took {seconds:.0f} s, not the minute that is promised")
     print(f"the first make test took {seconds:.0f} s")
 
-    shared = f"VENV={python.parent.parent}"  # Spark is there already
-    call("make", "run", shared, cwd=folder / "fresh-sink")
+    shared = (f"VENV={python.parent.parent}", "SINKSDK=sinksdk")  # it is there already, and Spark
+    call("make", "run", *shared, cwd=folder / "fresh-sink")
     for partition in range(2):
         files = sorted((folder / "fresh-sink/build/lines").glob(f"readings-{partition}+*.jsonl"))
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
@@ -161,7 +161,7 @@ def start_anew(python: Path, folder: Path) -> None:
         if lines != wanted:
             sys.exit(f"readings-{partition}: {len(files)} files of {len(lines)} lines are not the topic")
 
-    call("make", "test", shared, cwd=folder / "fresh-source")
+    call("make", "test", *shared, cwd=folder / "fresh-source")
     follow(folder / "fresh-source", shared)
     plugins = output(sinksdk, "plugins")
     for name in ("fresh-sink", "fresh-source"):
@@ -170,9 +170,9 @@ def start_anew(python: Path, folder: Path) -> None:
     print("made anew, tested and run: a sink and a source")
 
 
-def follow(project: Path, shared: str) -> None:
+def follow(project: Path, shared: Sequence[str]) -> None:
     """Run the source until it has read a line that is written meanwhile, and stop it as Ctrl-C does."""
-    command = ["make", "run", shared]
+    command = ["make", "run", *shared]
     process = subprocess.Popen(command, cwd=project, env=environment(), start_new_session=True)
     wanted = {b"a.jsonl": [b'{"celsius": 20}', b'{"celsius": 21}'], b"b.jsonl": [b'{"celsius": 25}']}
     try:
@@ -186,7 +186,7 @@ def follow(project: Path, shared: str) -> None:
         process.wait(PATIENCE)
 
 
-def wait_for(project: Path, shared: str, wanted: Mapping[bytes, list[bytes]]) -> None:
+def wait_for(project: Path, shared: Sequence[str], wanted: Mapping[bytes, list[bytes]]) -> None:
     """Until ``make show`` shows each line once, in the order of its file."""
     deadline = time.monotonic() + PATIENCE
     found: dict[bytes, list[bytes]] = {}
@@ -196,7 +196,7 @@ def wait_for(project: Path, shared: str, wanted: Mapping[bytes, list[bytes]]) ->
         time.sleep(0.5)
         if not (project / "build/topics/topic=lines").exists():
             continue
-        rows = map(ast.literal_eval, output("make", "show", shared, cwd=project).splitlines())
+        rows = map(ast.literal_eval, output("make", "show", *shared, cwd=project).splitlines())
         found = {}
         for row in sorted(rows, key=lambda row: row["offset"]):
             found.setdefault(row["key"], []).append(row["value"])
