@@ -270,7 +270,10 @@ class SinkRecords(Sequence[SinkRecord]):
 
     def _column(self, name: str) -> list[Any] | None:
         index = self.arrow.schema.get_field_index(name)
-        return None if index < 0 else plain(self.arrow.column(index))
+        if index < 0:
+            return None
+        column = self.arrow.column(index)
+        return column.to_pylist() if column.type in (pa.binary(), HEADERS_TYPE) else plain(column)
 
     def _is_typed(self) -> bool:
         kinds = {field.type for field in self.arrow.schema if field.name in ("key", "value")}
