@@ -9,7 +9,9 @@ from pydantic import BaseModel, Field
 
 from sinksdk.compatibility import Meaning, Rules, Verdict
 from sinksdk.settings.model import ConfigKey, NameList
+from sinksdk.transforms.base import BuiltIn, OfOnePart
 from sinksdk.transforms.chain import Chain
+from sinksdk.transforms.fields import ValueToKey
 from sinksdk.transforms.plugins import KNOWN, PREDICATES_KEY, TRANSFORMS_KEY, is_supported, read_chain
 
 _WITH_FIELDS: Final = ("json", "avro")
@@ -51,15 +53,18 @@ def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Itera
     """Transforms that look for fields where the converter gives none: they would fail at every record."""
     bare = {part: kind for part, kind in converters.items() if kind not in _WITH_FIELDS}
     for step in chain.steps if chain else ():
-        part = getattr(step.transformation, "part", None)
-        if part is None:
+        made = step.transformation
+        if not isinstance(made, BuiltIn):
             return  # an author's own may make anything of them
-        if part in bare and getattr(step.transformation, "needs_fields", False):
+        if made.part in bare and made.needs_fields:
+            part = made.part
             yield (
                 f"'{TRANSFORMS_KEY}.{step.name}.type' looks for fields, and '{part}.converter' is "
                 f"{bare[part]}, which gives none: name the converter that the {part}s need, json or avro"
             )
-        bare.pop(part, None)
+            del bare[part]
+        if isinstance(made, ValueToKey | OfOnePart):
+            bare.pop("key" if isinstance(made, ValueToKey) else made.part, None)
 
 
 def rules_with_chain(values: Mapping[str, object], own: Rules, *others: Rules) -> tuple[Rules, ...]:

@@ -22,6 +22,8 @@ from tests.transforms.connect_cases import CHAINS, PARTITIONS, TOPICS, config_of
 ANSWERS: Final = Path(__file__).with_name("connect_answers.json")
 _JAVA: Final = Path(__file__).with_name("java")
 _PATIENCE: Final = 120.0  # seconds
+_BROKER: Final = {"log.retention.ms": "-1"}
+"""The records, and so their dead letters, are older than what a topic keeps by default."""
 _CONTEXT: Final = "__connect.errors."
 
 
@@ -32,12 +34,11 @@ def ask() -> str:
         MavenError: Connect's jars cannot be had.
     """
     worker_jars()
-    with tempfile.TemporaryDirectory(prefix="sinksdk-connect-") as name, serving() as broker:
+    with tempfile.TemporaryDirectory(prefix="sinksdk-connect-") as name, serving(_BROKER) as broker:
         folder = Path(name)
         _compile(folder / "classes")
         for topic in TOPICS:
-            # The records' timestamps are older than what a topic keeps by default.
-            create_topic(broker.bootstrap, topic, PARTITIONS, {"retention.ms": "-1"})
+            create_topic(broker.bootstrap, topic, PARTITIONS)
             _produce(broker.bootstrap, topic)
         settings = {"plugin.discovery": "service_load"}
         with running_worker(folder, broker.bootstrap, settings, classpath=[folder / "classes"]) as worker:

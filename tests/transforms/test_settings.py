@@ -203,6 +203,16 @@ def test_without_transforms_there_is_no_chain() -> None:
         ("bytes", {"a": ("Filter", {})}, ""),
         ("bytes", {"a": ("Cast$Value", {"spec": "string"})}, ""),
         ("bytes", {"h": ("HoistField$Value", {"field": "x"}), "a": ("MaskField$Value", {"fields": "x"})}, ""),
+        (
+            "bytes",
+            {"f": ("Filter", {}), "a": ("MaskField$Value", {"fields": "x"})},
+            "'transforms.a.type' looks for fields, and ",
+        ),
+        (
+            "json",
+            {"k": ("ValueToKey", {"fields": "x"}), "a": ("ExtractField$Key", {"field": "x"})},
+            "",
+        ),
         ("bytes", {"o": (f"{__name__}:Bare", {}), "a": ("MaskField$Value", {"fields": "x"})}, ""),
     ],
 )
@@ -213,7 +223,9 @@ def test_fields_need_a_converter(
     keys = {"transforms": ",".join(steps)}
     for name, (kind, own) in steps.items():
         keys |= {f"transforms.{name}.type": kind, **{f"transforms.{name}.{k}": v for k, v in own.items()}}
-    _, found = ConnectorConfig.check({**BASE, "value.converter": converter, **keys})
+    _, found = ConnectorConfig.check(
+        {**BASE, "value.converter": converter, "key.converter": "string", **keys}
+    )
     assert [problem[: len(complaint)] for problem in found] == ([complaint] if complaint else [])
 
 
