@@ -403,9 +403,7 @@ class Trial(Generic[D]):
                     self._read_to_the_end(owner, partition)
             outcomes = owner.worker.outcomes()
             self._run(owner, partial(self._close, owner, ClosingReason.SHUTDOWN))
-            ended = [
-                o for o in [*outcomes, *owner.worker.outcomes()] if o.failure or o.moved_to is not None
-            ]
+            ended = [o for o in [*outcomes, *owner.worker.outcomes()] if o.failure or o.moved_to is not None]
             self._run(owner, owner.worker.stop)
             if self.live is owner and not ended:
                 return
