@@ -153,6 +153,34 @@ def test_a_partition_that_failed_begins_again_in_a_new_generation() -> None:
     assert offsets(trial, P0) == [0, 1]
 
 
+def test_a_partition_that_its_task_moves_back_begins_again_in_a_new_generation() -> None:
+    """A watermark lies below the commit of a range that ends in dropped rows: going back over these loses nothing."""
+    trial = trial_of(zoo.WatermarkSink, Guarantee.EFFECTIVELY_ONCE)
+    trial.step("transform", 3)  # of offset 2 one record, of 5 five, none of the others
+    trial.step("fault", "destination", 0, "crash before")
+    trial.step("deliver", 2, 2)
+    trial.step("read_range", 2, 4)
+    assert {commit.offset for commit in trial.live.log.offsets.values()} == {4}
+    trial.finish()
+    assert trial.exercised["commit withdrawn"] == 1
+    assert offsets(trial, PARTITIONS[2]) == [2, 5, 5, 5, 5, 5]
+
+
+def test_a_sink_that_always_goes_back_is_no_good() -> None:
+    """The runtime gives it up after some generations; here it cannot be recovered."""
+
+    class GoesBack(zoo.BufferingSink):
+        def open(self, partitions: Any) -> None:
+            commits = {p: commit for p in partitions if (commit := self.context.committed(p))}
+            self.context.offset({p: max(commit.offset - 1, 0) for p, commit in commits.items()})
+
+    trial = trial_of(GoesBack)
+    trial.step("deliver", 0, 5)
+    trial.step("rebalance")
+    with pytest.raises(SinkContractError, match="records-0 cannot be recovered: each new task asks in open"):
+        trial.finish()
+
+
 def test_what_cannot_be_delivered_is_committed_when_it_is_reported() -> None:
     """A dead letter stands for its record."""
     trial = Trial(

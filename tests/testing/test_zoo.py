@@ -26,6 +26,14 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
         [("transform", 1), ("deliver", 0, 2), ("commit",)],
         "and of the 2 records that a transform made of offset 1 only 1 is at the destination",
     ),
+    "CountsOffsets": (
+        [("transform", 1), ("deliver", 0, 1), ("rebalance",)],
+        "and of the 2 records that a transform made of offset 0 only 1 is at the destination",
+    ),
+    "KeysByOffset": (
+        [("transform", 1), ("deliver", 0, 1), ("commit",)],
+        "and of the 2 records that a transform made of offset 0 only 1 is at the destination",
+    ),
     "NamesByStartOffset": (
         [("deliver", 0, 1), ("fence",), ("deliver", 0, 3), ("commit",), ("zombie_close",)],
         "committed up to 3, and offsets 1, 2 are not at the destination",
@@ -134,7 +142,15 @@ def found(specimen: zoo.Specimen) -> SinkContractError:
 
 
 @pytest.mark.parametrize(
-    "name", ["NamesByStartOffset", "DiscardsWhenFenced", "AppendsAgain", "DividesAnOffset"]
+    "name",
+    [
+        "NamesByStartOffset",
+        "DiscardsWhenFenced",
+        "AppendsAgain",
+        "DividesAnOffset",
+        "CountsOffsets",
+        "KeysByOffset",
+    ],
 )
 def test_a_mistake_is_found_at_once(name: str) -> None:
     """What one fault, or one mishap, shows is found before anything random is tried."""

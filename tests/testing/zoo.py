@@ -246,6 +246,16 @@ class DividesAnOffset(FileCuttingSink):
         return FILE_SIZE
 
 
+class CountsOffsets(BufferingSink):
+    """Takes as many records for the file as there are offsets in it: more of them share one."""
+
+    def write(self, partition: TopicPartition) -> None:
+        """Write as many records as offsets, forget all."""
+        if records := self.waiting[partition]:
+            self.waiting[partition] = records[: records[-1].offset + 1 - records[0].offset]
+            super().write(partition)
+
+
 class NamesByStartOffset(BufferingSink):
     """A shorter file of a zombie replaces the longer one that was committed."""
 
@@ -425,6 +435,15 @@ class AppendsAgain(RangeSink):
         self.destination.append(name, rows)
 
 
+class KeysByOffset(RangeSink):
+    """Takes an offset for the key of one row: of several records that share it, the last one stays."""
+
+    def write(self, name: str, rows: Sequence[SinkRecord]) -> None:
+        """Insert or replace one row after the other."""
+        for row in rows:
+            self.destination.upsert(name, [row])
+
+
 class KeepsItsBuffer(TwoPhaseSink):
     """Keeps what it collected over close; it is written together with what is read again."""
 
@@ -548,13 +567,14 @@ BROKEN: Final = (
         for make_task in (
             *(AcknowledgesEarly, NamesByStartOffset, FlushesAfterClose, IgnoresLost, LetsOffsetsGoBack),
             *(ClosesEverything, SwallowsErrors, MixesPartitions, DropsTheTail),
-            *(TopicBlind, DropsNulls, DropsKeyless, ForgetsWhatItTook, DividesAnOffset),
+            *(TopicBlind, DropsNulls, DropsKeyless, ForgetsWhatItTook, DividesAnOffset, CountsOffsets),
         )
     ),
     Specimen(HidesPoison, _REPORTING),
     Specimen(DropsOnRetry, _EFFECTIVELY),
     Specimen(CountsTheRefused, _EFFECTIVELY),
     Specimen(AppendsAgain, _EFFECTIVELY),
+    Specimen(KeysByOffset, _EFFECTIVELY),
     *(
         Specimen(make_task, _EXACTLY)
         for make_task in (
