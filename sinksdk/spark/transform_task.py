@@ -34,7 +34,6 @@ from sinksdk.spark.generation_spec import GenerationSpec, unpacked
 from sinksdk.spark.past_spark import Columns, Receiver, Sender
 from sinksdk.spark.task_result import to_row
 from sinksdk.store import Store, newest_plan
-from sinksdk.transforms.parts import PARTS
 from sinksdk.values.text import is_bytes
 
 RECORDS: Final = (
@@ -356,8 +355,8 @@ def _check_headers(headers: pa.ListArray) -> None:
 
 def _as_read(name: str, column: pa.Array) -> pa.Array:
     kind = RECORD_COLUMNS[name]
-    if name in PARTS and not is_bytes(column.type):
-        return column  # it stays typed
+    if kind == pa.binary() and not is_bytes(column.type):
+        return column  # a key or value that is typed stays so
     return column if column.type == kind else pc.cast(column, kind, safe=False)
 
 
