@@ -34,8 +34,8 @@ DEFAULTS = settings(
 """The same 200 schedules at every run, so that a build that was green stays green."""
 
 _ROUND: Final = 50
-"""Cases of one seed. Within a run Hypothesis varies cases that it has drawn before, so a long run stays near its
-first ones, and some faults are met too rarely."""
+"""Cases of one seed. Within a run Hypothesis varies cases that it has drawn before, so a long run stays near
+its first ones, and some faults are met too rarely."""
 
 # Numbers are sampled: integers() also draws constants of the modules that happen to be loaded, and "the same
 # cases" would be others in another program.

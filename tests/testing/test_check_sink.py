@@ -98,7 +98,6 @@ EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
 
 def test_transforms_may_be_left_out() -> None:
     """transforms=False: no record is dropped or multiplied, for a table that has the offset as its key."""
-
     report = check_sink(zoo.KeysByOffset, read_back=read_back, capabilities=EFFECTIVELY, transforms=False)
     assert not [what for what in report.exercised if what.startswith("transform")]
 
