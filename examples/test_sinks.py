@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -88,6 +89,12 @@ class Database:
         with self.engine.connect() as connection:
             return [tuple(row) for row in connection.execute(query)]
 
+    def table(self) -> dict[str, Any]:
+        """The row of each key."""
+        query = sqlalchemy.text('SELECT id, topic, partition, "offset" FROM records')
+        with self.engine.connect() as connection:
+            return {key: tuple(row) for key, *row in connection.execute(query)}
+
     def close(self) -> None:
         self.engine.dispose()
         self.faulty.dispose()
@@ -125,25 +132,53 @@ def keyed_record(partition: TopicPartition, offset: int) -> SinkRecord:
     return SinkRecord(*partition, offset, f"key {offset % 2}".encode(), json.dumps(value).encode())
 
 
+def deleting_record(partition: TopicPartition, offset: int) -> SinkRecord:
+    """With one of two keys, some of which other partitions have, too; each third record deletes its row."""
+    record = keyed_record(partition, offset)
+    key = f"key {offset % 2}{f' of {partition}' if offset % 4 > 1 else ''}".encode()
+    return replace(record, key=key, value=None if offset % 3 == 1 else record.value)
+
+
+def row(record: SinkRecord) -> tuple[Any, Any]:
+    """What it leaves in the table."""
+    columns = tuple(json.loads(record.value).values()) if record.value else None
+    return record.key.decode(), columns
+
+
+ONCE = Capabilities(Guarantee.EFFECTIVELY_ONCE, buffers=False, dead_letters=True)
 UPSERT: SinkOptions = {
+    "destination": new_database,
     "config": upsert_config,
-    "capabilities": Capabilities(Guarantee.EFFECTIVELY_ONCE, ordered=True, buffers=False, dead_letters=True),
-    "record": keyed_record,
+    "capabilities": ONCE,
     "poison": b'{"topic": "records", "partition": 0}',  # and no offset, which is NOT NULL
     "clean_up": Database.close,
 }
 
 
+def test_the_last_record_of_a_key_is_its_row() -> None:
+    """Or has deleted it; what the table refuses is a dead letter."""
+    check_sink(
+        UpsertTask, read_back=Database.table, record=deleting_record, row=row, settings=FEW, **UPSERT
+    )
+
+
+HISTORY: SinkOptions = {
+    **UPSERT,
+    "record": keyed_record,
+    "capabilities": replace(ONCE, ordered=True),
+}
+
+
 def test_the_upsert_sink_applies_each_record_once() -> None:
-    """Also while tasks of other partitions upsert the same keys; what the table refuses is a dead letter."""
-    check_sink(UpsertTask, read_back=Database.history, destination=new_database, settings=FEW, **UPSERT)
+    """Also while tasks of other partitions upsert the same keys: triggers have seen each change."""
+    check_sink(UpsertTask, read_back=Database.history, settings=FEW, **HISTORY)
 
 
 def test_a_lost_answer_to_a_commit_applies_nothing_twice() -> None:
     """What the kit has once found, kept: the COMMIT takes effect, and the task is not told."""
     lost = ("fault", "destination", 6, "lost answer")
     schedule = [lost, ("deliver", 0, 1), ("deliver", 0, 1)]
-    replay(schedule, UpsertTask, read_back=Database.history, destination=new_database, **UPSERT)
+    replay(schedule, UpsertTask, read_back=Database.history, **HISTORY)
 
 
 class Sqs:

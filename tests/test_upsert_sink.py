@@ -482,9 +482,8 @@ def test_each_record_is_applied_once_on_postgresql(postgres: PostgresServer) -> 
     report = check_sink(
         test_sinks.UpsertTask,
         read_back=test_sinks.Database.history,
-        destination=new_database,
         settings=test_sinks.FEW,
-        **test_sinks.UPSERT,
+        **{**test_sinks.HISTORY, "destination": new_database},
     )
     assert report.exercised["destination: lost answer"]
     assert report.exercised["destination: crash after"]

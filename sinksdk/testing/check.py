@@ -15,7 +15,7 @@ from sinksdk.testing.contract import (
     Capabilities,
     Guarantee,
     KitError,
-    Row,
+    ReadBack,
     SinkContractError,
     Step,
     Subject,
@@ -69,6 +69,10 @@ class Report:
         shown = [f"{self.guarantee}: {_MEANINGS[self.guarantee]}"]
         if promise.ordered:
             shown.append("ordered: each partition was read back in the order of its offsets")
+        if counts["key looked at"]:
+            shown.append(
+                "the last write wins: each key had the value of its last record, or was deleted by it"
+            )
         if promise.dead_letters:
             shown.append("dead letters: what could not be delivered was reported before it was committed")
         if promise.commits_on_close:
@@ -107,6 +111,8 @@ class SinkOptions(TypedDict, total=False):
         transforms: half of the cases have a transform before the sink, which drops records and makes up to
             five, with the same offset, of others; by default they do. False: for a sink that never runs with
             one that multiplies records, such as one whose table has the offset as its key.
+        row: key and value that a record leaves in the mapping that ``read_back`` gives; None as the value: it
+            is deleted. By default the record's own. Records that cannot be delivered have no row.
     """
 
     destination: Callable[[FaultPlan], Any]
@@ -119,12 +125,13 @@ class SinkOptions(TypedDict, total=False):
     clean_up: Callable[[Any], object]
     steps: Mapping[str, Callable[..., object]]
     transforms: bool
+    row: Callable[[SinkRecord], tuple[Any, Any]]
 
 
 def check_sink(
     make_task: Callable[[Any], SinkTask],
     *,
-    read_back: Callable[[Any], Iterable[Row]],
+    read_back: ReadBack[Any],
     settings: hypothesis.settings | None = None,
     **options: Unpack[SinkOptions],
 ) -> Report:
@@ -138,7 +145,8 @@ def check_sink(
     Args:
         make_task: makes a fresh task, as in a fresh process, that writes to the given destination.
         read_back: topic, partition and offset (and value, if you like) of every record that a reader of
-            the destination sees now. It must not fail, and not depend on any task.
+            the destination sees now; or a mapping of value by key, where the last record of a key wins. It
+            must not fail, and not depend on any task.
         settings: how many cases, how many steps; by default the same 200 cases of up to 30 steps each time.
 
     Returns:
@@ -155,7 +163,7 @@ def check_sink(
 def sink_machine(
     make_task: Callable[[Any], SinkTask],
     *,
-    read_back: Callable[[Any], Iterable[Row]],
+    read_back: ReadBack[Any],
     **options: Unpack[SinkOptions],
 ) -> type[SinkTaskMachine]:
     """The state machine behind :func:`check_sink`, to subclass for rules of your own.
@@ -212,7 +220,7 @@ def replay(
     schedule: Iterable[Step],
     make_task: Callable[[Any], SinkTask],
     *,
-    read_back: Callable[[Any], Iterable[Row]],
+    read_back: ReadBack[Any],
     **options: Unpack[SinkOptions],
 ) -> None:
     """Do the steps of a failure again, without Hypothesis: for debugging, and as a regression test.
@@ -235,10 +243,12 @@ _SMALL_RUN: Final[Sequence[Step]] = (
     *(("deliver", 0, 1), ("rebalance",), ("deliver", 1, 1), ("deliver", 2, 5)),
 )
 _MISHAPS: Final[Sequence[Step]] = (("crash",), ("fence",), ("lose", 0), ("lose", 1))
+_LATE: Final[Sequence[Step]] = (("zombie_deliver", 0, 3), ("zombie_deliver", 1, 3))
+"""What a zombie does when its successor has written what it writes now, and more."""
 
 
 def _sweep(subject: Subject[Any]) -> list[Sequence[Step]]:
-    """The small run with one mishap between its steps, or one fault at one of its operations."""
+    """The small run with one mishap between its steps, a late zombie, a fault, or a transform before it."""
     trial = Trial(subject)
     try:
         before = Counter(trial.faults.asked)
@@ -252,6 +262,7 @@ def _sweep(subject: Subject[Any]) -> list[Sequence[Step]]:
         for at in range(1, len(_SMALL_RUN) + 1)
         for mishap in _MISHAPS
     ]
+    late = [(*_SMALL_RUN[:at], ("fence",), *_SMALL_RUN[at:], *_LATE) for at in range(1, len(_SMALL_RUN) + 1)]
     faults = [
         (("fault", where, at, kind.value), *_SMALL_RUN)
         for where, kinds in POSSIBLE.items()
@@ -259,7 +270,7 @@ def _sweep(subject: Subject[Any]) -> list[Sequence[Step]]:
         for kind in kinds
     ]
     transforms = [(("transform", number), *_SMALL_RUN) for number in range(1, len(TRANSFORMS))]
-    return [*mishaps, *faults, *(transforms if subject.transforms else ())]
+    return [*mishaps, *late, *faults, *(transforms if subject.transforms else ())]
 
 
 def _play(
@@ -281,7 +292,7 @@ def _play(
 def _see_something(subject: Subject[Any]) -> None:
     """Without faults: readers see the written records, and nothing else."""
     trial = Trial(subject)
-    before = list(subject.read_back(trial.destination))
+    before = list(subject.read_back(trial.destination))  # of a mapping, its keys
     if before:
         raise KitError(
             f"read_back sees {before[:3]} in a destination that nothing was written to: let `destination` "
@@ -325,6 +336,9 @@ def _insist_on_faults(report: Report, *, has_transforms: bool) -> None:
     rare += [
         what for what in _OF_TRANSFORMS if has_transforms and report.exercised[what] < report.cases // 100
     ]
+    if report.exercised["key looked at"] and not report.exercised["key written again"]:
+        problem = "no key was ever written twice, so no last write won: let `record` make keys that come back"
+        raise KitError(problem)
     if rare:
         raise KitError(
             f"{report.cases} cases hardly ever met these faults, so they show little: {', '.join(rare)}; "

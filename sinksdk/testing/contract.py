@@ -6,6 +6,7 @@ import gc
 import itertools
 import json
 import logging
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ D = TypeVar("D")
 
 Row = tuple[Any, ...]
 """One record as ``read_back`` gives it: topic, partition, offset and, optionally, the value."""
+
+ReadBack = Callable[[D], Iterable[Row] | Mapping[Any, Any]]
+"""What readers of a destination see: records; or value by key, where the last record of a key wins."""
 
 Step = tuple[Any, ...]
 """One step of a schedule: its name and its arguments, as ``("deliver", 0, 2)``."""
@@ -113,15 +117,16 @@ POISON = b"\xff is no JSON"
 def json_record(partition: TopicPartition, offset: int) -> SinkRecord:
     """A record whose value is a JSON object of its coordinates; now and then without value, key, or both.
 
-    Keys come back, within a partition and in others, as in any topic.
+    Keys come back within a partition, and some of them in others, as in any topic.
     """
     topic, number = partition
+    key = f"key {offset % 2}{f' of {partition}' if offset % 3 else ''}"
     value = json.dumps({"topic": topic, "partition": number, "offset": offset}).encode()
     return SinkRecord(
         topic,
         number,
         offset,
-        None if offset % 3 == 2 else f"key {offset % 2}".encode(),  # noqa: PLR2004 - some, as good as any
+        None if offset % 3 == 2 else key.encode(),  # noqa: PLR2004 - some, as good as any
         None if offset % 4 == 1 else value,
         1_700_000_000_000 + offset,
     )
@@ -136,7 +141,7 @@ class Subject(Generic[D]):
     """A sink under test, and how to read back its records. See :func:`~sinksdk.testing.check_sink`."""
 
     make_task: Callable[[D], SinkTask]
-    read_back: Callable[[D], Iterable[Row]]
+    read_back: ReadBack[D]
     destination: Callable[[FaultPlan], D] = MemoryDestination  # type: ignore[assignment]  # D is it then
     config: Any = None
     capabilities: Capabilities = field(default_factory=Capabilities)
@@ -147,6 +152,7 @@ class Subject(Generic[D]):
     clean_up: Callable[[D], object] = keep
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     transforms: bool = True
+    row: Callable[[SinkRecord], tuple[Any, Any]] = operator.attrgetter("key", "value")
 
     def leftovers_of(self, destination: D) -> list[str] | None:
         """Data at a destination that no reader will ever see; None if unknown."""

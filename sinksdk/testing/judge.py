@@ -38,6 +38,7 @@ class EndlessSource:
         self._records: dict[TopicPartition, dict[int, SinkRecord]] = {p: {} for p in partitions}
         self._ends = dict.fromkeys(partitions, 0)
         self._times: dict[TopicPartition, dict[int, int]] = {p: {} for p in partitions}
+        self._poison: set[tuple[TopicPartition, int]] = set()
         self.transform = TRANSFORMS[0]
         """What becomes of records that are not there yet."""
         self.met: Counter[str] = Counter()
@@ -53,7 +54,11 @@ class EndlessSource:
         self._ends[partition] += count
 
     def produce(self, partition: TopicPartition, value: bytes | None = None) -> int:
-        """Add a record that is not dropped, with its own value unless another one is given; its offset."""
+        """Add a record that is not dropped; its offset.
+
+        Args:
+            value: a value that cannot be delivered, instead of its own.
+        """
         while not self._left_of(self._ends[partition]):
             self._drop(partition)
         offset = self._ends[partition]
@@ -62,6 +67,8 @@ class EndlessSource:
             self.met["transform: multiplied"] += 1
         record = self._record(partition, offset)
         self._records[partition][offset] = record if value is None else replace(record, value=value)
+        if value is not None:
+            self._poison.add((partition, offset))
         self._ends[partition] = offset + 1
         return offset
 
@@ -110,13 +117,17 @@ class EndlessSource:
         """Of how many offsets there are records, from one on."""
         return sum(offset >= start for offset in self._records[partition])
 
-    def value(self, partition: TopicPartition, offset: int) -> object:
-        """The value of a record. Raises KeyError when there is none at this offset."""
-        return self._records[partition][offset].value
+    def record(self, partition: TopicPartition, offset: int) -> SinkRecord:
+        """A record. Raises KeyError when there is none at this offset."""
+        return self._records[partition][offset]
+
+    def is_poison(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record cannot be delivered."""
+        return (partition, offset) in self._poison
 
 
-Seen = Mapping[TopicPartition, Sequence[int]]
-"""Offsets by partition, in the order in which they are read back."""
+Seen = Mapping[Any, Any]
+"""Offsets by partition, in the order in which they are read back; or value by key."""
 
 
 class Judge:
@@ -224,8 +235,11 @@ class Judge:
 
     # -- what is seen --------------------------------------------------------------------------------
 
-    def read(self, rows: Iterable[Row]) -> Seen:
+    def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
         """Sort the records read back, and check each one."""
+        if isinstance(rows, Mapping):
+            problem = "read_back gave records at first, and a mapping later; give always the same"
+            raise KitError(problem)
         seen: dict[TopicPartition, list[int]] = defaultdict(list)
         for row in rows:
             try:
@@ -238,7 +252,7 @@ class Judge:
             seen[partition].append(offset)
             if (partition, offset) not in self._put:
                 self.blame(f"offset {offset} of {partition} can be read back, and was never put")
-            elif value and value[0] != self._source.value(partition, offset):
+            elif value and value[0] != self._source.record(partition, offset).value:
                 self.blame(
                     f"offset {offset} of {partition} was read back with the value {value[0]!r}, not its own"
                 )
@@ -247,7 +261,7 @@ class Judge:
     def changed_by_closing(self, method: str, before: Seen, after: Seen) -> None:
         """``close`` or ``stop`` returned: what they wrote cannot be committed any more."""
         for partition, offsets in after.items():
-            fresh = list((Counter(offsets) - Counter(before.get(partition, ()))).elements())
+            fresh: list[int] = list((Counter(offsets) - Counter(before.get(partition, ()))).elements())
             if fresh:
                 self.blame(
                     f"{method} wrote {_listed(fresh)} of {partition}: nothing that is written after the "
@@ -257,12 +271,19 @@ class Judge:
     def look(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Compare visible records with commits."""
         self.met["duplicates seen"] = 0
-        for partition in {**self._before, **seen, **committed}:
+        for partition in {**self._committed, **committed}:
             commit = committed[partition].offset if partition in committed else 0
-            offsets = seen.get(partition, ())
             if commit < (before := self._committed.get(partition, 0)):
                 self.blame(f"the commit of {partition} went back from {before} to {commit}")
             self._committed[partition] = commit
+        self._look_at_rows(seen, committed)
+        self._before = seen
+        self._may_change.clear()
+
+    def _look_at_rows(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for partition in {**self._before, **seen, **committed}:
+            commit = self._committed.get(partition, 0)
+            offsets = seen.get(partition, ())
             self._look_for_losses(partition, commit, Counter(offsets))
             self._look_for_repetitions(partition, Counter(offsets))
             self._look_at_order(partition, offsets)
@@ -273,8 +294,6 @@ class Judge:
                 )
             if partition not in self._may_change and offsets != self._before.get(partition, ()):
                 self.blame(f"what can be read back of {partition} changed after it was closed")
-        self._before = seen
-        self._may_change.clear()
 
     def look_at_range(
         self, partition: TopicPartition, offsets: OffsetRange, records: SinkRecords, committed: int

@@ -11,9 +11,10 @@ from sinksdk.context import ClosingReason
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.store import StoreUnavailable
-from sinksdk.testing.contract import D, KitError, SinkContractError, Step, Subject, ordinal
+from sinksdk.testing.contract import D, KitError, Row, SinkContractError, Step, Subject, ordinal
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan
 from sinksdk.testing.judge import TRANSFORMS, EndlessSource, Judge, Seen
+from sinksdk.testing.keyed import KeyedJudge
 from sinksdk.testing.process import Process
 
 END: Final = "in the end: no more faults, zombies close late, a new owner reads everything and closes"
@@ -88,12 +89,16 @@ class Trial(Generic[D]):
         self.faults = FaultPlan()
         self.destination = subject.destination(self.faults)
         self.source = EndlessSource(subject.partitions, subject.record)
-        self.judge = Judge(subject.capabilities, self.source)
+        self.has_seen_rows = False
+        """Whether anything could ever be read back."""
+        promise = subject.capabilities
+        is_keyed = isinstance(self._looked(), Mapping)
+        self.judge = (
+            KeyedJudge(promise, self.source, subject.row) if is_keyed else Judge(promise, self.source)
+        )
         self.steps: list[Step] = []
         self.story: list[str] = []
         """What happened, a sentence for each step."""
-        self.has_seen_rows = False
-        """Whether anything could ever be read back."""
         self._is_over = False
         self.zombies: list[Process] = []
         """Attempts that were fenced and do not know it yet, oldest first."""
@@ -445,14 +450,18 @@ class Trial(Generic[D]):
 
     def see(self) -> Seen:
         """What readers of the destination see now."""
+        return self.judge.read(self._looked())
+
+    def _looked(self) -> Sequence[Row] | Mapping[Any, Any]:
         try:
-            rows = list(self.subject.read_back(self.destination))
+            found = self.subject.read_back(self.destination)
+            rows = found if isinstance(found, Mapping) else list(found)
         except Exception as error:
             raise KitError(
                 f"read_back raised {error!r}; it must work at any time, also after a crash"
             ) from error
         self.has_seen_rows = self.has_seen_rows or bool(rows)
-        return self.judge.read(rows)
+        return rows
 
     def _judge_now(self) -> None:
         self.judge.lost_answers = self.faults.happened[DESTINATION, FaultKind.LOST_ANSWER]

@@ -1,0 +1,166 @@
+"""The judge of a destination where each key has one value: that of its last record."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.store.records import TaskRecord
+from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
+from sinksdk.testing.judge import EndlessSource, Judge, Seen
+
+_Place = tuple[TopicPartition, int]
+"""Partition and offset of a record."""
+
+
+class KeyedJudge(Judge):
+    """Knows what each put record makes of its key, and finds values that are not of the last one.
+
+    There is an order within a partition only: a key that several partitions have may have the value of the
+    last record of any of them.
+
+    Args:
+        row: key and value that a record leaves behind; None as the value: the key is gone.
+    """
+
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        source: EndlessSource,
+        row: Callable[[SinkRecord], tuple[Any, Any]],
+    ) -> None:
+        super().__init__(capabilities, source)
+        if capabilities.ordered:
+            problem = "read_back gives a mapping, which has no order: do not declare ordered=True"
+            raise KitError(problem)
+        self._row = row
+        self._written: dict[Any, dict[TopicPartition, dict[int, Any]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
+        self._places: dict[Any, set[_Place]] = {}
+
+    def put(self, records: SinkRecords) -> None:
+        """Records were given to a task."""
+        super().put(records)
+        partition = records.partition
+        for offset in dict.fromkeys(records.offsets.tolist()):
+            if self._source.is_poison(partition, offset):
+                continue
+            row = self._row(self._source.record(partition, offset))
+            try:
+                key, value = row
+                written = self._written[key][partition]
+            except (TypeError, ValueError):
+                raise KitError(
+                    f"row gave {row!r} for offset {offset} of {partition}; give (key, value), and a key that "
+                    f"can be the key of a dict"
+                ) from None
+            self.met["key written again"] += offset not in written and bool(written)
+            written[offset] = value
+
+    def saved(self, before: TaskRecord, after: TaskRecord) -> None:
+        """The commit log was written."""
+        withdrawn = self.met["commit withdrawn"]
+        super().saved(before, after)
+        if self.met["commit withdrawn"] != withdrawn:
+            self._places.clear()  # what is read again may be older
+
+    def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
+        """Value by key; a key whose value is None is not there."""
+        if not isinstance(rows, Mapping):
+            problem = "read_back gave a mapping at first, and records later; give always the same"
+            raise KitError(problem)
+        return {key: value for key, value in rows.items() if value is not None}
+
+    def changed_by_closing(self, method: str, before: Seen, after: Seen) -> None:
+        """``close`` or ``stop`` returned: what they wrote cannot be committed any more."""
+        for key in {**before, **after}:
+            if before.get(key) != after.get(key):
+                self.blame(
+                    f"{method} changed key {key!r}: nothing that is written after the closing pre_commit can "
+                    f"be committed, so it is read again"
+                )
+
+    def _look_at_rows(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        for partition in committed:
+            self._look_for_poison(partition, committed[partition].offset)
+        for key in {**self._before, **seen, **self._written}:
+            self._look_at_key(key, seen.get(key))
+            self.met["key looked at"] += key in seen
+            changed = seen.get(key) != self._before.get(key)
+            if changed and not self._may_change.intersection(self._written.get(key, ())):
+                self.blame(f"key {key!r} changed after all partitions that have it were closed")
+
+    def _look_for_poison(self, partition: TopicPartition, commit: int) -> None:
+        for offset in self._source.offsets(partition):
+            is_poison = offset < commit and self._source.is_poison(partition, offset)
+            if is_poison and not self._letters[partition, offset]:
+                self.blame(
+                    f"lost: {partition} is committed up to {commit}, and offset {offset}, which cannot be "
+                    f"delivered, is not in the dead letters"
+                )
+
+    def _look_at_key(self, key: Any, value: Any) -> None:
+        if key not in self._written:
+            self.blame(f"key {key!r} can be read back, and no record with it was ever put")
+            return
+        partitions = self._written[key]
+        last = {p: self._last_of(p, offsets) for p, offsets in partitions.items()}
+        same = {(p, o) for p, of in partitions.items() for o, its in of.items() if its == value}
+        places = {(p, o) for p, o in same if o >= last[p] and self._may_be_seen(p, o)}
+        if not places and (value is not None or any(at >= 0 for at in last.values())):
+            self.blame(self._reason(key, value, last, same))
+        self.met["deletion looked at"] += value is None and bool(places)
+        self._look_for_return(key, value, places)
+
+    def _last_of(self, partition: TopicPartition, offsets: Iterable[int]) -> int:
+        """Of these offsets of one key the last one that readers must see; -1: none."""
+        commit = self._committed.get(partition, 0)
+        waiting, _ = self._unpublished.get(partition, (range(0), ()))
+        due = (o for o in offsets if o < commit and o not in waiting and not self._letters[partition, o])
+        return max(due, default=-1)
+
+    def _may_be_seen(self, partition: TopicPartition, offset: int) -> bool:
+        exactly = self._promise.guarantee is Guarantee.EXACTLY_ONCE
+        return not exactly or offset < self._committed.get(partition, 0)
+
+    def _reason(
+        self, key: Any, value: Any, last: Mapping[TopicPartition, int], same: Iterable[_Place]
+    ) -> str:
+        for partition, offset in sorted(same):
+            newer = last[partition]
+            if offset < newer and value is not None:
+                what = "deletes it" if self._written[key][partition][newer] is None else "is newer"
+                return (
+                    f"key {key!r} has the value of offset {offset} of {partition}, and offset {newer}, which "
+                    f"is committed, {what}"
+                )
+            if offset >= self._committed.get(partition, 0):
+                what = "is deleted by" if value is None else "has the value of"
+                return (
+                    f"key {key!r} {what} offset {offset} of {partition}, and only "
+                    f"{self._committed.get(partition, 0)} is committed"
+                )
+        if value is not None:
+            return f"key {key!r} was read back with the value {value!r}, which no record gave it"
+        partition, offset = next((p, at) for p, at in sorted(last.items()) if at >= 0)
+        return (
+            f"lost: {partition} is committed up to {self._committed[partition]}, and key {key!r}, which "
+            f"offset {offset} has written, is not at the destination"
+        )
+
+    def _look_for_return(self, key: Any, value: Any, places: set[_Place]) -> None:
+        """Where writes take effect once, no key has an older value again."""
+        before = self._places.get(key)
+        self._places[key] = places
+        if before is None or not before or not places or value == self._before.get(key):
+            return
+        partitions = {partition for partition, _ in (*before, *places)}
+        newer, older = min(o for _, o in before), max(o for _, o in places)
+        if self._promise.guarantee is not Guarantee.AT_LEAST_ONCE and len(partitions) == 1 and older < newer:
+            self.blame(
+                f"seen twice: key {key!r} had the value of offset {newer} of {partitions.pop()}, and has "
+                f"that of offset {older} again"
+            )

@@ -1,0 +1,124 @@
+"""The kit judges tables of one row for each key: the last record of a key wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from sinksdk import SinkRecord, TopicPartition
+from sinksdk.task import SinkTask
+from sinksdk.testing import Capabilities, KitError, SinkContractError, check_sink, replay
+from sinksdk.testing.machine import DEFAULTS
+from tests.depth import DEPTH
+from tests.testing import keyed_zoo as zoo
+
+pytestmark = pytest.mark.slow
+
+MOST_STEPS = 12
+FEW = settings(DEFAULTS, max_examples=10, stateful_step_count=10)
+
+
+def options_of(capabilities: Capabilities, **others: Any) -> dict[str, Any]:
+    return {
+        "read_back": zoo.Table.read_back,
+        "destination": zoo.Table,
+        "capabilities": capabilities,
+        **others,
+    }
+
+
+@pytest.mark.parametrize("make_task", zoo.HONEST, ids=lambda cls: cls.__name__)
+def test_honest_sinks_pass(make_task: type[SinkTask]) -> None:
+    """Nothing is held against them, though keys are deleted, come back, and are in several partitions."""
+    cases = settings(DEFAULTS, max_examples=DEPTH.cases)
+    report = check_sink(make_task, settings=cases, **options_of(zoo.HONEST[make_task]))
+    assert "the last write wins: each key had the value of its last record" in str(report)
+    for counted in ("key looked at", "key written again", "deletion looked at"):
+        assert report.exercised[counted] > report.cases, counted
+
+
+@pytest.mark.parametrize("make_task", zoo.BROKEN, ids=lambda cls: cls.__name__)
+def test_mistakes_are_found_with_default_settings(make_task: type[SinkTask]) -> None:
+    """Each with a short story, whose replay fails in the same way."""
+    capabilities, problem = zoo.BROKEN[make_task]
+    with pytest.raises(SinkContractError, match=problem) as caught:
+        check_sink(make_task, **options_of(capabilities))
+    assert len(caught.value.steps) <= MOST_STEPS
+    with pytest.raises(SinkContractError) as again:
+        replay(caught.value.steps, make_task, **options_of(capabilities))
+    assert again.value.problem == caught.value.problem
+
+
+TOMBSTONE_LATE: Sequence[tuple[Any, ...]] = (
+    *(("deliver", 1, 2), ("fence",), ("deliver", 1, 6), ("commit",), ("zombie_deliver", 1, 1)),
+)
+
+
+@pytest.mark.parametrize("make_task", [zoo.OverwritesNewer, zoo.ForgetsDeletions])
+def test_a_deleted_key_must_not_come_back(make_task: type[SinkTask]) -> None:
+    """A zombie puts the record of a key that its successor has deleted meanwhile."""
+    with pytest.raises(
+        SinkContractError, match="key None has the value of offset 2 of records-1, and offset 5"
+    ):
+        replay(TOMBSTONE_LATE, make_task, **options_of(Capabilities()))
+    for honest, capabilities in zoo.HONEST.items():
+        replay(TOMBSTONE_LATE, honest, **options_of(capabilities))
+
+
+def whole(record: SinkRecord) -> tuple[Any, Any]:
+    return record.key, None if record.value is None else (record.value, record.timestamp)
+
+
+class Whole(zoo.MarkingSink):
+    """Writes more than the value."""
+
+    def write(self, records: Sequence[SinkRecord]) -> None:
+        super().write(records)
+        for record in records:
+            if record.key in self.table.rows and self.table.rows[record.key] == record.value:
+                self.table.rows[record.key] = (record.value, record.timestamp)
+
+
+def test_a_row_is_what_the_author_makes_of_a_record() -> None:
+    """By default its key and value; else what `row` says."""
+    effectively = zoo.HONEST[zoo.MarkingSink]
+    check_sink(Whole, settings=FEW, **options_of(effectively, row=whole))
+    with pytest.raises(SinkContractError, match="which no record gave it"):
+        check_sink(Whole, settings=FEW, **options_of(effectively))
+
+
+def test_a_row_must_be_a_key_and_a_value() -> None:
+    """With the offset for which it is not."""
+    with pytest.raises(KitError, match=r"row gave 'k' for offset 0 of records-0; give \(key, value\)"):
+        check_sink(zoo.MarkingSink, **options_of(Capabilities(), row=lambda record: "k"))
+    with pytest.raises(KitError, match="a key that can be the key of a dict"):
+        check_sink(zoo.MarkingSink, **options_of(Capabilities(), row=lambda record: ([], 1)))
+
+
+def test_a_mapping_has_no_order() -> None:
+    """ordered=True would show nothing."""
+    with pytest.raises(KitError, match="do not declare ordered=True"):
+        check_sink(zoo.MarkingSink, **options_of(Capabilities(ordered=True)))
+
+
+def test_keys_that_never_come_back_show_nothing() -> None:
+    """No write is the last of several then."""
+
+    def unique(partition: TopicPartition, offset: int) -> SinkRecord:
+        return SinkRecord(*partition, offset, f"{partition}+{offset}".encode(), b"v")
+
+    with pytest.raises(KitError, match="no key was ever written twice"):
+        check_sink(zoo.MarkingSink, **options_of(Capabilities(), record=unique))
+
+
+def test_read_back_gives_always_the_same() -> None:
+    """Records and a mapping in turn cannot be compared."""
+
+    def look(table: zoo.Table) -> Mapping[Any, Any] | list[Any]:
+        return table.rows or []
+
+    with pytest.raises(KitError, match="records at first, and a mapping later"):
+        check_sink(zoo.MarkingSink, **options_of(Capabilities(), read_back=look))
