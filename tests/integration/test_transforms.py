@@ -61,7 +61,7 @@ def past_spark(driver: subprocess.Popen[str]) -> int:
     for pid, _ in descendants(driver.pid):
         with suppress(OSError):  # it ended meanwhile
             for number in Path(f"/proc/{pid}/fd").iterdir():
-                name, file = os.readlink(number), number.stat()
+                name, file = str(number.readlink()), number.stat()
                 if "/userFiles-" in name and not file.st_nlink:
                     found[file.st_ino] = file.st_size
     return sum(found.values())
