@@ -72,7 +72,6 @@ class Receiver:
             message = "this system does not show open files"
             raise OSError(message)
         self._file = tempfile.TemporaryFile(dir=link.parent, buffering=0)  # noqa: SIM115 - as long as this object
-        self._file.truncate(_SIZE)
         self._file.seek(_SAID)
         self._file.write(pickle.dumps(columns))
         self._names = columns.beside
@@ -132,8 +131,9 @@ class Receiver:
                     f"(about {wanted[0]})"
                 )
             count, first = piece.num_rows, int(places[0])
-            is_whole = count == places[-1] - first + 1 and (np.diff(places) == 1).all()
-            taken = kept.slice(first, count) if is_whole else kept.take(pa.array(places))
+            # A slice copies nothing, and holds all of the batch for as long as a sink holds the slice.
+            is_slice = 2 * count >= kept.num_rows and (np.diff(places) == 1).all()
+            taken = kept.slice(first, count) if is_slice else kept.take(pa.array(places))
             columns = {name: piece.column(name) for name in piece.schema.names}
             columns |= {name: pa.nulls(count, RECORD_COLUMNS[name]) for name in self._names}
             columns |= {name: taken.column(name) for name in taken.schema.names}

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from sinksdk.spark.past_spark import _SIZE
 from tests.integration.archive_site import Site, descendants, ended, site, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -48,9 +47,9 @@ def past_spark(driver: subprocess.Popen[str]) -> int:
     for pid, _ in descendants(driver.pid):
         with suppress(OSError):  # it ended meanwhile
             for number in Path(f"/proc/{pid}/fd").iterdir():
-                file = number.stat()
-                if not file.st_nlink and file.st_size == _SIZE:
-                    found[file.st_ino] = file.st_blocks * 512
+                name, file = str(number.readlink()), number.stat()
+                if "/userFiles-" in name and not file.st_nlink:
+                    found[file.st_ino] = file.st_size
     return sum(found.values())
 
 

@@ -190,6 +190,18 @@ def test_a_row_of_another_offset_is_refused(link: Path) -> None:
     receiver.close()
 
 
+def test_few_rows_do_not_hold_the_batch_that_they_are_of(link: Path) -> None:
+    """A sink may keep what it is given for long; of a batch that comes whole, nothing is copied."""
+    receiver, sender = Receiver(link, HANDED_ON), opened(link)
+    rows = sent(records(P0, 0, 1000, 100), sender)
+    (few,) = receiver.received([rows.slice(500, 3)])
+    (most,) = receiver.received([rows.slice(1, 998)])
+    assert few.get_total_buffer_size() < 10_000 < most.get_total_buffer_size()
+    assert few.column("value").to_pylist() == most.column("value").to_pylist()[499:502]
+    sender.close()
+    receiver.close()
+
+
 def test_rows_without_coordinates_are_handed_on_as_they_are(link: Path) -> None:
     """Whoever divides them by partition refuses them."""
     receiver = Receiver(link, HANDED_ON)
