@@ -11,7 +11,14 @@ from pydantic import BaseModel, Field
 from sinksdk.compatibility import Rules
 from sinksdk.errors import ConfigException
 from sinksdk.settings.converters import ConverterSettings
-from sinksdk.settings.job import LONGEST_NAME, ErrorSettings, NameSettings, PaceSettings, RetrySettings
+from sinksdk.settings.job import (
+    DEAD_LETTER_DIRECTORY,
+    LONGEST_NAME,
+    ErrorSettings,
+    NameSettings,
+    PaceSettings,
+    RetrySettings,
+)
 from sinksdk.settings.model import ConfigKey, ConfigModel, NameList
 from sinksdk.settings.transforms import ChainSettings, chain_reference, rules_with_chain
 from sinksdk.transforms.chain import Chain
@@ -20,6 +27,7 @@ __all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig",
 
 CONSUMER_OVERRIDES: Final = "consumer.override."
 """Prefix of the Kafka consumer's keys."""
+_DEAD_LETTER_SERVERS: Final = "producer.override.bootstrap.servers"
 _CONSUMERS: Final = ("auto.offset.reset", "max.poll.records")
 """Keys that are consumer properties in Connect."""
 
@@ -170,7 +178,17 @@ class ConnectorConfig(
         converter_problems = list(self.converter_problems())
         found += converter_problems or self._read()[1]
         found += self.dead_letter_problems(self.topics, self.topics_regex)
+        if self.dead_letter_directory and self.has_dead_letter_cluster:
+            found.append(
+                f"'{DEAD_LETTER_DIRECTORY}' and '{_DEAD_LETTER_SERVERS}' both say where dead letters go: "
+                f"keep one"
+            )
         return found
+
+    @property
+    def has_dead_letter_cluster(self) -> bool:
+        """Whether it names a Kafka cluster for dead letters."""
+        return _DEAD_LETTER_SERVERS in (self._written or {})
 
     def chain(self) -> Chain | None:
         """Connect's ``transforms``, ready to be applied; None if there are none.

@@ -40,14 +40,14 @@ class PreparedSink:
 
     Args:
         opened: where its records come from.
-        dead_letters: the cluster that takes its dead letters, if it has any.
+        dead_letters: where its dead letters go, if it has any: a cluster, or the path of a topic directory.
     """
 
     checked: Checked
     connector: SinkConnector
     config: ConnectorConfig
     opened: OpenedSource
-    dead_letters: KafkaClient | None = None
+    dead_letters: KafkaClient | str | None = None
 
     def __post_init__(self) -> None:
         self.config.keep_secrets()

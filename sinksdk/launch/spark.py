@@ -105,7 +105,7 @@ class SparkOnDemand:
         source, client = ready.opened.source, ready.opened.client
         # Spark may run already: then transforms are only slower.
         self._only_schedules = self._only_schedules and not ready.config.is_transformed
-        spec = cache(partial(self._spec, ready.config.name, kafka=ready.dead_letters, source=client))
+        spec = cache(partial(self._spec, ready.config.name, dead_letters=ready.dead_letters, source=client))
 
         @cache
         def launcher(spark: SparkContext) -> SparkLauncher:

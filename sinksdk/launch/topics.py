@@ -173,18 +173,27 @@ def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
     return _group(_source(topics, config), config)
 
 
-def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | None:
-    """Find or create a connector's dead letter topic, in the cluster of its records.
+def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | str | None:
+    """Find or create a connector's dead letter topic, where its records are unless another place is named.
 
     Returns:
-        The cluster's client for its tasks; None if no dead letters are configured.
+        The cluster's client for its tasks, or the path of the topic directory; None if no dead letters are
+        configured.
 
     Raises:
-        ConfigException: there is no cluster, or the topic cannot be made.
+        ConfigException: the topic cannot be made, or the directory not written.
         RetriableException: the cluster does not answer.
     """
     if not config.dead_letter_topic:
         return None
+    directory, is_sources = config.dead_letter_directory, False
+    if not directory and isinstance(topics, TopicDirectory) and not config.has_dead_letter_cluster:
+        directory, is_sources = str(topics.path), True
+    if directory:
+        from sinksdk.topics.directory.dead_letters import check_directory  # noqa: PLC0415 - few need it
+
+        check_directory(directory, is_sources=is_sources)
+        return directory
     try:
         from sinksdk.topics.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
         from sinksdk.topics.kafka.own_topics import ensure_dead_letter_topic  # noqa: PLC0415 - an extra

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 LONGEST_NAME: Final = 450
 """Characters of a connector's name, percent-encoded: a key of any store stays below S3's 1,024 bytes."""
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_DIRECTORY: Final = "errors.deadletterqueue.topic.directory"
 
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -166,7 +167,15 @@ class ErrorSettings(RetrySettings):
     dead_letter_topic: str = Field(
         default="",
         alias=DEAD_LETTER_TOPIC,
-        description="Kafka topic for records that cannot be converted or delivered; none if not set.",
+        description="Topic for records that cannot be converted or delivered; none if not set. It is in the "
+        "cluster or the topic directory of the records, unless another one is named "
+        "(`producer.override.bootstrap.servers`, `errors.deadletterqueue.topic.directory`).",
+    )
+    dead_letter_directory: str = Field(
+        default="",
+        alias=DEAD_LETTER_DIRECTORY,
+        description="Topic directory of the dead letter topic: an absolute path or `file:` URL, the same on "
+        "every executor. If not set: the records' own topic directory or cluster.",
     )
     dead_letter_replication_factor: int = Field(
         default=3,
@@ -197,7 +206,14 @@ class ErrorSettings(RetrySettings):
 
     def dead_letter_problems(self, topics: tuple[str, ...], topics_regex: str | None) -> Iterator[str]:
         """Problems of the dead letter settings, as sentences that name their keys."""
-        topic = self.dead_letter_topic
+        topic, directory = self.dead_letter_topic, self.dead_letter_directory
+        if directory and not topic:
+            yield f"'{DEAD_LETTER_DIRECTORY}' is set, and no topic: name one with '{DEAD_LETTER_TOPIC}'"
+        if directory and not directory.startswith(("/", "file:/")):
+            yield (
+                f"'{DEAD_LETTER_DIRECTORY}' is '{directory}': give the absolute path of a folder that every "
+                f"executor sees, or its file: URL"
+            )
         if not topic:
             return
         if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):

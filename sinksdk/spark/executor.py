@@ -139,7 +139,7 @@ def _worker(attempt: Attempt, stack: ExitStack) -> tuple[WorkerSinkTask, Connect
         generation=attempt.spec.generation,
         raw_config=attempt.raw,
         options=EngineOptions.of(config, schema_registry, patience=_PATIENCE),
-        dead_letters=stack.enter_context(open_dead_letters(config, attempt.spec.kafka)),
+        dead_letters=stack.enter_context(open_dead_letters(config, attempt.spec.dead_letters)),
         check_topics=vouch_for(config, attempt.spec.source, attempt.taken.plan.topic_ids),
     )
     return worker, config

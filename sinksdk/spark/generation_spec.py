@@ -29,7 +29,8 @@ class GenerationSpec:
         readers: of each task of a sink, as :func:`packed` returns them. Spark sends all of them to every
             task, which unpacks only its own.
         columns: that the connector uses; the others are not read.
-        kafka: the cluster of dead letters, if the connector has any.
+        dead_letters: where the connector's dead letters go, if it has any: a Kafka cluster, or the path of a
+            topic directory.
         source: the Kafka cluster of the records, if they come from one.
         target: of a source connector's records.
         speculates: whether Spark may run two copies of a task at once (``spark.speculation``).
@@ -43,7 +44,7 @@ class GenerationSpec:
     logs: LogSettings = WARNINGS
     readers: Sequence[bytes] = ()
     columns: tuple[str, ...] = ()
-    kafka: KafkaClient | None = None
+    dead_letters: KafkaClient | str | None = None
     source: KafkaClient | None = None
     target: Target | None = None
     speculates: bool = False

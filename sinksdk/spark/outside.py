@@ -34,19 +34,28 @@ def schema_registry(address: RegistryAddress) -> SchemaOf:
 
 
 def open_dead_letters(
-    config: ConnectorConfig, kafka: KafkaClient | None
+    config: ConnectorConfig, place: KafkaClient | str | None
 ) -> AbstractContextManager[DeadLetters | None]:
     """The writer of a task's dead letters while the block runs; None without dead letters.
+
+    Args:
+        place: the cluster, or the path of a topic directory, that the driver has found; None: the one that
+            the configuration names.
 
     Raises:
         ConfigException: there is no cluster, or its properties cannot be used here.
     """
     if not config.dead_letter_topic:
         return nullcontext()
+    if isinstance(place, str) or config.dead_letter_directory:
+        from sinksdk.topics.directory.dead_letters import DirectoryDeadLetters  # noqa: PLC0415 - see above
+
+        directory = place if isinstance(place, str) else config.dead_letter_directory
+        return DirectoryDeadLetters(directory, config.dead_letter_topic)
     from sinksdk.topics.kafka import dead_letters as letters  # noqa: PLC0415 - see above
     from sinksdk.topics.kafka.client import producer_properties  # noqa: PLC0415 - the same
 
-    client = letters.dead_letter_client(config, kafka)
+    client = letters.dead_letter_client(config, place)
     return letters.KafkaDeadLetters(config.dead_letter_topic, producer_properties(config, client))
 
 

@@ -246,13 +246,21 @@ class TransactionLog:
         """
         if self._folder.is_dir():
             return
-        counting = next(self.root.glob("topic=*/partition=*/[!_.]*.parquet"), None)
+        counting = self._counting()
         if counting is not None and not self._folder.is_dir():
             raise ConnectException(
                 f"the topic directory {self.root} holds files without transactions, as {counting}: readers "
                 f"would not count them any more; write transactions into a directory of their own"
             )
         self.disk.make_folder(self._folder)
+
+    def can_create(self) -> bool:
+        """Whether it is one with transactions, or may become one."""
+        return self._folder.is_dir() or self._counting() is None or self._folder.is_dir()
+
+    def _counting(self) -> Path | None:
+        """A file that counts where there are no transactions."""
+        return next(self.root.glob("topic=*/partition=*/[!_.]*.parquet"), None)
 
     def refresh(self) -> LogState:
         """What follows from all entries there are now.

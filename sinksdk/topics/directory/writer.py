@@ -131,8 +131,8 @@ def _extent(partition: TopicPartition, table: pa.Table) -> tuple[int, int]:
 
 
 @contextmanager
-def _on_disk(where: Path) -> Iterator[None]:
-    """Translates what the file system raises."""
+def on_disk(where: Path) -> Iterator[None]:
+    """Translates what the file system raises; ``where`` is the topic directory."""
     try:
         yield
     except OSError as error:
@@ -190,7 +190,7 @@ class TopicDirectoryWriter:
         self._sent: list[SourceRecord] = []
 
     def init(self) -> None:
-        with _on_disk(self._root):
+        with on_disk(self._root):
             self._log.create()
             while True:
                 before = self._log.refresh().writers.get(self._id, WriterEpoch(id=self._id, epoch=0))
@@ -212,7 +212,7 @@ class TopicDirectoryWriter:
         parts: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
         for record in self._sent:
             parts[_place(record)].append(record)
-        with _on_disk(self._root):
+        with on_disk(self._root):
             while not self._is_committed(state := self._owned()):
                 # The log is not looked at again before it is appended to: what was concluded holds for it.
                 attempt = self._written(parts, state)
@@ -227,7 +227,7 @@ class TopicDirectoryWriter:
         return written
 
     def abort(self) -> None:
-        with _on_disk(self._root):
+        with on_disk(self._root):
             if not self._is_committed(self._owned()):
                 self._forget_attempt()
         self._sent = []
@@ -329,12 +329,12 @@ class TopicDirectoryOffsets(CommittedOffsets):
 
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
         keys = [partition_key(partition) for partition in partitions]
-        with _on_disk(self._log.root):
+        with on_disk(self._log.root):
             known = self._log.refresh().positions.get(self._connector, {})
         return [dict(known[key].offset) if key in known else None for key in keys]
 
     def positions(self) -> Sequence[SourcePosition]:
-        with _on_disk(self._log.root):
+        with on_disk(self._log.root):
             return list(self._log.refresh().positions.get(self._connector, {}).values())
 
 
@@ -364,6 +364,11 @@ def _table(partition: TopicPartition, first: int, records: Sequence[SourceRecord
         SinkRecord(*partition, offset, r.key, r.value, r.timestamp, headers=r.headers)
         for offset, r in enumerate(records, first)
     ]
+    return table_of(partition, rows)
+
+
+def table_of(partition: TopicPartition, rows: Sequence[SinkRecord]) -> pa.Table:
+    """The content of a file."""
     return pa.Table.from_batches([SinkRecords.of(partition, part).arrow for part in _parts(rows)])
 
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import SinkRecord
-from sinksdk.settings.job import DEAD_LETTER_TOPIC
+from sinksdk.settings.job import DEAD_LETTER_DIRECTORY, DEAD_LETTER_TOPIC
 from sinksdk.topics.kafka.client import BOOTSTRAP, PRODUCER, KafkaClient
 
 _POLL: Final = 0.1  # seconds
@@ -41,7 +41,8 @@ def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> Ka
     if servers is None:
         raise ConfigException(
             f"'{DEAD_LETTER_TOPIC}' names the topic '{config.dead_letter_topic}', but the records come from "
-            f"no Kafka cluster: name one with '{PRODUCER}{BOOTSTRAP}'"
+            f"no Kafka cluster: name one with '{PRODUCER}{BOOTSTRAP}', or a topic directory with "
+            f"'{DEAD_LETTER_DIRECTORY}'"
         )
     return KafkaClient(servers)
 

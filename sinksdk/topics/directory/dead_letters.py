@@ -1,0 +1,234 @@
+"""Dead letters in a topic directory: written by each task, durable before the commit that covers them."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+import pyarrow.parquet as pq
+
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.records import SinkRecord, TopicPartition
+from sinksdk.settings.job import DEAD_LETTER_DIRECTORY
+from sinksdk.topics.directory.layout import FileStat, Unfinished, is_hidden, local_root, partition_folder
+from sinksdk.topics.directory.log import Disk, Entry, Extent, TransactionLog
+from sinksdk.topics.directory.reader import Footers
+from sinksdk.topics.directory.writer import on_disk, table_of
+
+_OURS: Final = re.compile(r"\d{20}\.parquet")
+"""Files of a directory without transactions, by the offset of their first record."""
+_ROOM: Final = 32 * 2**20  # bytes that may wait to be written
+_PATIENCE: Final = 120.0  # seconds for which a write is tried, as Kafka's producer does
+_PAUSE: Final = 1.0  # seconds between two tries
+_FLUSH: Final = 5.0  # seconds for dead letters that no commit waits for
+
+
+class _Letter(NamedTuple):
+    record: SinkRecord
+    written: Future[None]
+
+
+class DirectoryDeadLetters:
+    """Appends records to partition 0 of a topic, as they are. A context manager.
+
+    A thread writes all records that wait as one file: few files, and tasks do not wait for each record.
+    Tasks, other attempts at them and other connectors may write at once: the slower appends after the faster.
+    In a directory with transactions, and in a new one, its log decides who that is. In one without them the
+    name of the file does: it is its first offset, and can be given once.
+
+    Args:
+        path: the topic directory; it is created if it does not exist.
+        patience: seconds for which a write is tried again after an error that may pass.
+        now: seconds since the epoch, for records without a timestamp.
+    """
+
+    # More than ten attributes: five are of the thread.
+    def __init__(
+        self,
+        path: str | Path,
+        topic: str,
+        *,
+        patience: float = _PATIENCE,
+        now: Callable[[], float] = time.time,
+        disk: Disk | None = None,
+    ) -> None:
+        self._root = local_root(path)
+        self._place = TopicPartition(topic, 0)
+        self._folder = self._root / partition_folder(self._place)
+        self._log = TransactionLog(self._root, disk)
+        self._disk = self._log.disk
+        self._footers = Footers(Unfinished(0.0))
+        self._patience = patience
+        self._now = now
+        self._waiting: deque[_Letter] = deque()
+        self._size = 0
+        self._changed = threading.Condition()
+        self._is_stopped = False
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(_FLUSH)
+
+    def send(self, record: SinkRecord) -> Future[None]:
+        """Begin writing a record; waits while too many are on their way.
+
+        Returns:
+            Done once the record is on the disk; raises ConnectException if it could not be written.
+        """
+        if record.timestamp is None:
+            record = replace(record, timestamp=int(self._now() * 1000))
+        letter = _Letter(record, Future())
+        letter.written.set_running_or_notify_cancel()  # it cannot be cancelled
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="dead-letters", daemon=True)
+                self._thread.start()
+            self._changed.wait_for(lambda: self._size < _ROOM)
+            self._waiting.append(letter)
+            self._size += _size(record)
+            self._changed.notify_all()
+        return letter.written
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_stopped)
+                letters = list(self._waiting)
+                self._waiting.clear()
+            if not letters:
+                return
+            try:
+                self._write([letter.record for letter in letters])
+            except Exception as error:  # noqa: BLE001 - whoever waits for them gets it
+                for letter in letters:
+                    letter.written.set_exception(self._lost(letter.record, error))
+            else:
+                for letter in letters:
+                    letter.written.set_result(None)
+            with self._changed:
+                self._size -= sum(_size(letter.record) for letter in letters)
+                self._changed.notify_all()
+
+    def _lost(self, record: SinkRecord, error: Exception) -> ConnectException:
+        lost = ConnectException(
+            f"the record of {record.topic_partition} at offset {record.offset} could not be written to the "
+            f"dead letter topic '{self._place.topic}': {error}"
+        )
+        lost.__cause__ = error
+        return lost
+
+    def _write(self, records: Sequence[SinkRecord]) -> None:
+        """Append records, in several tries if need be: then they may be there more than once."""
+        give_up = time.monotonic() + self._patience
+        while True:
+            try:
+                with on_disk(self._root):
+                    if self._log.can_create():
+                        self._log.create()
+                        self._append(records)
+                    else:
+                        self._add_file(records)
+            except RetriableException:
+                if time.monotonic() + _PAUSE > give_up:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return
+
+    def _append(self, records: Sequence[SinkRecord]) -> None:
+        """Append them as a transaction."""
+        while True:
+            first = self._log.refresh().ends.get(self._place, 0)
+            end = first + len(records)
+            path = self._folder / f"{first:020d}-{end - 1:020d}-{uuid.uuid4().hex}.parquet"
+            self._write_file(path, records, first)
+            extent = Extent(topic=self._place.topic, partition=self._place.partition, start=first, end=end)
+            name = path.relative_to(self._root).as_posix()
+            if self._log.append(Entry(files=(name,), extents=(extent,))):
+                return
+            self._disk.remove(path)  # another writer was faster
+
+    def _add_file(self, records: Sequence[SinkRecord]) -> None:
+        """Append them as a file of a directory without transactions.
+
+        Each file begins where the last one ends. A writer that knows an older last one finds its name taken.
+        """
+        while True:
+            first = self._end()
+            temporary = self._folder / f"_{uuid.uuid4().hex}.tmp"
+            try:
+                self._write_file(temporary, records, first)
+                if self._disk.link(temporary, self._folder / f"{first:020d}.parquet"):
+                    return
+            finally:
+                with suppress(OSError):
+                    self._disk.remove(temporary)
+
+    def _write_file(self, path: Path, records: Sequence[SinkRecord], first: int) -> None:
+        rows = [
+            SinkRecord(*self._place, offset, r.key, r.value, r.timestamp, headers=r.headers)
+            for offset, r in enumerate(records, first)
+        ]
+        self._disk.make_folder(path.parent)
+        self._disk.write(path, partial(pq.write_table, table_of(self._place, rows)))
+
+    def _end(self) -> int:
+        """The offset after the last record of a directory without transactions."""
+        names = [n for n in self._disk.names(self._folder) if n.endswith(".parquet") and not is_hidden(n)]
+        last = max(filter(_OURS.fullmatch, names), default=None)
+        asked = [name for name in names if name == last or not _OURS.fullmatch(name)]
+        found = [self._footers.read(FileStat.of(self._folder / name), self._place) for name in asked]
+        return max((file.last + 1 for file in found if file), default=0)
+
+
+def check_directory(path: str, *, is_sources: bool) -> None:
+    """Check that dead letters can be written to a topic directory, as far as this process can tell.
+
+    Args:
+        is_sources: it is the source's, because no other was named.
+
+    Raises:
+        ConfigException: they cannot.
+        RetriableException: it does not answer.
+    """
+    root, disk = local_root(path), Disk()
+    probe = root / f"_{uuid.uuid4().hex}.probe"
+    try:
+        if not root.parent.is_dir():
+            raise ConfigException(f"there is no folder {root.parent}")
+        with on_disk(root):
+            disk.make_folder(root)
+            try:
+                disk.create(probe, b"")
+            finally:
+                disk.remove(probe)
+    except RetriableException:
+        raise
+    except ConnectException as error:
+        whose = (
+            "the source's directory, since no other is named" if is_sources else f"'{DEAD_LETTER_DIRECTORY}'"
+        )
+        remedy = f"; name another with '{DEAD_LETTER_DIRECTORY}'" if is_sources else ""
+        raise ConfigException(f"the dead letters cannot go to {root} ({whose}): {error}{remedy}") from error
+
+
+def _size(record: SinkRecord) -> int:
+    headers = sum(len(header.key) + len(header.value or b"") for header in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers + 100
