@@ -76,6 +76,7 @@ class Process(SinkTaskHarness):
         """What the task has open, as it knows it."""
         self._context: SinkTaskContext | None = None
         self._depth = 0
+        self._generation = self._trial.generation
         self._options = self._trial.subject.options(
             self._config, is_transformed=self._trial.source.is_transformed
         )

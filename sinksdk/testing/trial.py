@@ -100,6 +100,8 @@ class Trial(Generic[D]):
         self.story: list[str] = []
         """What happened, a sentence for each step."""
         self._is_over = False
+        self.generation = 1
+        """What ``context.generation()`` says in the attempts that begin now."""
         self.zombies: list[Process] = []
         """Attempts that were fenced and do not know it yet, oldest first."""
         self.live: Process = self._started(Process(self))
@@ -242,7 +244,7 @@ class Trial(Generic[D]):
     def fence(self) -> None:
         """Another attempt takes over; this one continues, and its writes have no effect."""
         self.zombies.append(self.live)
-        self._succeed()
+        self.live = self._started(self.live.successor())  # of the same generation
 
     def crash(self) -> None:
         """The process dies, no clean-up code runs; another takes over."""
@@ -325,6 +327,7 @@ class Trial(Generic[D]):
             self.zombies.remove(process)
 
     def _succeed(self) -> None:
+        self.generation += 1
         self.live = self._started(self.live.successor())
 
     def _started(self, process: Process) -> Process:

@@ -217,6 +217,20 @@ def test_the_engine_is_watched_too(mistake: Any, problem: str) -> None:
         trial.step("mistake")
 
 
+def test_generations_are_counted() -> None:
+    """A rebalance and a crash begin a new one; an attempt that takes over belongs to the same."""
+    seen = []
+
+    class Telling(zoo.BufferingSink):
+        def open(self, partitions: Any) -> None:
+            seen.append(self.context.generation())
+
+    trial = trial_of(Telling)
+    for step in (("deliver", 0, 1), ("fence",), ("deliver", 0, 1), ("rebalance",), ("crash",), ("deliver", 0, 1)):
+        trial.step(*step)
+    assert seen == [1, 1, 2, 3]
+
+
 def test_a_sink_that_asks_for_ever_is_no_good() -> None:
     """When no fault is injected any more, everything must be accepted some time."""
 
