@@ -19,12 +19,13 @@ from tests.cli.support import Here
 DEAD_LETTERS = {"errors_deadletterqueue_topic_name": "bad"}
 
 
-def test_dead_letters_without_a_cluster_start_nothing(here: Here) -> None:
-    """A topic directory and a topic for dead letters, but no cluster: exit code 2, and no store is made."""
-    result = here.sinksdk("run", here.config(**DEAD_LETTERS), "--source-directory", here.topic())
+def test_dead_letters_that_cannot_be_written_start_nothing(here: Here) -> None:
+    """A topic directory that cannot be made for them: exit code 2, and no store is made."""
+    nowhere = here.folder / "not there" / "bad"
+    config = here.config(**DEAD_LETTERS, errors_deadletterqueue_topic_directory=str(nowhere))
+    result = here.sinksdk("run", config, "--source-directory", here.topic())
     assert result.exit_code == 2
-    assert "'errors.deadletterqueue.topic.name' names the topic 'bad'" in result.stderr
-    assert "name one with 'producer.override.bootstrap.servers'" in result.stderr
+    assert f"the dead letters cannot go to {nowhere}" in " ".join(result.stderr.split())
     assert not list(here.folder.glob("*sqlite*"))
 
 
