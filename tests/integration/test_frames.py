@@ -22,7 +22,6 @@ from examples.webhook_receiver import Endpoint, Mishap
 from sinksdk import TopicPartition, committed_offsets
 from tests.integration.archive_site import Site, site
 from tests.integration.frame_query import read_stream, start
-from tests.integration.test_transforms import archived
 from tests.store.postgres_server import PostgresServer
 from tests.test_webhook_sink import LOST, TAKEN, serving
 
@@ -165,7 +164,7 @@ def test_whole_rows_are_archived_as_json(session: SparkSession, tmp_path: Path) 
     )  # fmt: skip
     with site(tmp_path) as archive:
         save(frame.repartition(2), archive_options(archive))
-        found = [json.loads(row["value"]) for rows in archived(archive).values() for row in rows]
+        found = [json.loads(row["value"]) for rows in archive.archived().values() for row in rows]
 
         assert sorted(found, key=lambda row: int(row["id"])) == [
             json.loads(row.json) for row in frame.selectExpr("to_json(struct(*)) AS json").collect()
@@ -276,7 +275,7 @@ def test_a_stream_is_archived(
             )
         query = start(session, tmp_path, options)
         assert query.awaitTermination(PATIENCE)
-        found = Counter(row["value"] for rows in archived(archive).values() for row in rows)
+        found = Counter(row["value"] for rows in archive.archived().values() for row in rows)
 
         assert found == Counter(b"%d" % row for row in range(ROWS * FILES))
         assert archive.uploads_with_data() == []
