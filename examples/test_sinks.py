@@ -157,9 +157,7 @@ UPSERT: SinkOptions = {
 
 def test_the_last_record_of_a_key_is_its_row() -> None:
     """Or has deleted it; what the table refuses is a dead letter."""
-    check_sink(
-        UpsertTask, read_back=Database.table, record=deleting_record, row=row, settings=FEW, **UPSERT
-    )
+    check_sink(UpsertTask, read_back=Database.table, record=deleting_record, row=row, settings=FEW, **UPSERT)
 
 
 HISTORY: SinkOptions = {

@@ -226,7 +226,14 @@ def test_generations_are_counted() -> None:
             seen.append(self.context.generation())
 
     trial = trial_of(Telling)
-    for step in (("deliver", 0, 1), ("fence",), ("deliver", 0, 1), ("rebalance",), ("crash",), ("deliver", 0, 1)):
+    for step in (
+        ("deliver", 0, 1),
+        ("fence",),
+        ("deliver", 0, 1),
+        ("rebalance",),
+        ("crash",),
+        ("deliver", 0, 1),
+    ):
         trial.step(*step)
     assert seen == [1, 1, 2, 3]
 
