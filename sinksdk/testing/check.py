@@ -111,7 +111,8 @@ class SinkOptions(TypedDict, total=False):
             where the sink refuses other values than such as are no JSON.
         leftovers: names what a destination holds with data in it that readers will never see. By default its
             own method of this name is called, if it has one. Use it for a sink with ``discard``.
-        clean_up: called with the destination when a case is over; by default nothing is done. Use it for files, schemas and connections.
+        clean_up: called with the destination when a case is over; by default nothing is done. Use it for
+            files, schemas and connections.
         steps: an author's own steps by name: functions of the trial and of the step's arguments. Use it with
             ``sink_machine``, for events that the kit does not know.
         transforms: half of the cases have a transform before the sink, which drops records and makes up to

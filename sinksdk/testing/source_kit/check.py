@@ -140,7 +140,8 @@ class SourceOptions(TypedDict, total=False):
             promises less.
         changes: what happens to the origin while it is read, in this order, each once: functions of it. Use
             it for a source that follows what grows, rotates or is truncated.
-        clean_up: called with the origin when a case is over; by default nothing is done. Use it for files and connections.
+        clean_up: called with the origin when a case is over; by default nothing is done. Use it for
+            files and connections.
         patience: seconds after which a call that should have returned is taken to hang. Use it for a source
             that is silent for seconds before it returns records.
     """
