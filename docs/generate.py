@@ -57,7 +57,9 @@ from sinksdk.source.config import SOURCE_OPTIONS
 from sinksdk.store import keys, records
 from sinksdk.support.measures import Phase
 from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, SourceCapabilities, Trial
+from sinksdk.testing.contract import Subject
 from sinksdk.testing.source_kit.attempt import Event
+from sinksdk.testing.source_kit.subject import SourceSubject
 from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
 from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
@@ -346,8 +348,47 @@ def capabilities(declared: type) -> str:
     return table(("capability", "default", "meaning"), rows)
 
 
-def _arguments(cls: type) -> str:
-    return (inspect.getdoc(cls) or "").partition("Args:\n")[2]
+def _arguments(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").partition("Args:\n")[2]
+
+
+def options(check: Callable[..., Any], typed: type, subject: type) -> str:
+    """What a function of the kit can be told: its own parameters, and those that it shares with others."""
+    defaults = {field.name: _default_of(field) for field in dataclasses.fields(subject)}
+    own = inspect.signature(check).parameters
+    defaults |= {name: parameter.default for name, parameter in own.items()}
+    texts = dict(_described(check, *own) | _described(typed, *inspect.get_annotations(typed)))
+    names = [*(name for name in own if name != "options"), *inspect.get_annotations(typed)]
+    return table(
+        ("option", "default", "meaning", "use it"),
+        ((f"`{name}`", _shown(defaults[name]), *_use_of(texts[name])) for name in names),
+    )
+
+
+def _described(thing: Any, *names: str) -> Mapping[str, str]:
+    """What the docstring says of each of its arguments."""
+    arguments = _arguments(thing).partition("\n\n")[0]
+    found = re.split(rf"^    ({'|'.join(names)}): ", arguments, flags=re.MULTILINE)[1:]
+    return dict(zip(found[::2], map(as_markdown, found[1::2]), strict=True))
+
+
+def _use_of(text: str) -> tuple[str, str]:
+    meaning, _, use = text.partition(" Use it")
+    return meaning, use.lstrip(", ") or "always"
+
+
+def _default_of(field: dataclasses.Field[Any]) -> object:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _shown(default: object) -> str:
+    if default in (dataclasses.MISSING, inspect.Parameter.empty):
+        return "**required**"
+    if isinstance(default, Capabilities | SourceCapabilities):
+        return f"`{type(default).__name__}()`"
+    if isinstance(default, tuple) and default:
+        return ", ".join(f"`{item}`" for item in default)
+    return f"`{getattr(default, '__name__', repr(default))}`"
 
 
 def members(enum: type) -> str:
@@ -408,6 +449,8 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "archiver-keys": lambda: config_keys(own_keys(S3ArchiverConfig)),
     "aiven-verdicts": lambda: verdicts(AIVEN),
     "avro-schema": avro_schema,
+    "check-sink-options": lambda: options(testing.check_sink, testing.SinkOptions, Subject),
+    "check-source-options": lambda: options(testing.check_source, testing.SourceOptions, SourceSubject),
     "capabilities": lambda: capabilities(Capabilities),
     "closing-reasons": closing_reasons,
     "cloud-verdicts": lambda: verdicts(CONFLUENT_CLOUD),
@@ -455,7 +498,8 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "upsert-bad-records": lambda: source(UpsertTask.put, UpsertTask.write_each),
     "upsert-kit": lambda: excerpt(
         KIT_TESTS,
-        *("Database", "UpsertTask", "UPSERT", "test_the_upsert_sink_applies_each_record_once"),
+        *("Database", "UpsertTask", "deleting_record", "row", "ONCE", "UPSERT", "HISTORY"),
+        *("test_the_last_record_of_a_key_is_its_row", "test_the_upsert_sink_applies_each_record_once"),
         "test_a_lost_answer_to_a_commit_applies_nothing_twice",
     ),
     "upsert-offsets": lambda: source(UpsertTask.open, UpsertTask.pre_commit),

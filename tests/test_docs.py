@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import gc
 import importlib.util
+import inspect
 import json
 import re
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 import sinksdk
 import sinksdk.source
+from sinksdk import testing
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -218,6 +220,23 @@ def test_generating_twice_changes_nothing() -> None:
     for page in DOCS.rglob("*.md"):
         once = render(page.read_text())
         assert render(once) == once
+
+
+@pytest.mark.parametrize(
+    ("part", "check", "options"),
+    [
+        ("check-sink-options", testing.check_sink, testing.SinkOptions),
+        ("check-source-options", testing.check_source, testing.SourceOptions),
+    ],
+)
+def test_every_option_of_the_kits_is_on_their_page(part: str, check: Any, options: Any) -> None:
+    """With a default, what it means, and when to use it."""
+    rows = [line.strip("| ").split(" | ") for line in generator().PARTS[part]().splitlines()[2:]]
+    names = {*inspect.signature(check).parameters} - {"options"} | {*options.__annotations__}
+    assert {row[0].strip("`") for row in rows} == names
+    assert all(len(row) == 4 and all(row) for row in rows)
+    required = {row[0].strip("`") for row in rows if row[1] == "**required**"}
+    assert required == {row[0].strip("`") for row in rows if row[3] == "always"}
 
 
 def test_every_generated_part_is_somewhere() -> None:

@@ -97,22 +97,29 @@ class SinkOptions(TypedDict, total=False):
 
     Args:
         destination: makes an empty destination for each case, given the fault plan that it (or the client
-            in front of it) should ask before each operation. :class:`MemoryDestination` by default.
-        config: what ``start`` is given, or a function that makes it of the destination.
-        capabilities: what the sink promises; by default only that nothing is lost.
-        partitions: at least two topic partitions; by default three, of two topics.
+            in front of it) should ask before each operation. Use it to try the sink with what it writes to,
+            or with a double of that.
+        config: what ``start`` is given, or a function that makes it of the destination. Use it for a task
+            that reads its configuration; converters in it are applied.
+        capabilities: what the sink promises; by default only that nothing is lost. Use it as soon as the sink
+            promises more, or less: the kit judges what is declared.
+        partitions: at least two topic partitions. Use it for a sink whose behaviour depends on their names.
         record: makes the record of a partition at an offset; by default its value is a JSON object, some
-            records have no value (tombstones), some no key, some neither.
-        poison: value of records that cannot be delivered, put when ``dead_letters`` is declared.
+            records have no value (tombstones), some no key, some neither, and some keys are in several
+            partitions. Use it for a sink that can read only certain records.
+        poison: value of records that cannot be delivered, put when ``dead_letters`` is declared. Use it
+            where the sink refuses other values than such as are no JSON.
         leftovers: names what a destination holds with data in it that readers will never see. By default its
-            own method of this name is called, if it has one.
-        clean_up: called with the destination when a case is over.
-        steps: an author's own steps by name: functions of the trial and of the step's arguments.
+            own method of this name is called, if it has one. Use it for a sink with ``discard``.
+        clean_up: called with the destination when a case is over; by default nothing is done. Use it for
+            files, schemas and connections.
+        steps: an author's own steps by name: functions of the trial and of the step's arguments. Use it with
+            ``sink_machine``, for events that the kit does not know.
         transforms: half of the cases have a transform before the sink, which drops records and makes up to
-            five, with the same offset, of others; by default they do. False: for a sink that never runs with
-            one that multiplies records, such as one whose table has the offset as its key.
+            five, with the same offset, of others. Use it, as False, for a sink that never runs with one that
+            multiplies records, such as one whose table has the offset as its key.
         row: key and value that a record leaves in the mapping that ``read_back`` gives; None as the value: it
-            is deleted. By default the record's own. Records that cannot be delivered have no row.
+            is deleted. By default the record's own. Use it where a row is more, or less, than these bytes.
     """
 
     destination: Callable[[FaultPlan], Any]
@@ -147,7 +154,8 @@ def check_sink(
         read_back: topic, partition and offset (and value, if you like) of every record that a reader of
             the destination sees now; or a mapping of value by key, where the last record of a key wins. It
             must not fail, and not depend on any task.
-        settings: how many cases, how many steps; by default the same 200 cases of up to 30 steps each time.
+        settings: Hypothesis's, of how many cases and how many steps; by default the same 200 cases of up to
+            30 steps each time. Use it for fewer cases where the destination is slow, and for more at night.
 
     Returns:
         The checks, and the number of faults of each kind. It is also printed.

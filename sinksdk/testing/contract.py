@@ -6,7 +6,6 @@ import gc
 import itertools
 import json
 import logging
-import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -132,6 +131,11 @@ def json_record(partition: TopicPartition, offset: int) -> SinkRecord:
     )
 
 
+def key_and_value(record: SinkRecord) -> tuple[Any, Any]:
+    """The default of ``row``."""
+    return record.key, record.value
+
+
 def keep(_: Any) -> None:
     """The default of ``clean_up``."""
 
@@ -152,7 +156,7 @@ class Subject(Generic[D]):
     clean_up: Callable[[D], object] = keep
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     transforms: bool = True
-    row: Callable[[SinkRecord], tuple[Any, Any]] = operator.attrgetter("key", "value")
+    row: Callable[[SinkRecord], tuple[Any, Any]] = key_and_value
 
     def leftovers_of(self, destination: D) -> list[str] | None:
         """Data at a destination that no reader will ever see; None if unknown."""

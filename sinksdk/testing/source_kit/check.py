@@ -130,15 +130,20 @@ class SourceOptions(TypedDict, total=False):
 
     Args:
         origin: makes what the source reads from, new for each case, given the fault plan that it (or the
-            client in front of it) should ask before each operation, as ``"origin"``.
-            :class:`MemoryOrigin` by default.
-        config: what ``start`` is given, or a function that makes it of the origin.
+            client in front of it) should ask before each operation, as ``"origin"``. Use it to try the source
+            with what it reads from, or with a double of that.
+        config: what ``start`` is given, or a function that makes it of the origin. Use it for a task that
+            reads its configuration.
         task_configs: makes at most so many configurations of the origin, one for each task. By default
-            there is one task.
-        capabilities: what the source promises; by default all there is to promise.
-        changes: what happens to the origin while it is read, in this order, each once: functions of it.
-        clean_up: called with the origin when a case is over.
-        patience: seconds after which a call that should have returned is taken to hang; 2 by default.
+            there is one task. Use it for a source that several tasks share.
+        capabilities: what the source promises; by default all there is to promise. Use it for a source that
+            promises less.
+        changes: what happens to the origin while it is read, in this order, each once: functions of it. Use
+            it for a source that follows what grows, rotates or is truncated.
+        clean_up: called with the origin when a case is over; by default nothing is done. Use it for
+            files and connections.
+        patience: seconds after which a call that should have returned is taken to hang. Use it for a source
+            that is silent for seconds before it returns records.
     """
 
     origin: Callable[[FaultPlan], Any]
@@ -169,8 +174,9 @@ def check_source(
         make_task: makes a fresh task, as in a fresh process, that reads from the given origin.
         expected: what the topics must hold in the end: values, or (topic, value), or (topic, key, value);
             or a function of the origin that reads it there.
-        cases: how many schedules are tried.
-        seed: what chooses those that are put together at random; the same seed, the same cases.
+        cases: how many schedules are tried. Use it for fewer where the origin is slow, and for more at night.
+        seed: what chooses those that are put together at random; the same seed, the same cases. Use it for
+            other cases than yesterday's.
 
     Returns:
         The checks, and the number of faults of each kind. It is also printed.
