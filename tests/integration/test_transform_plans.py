@@ -477,11 +477,11 @@ PAST_SPARK: dict[str, tuple[set[str], set[str]]] = {
         EVERYTHING - {"key", "offset"},
         EVERYTHING - {"key", "offset"},
     ),
-    "SELECT r.* FROM records r LEFT SEMI JOIN wanted w ON r.timestampType = w.number": (
+    "SELECT /*+ BROADCAST(w) */ r.* FROM records r LEFT SEMI JOIN wanted w ON r.timestampType = w.number": (
         EVERYTHING - {"timestampType"},
         EVERYTHING - {"timestampType"},
     ),
-    "SELECT r.* FROM records r LEFT JOIN wanted w ON r.timestampType > w.number": (
+    "SELECT /*+ BROADCAST(w) */ r.* FROM records r LEFT JOIN wanted w ON r.timestampType > w.number": (
         EVERYTHING - {"timestampType"},
         EVERYTHING - {"timestampType"},
     ),
