@@ -161,7 +161,8 @@ class ConnectorConfig(
 
     Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
     Field(alias="flush.size", description="…")``. The description becomes the reference page. A field of type
-    ``list`` (``tuple``, ``set``) is written as ``a, b``, one of type ``dict`` as ``a:1, b:2``.
+    ``list`` (``tuple``, ``set``) is written as ``a, b``, one of type ``dict`` as ``a:1, b:2`` or with a key
+    ``field.entry`` for each entry; both may be JSON.
     """
 
     def problems(self) -> list[str]:

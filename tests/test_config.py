@@ -431,8 +431,14 @@ def test_what_is_no_list_or_map_is_a_problem_that_names_its_key() -> None:
     _, problems = Several.check(
         {"name": "c", "topics": "t", "table.sizes": "1,many", "table.labels": "x:1,y"}
     )
-    assert any("'table.sizes'" in problem for problem in problems)
-    assert "'table.labels': must be pairs of key:value, separated by commas" in problems
+    assert any(
+        "'table.sizes': input should be" in problem or "'table.sizes': item 2: input should be" in problem
+        for problem in problems
+    )
+    assert (
+        "'table.labels': must be pairs of key:value, separated by commas, each key once; or a JSON object"
+        in problems
+    )
 
 
 def test_a_fields_own_way_to_read_text_goes_first() -> None:

@@ -97,13 +97,20 @@ def test_numbers_and_booleans_keep_the_way_they_were_written(read: Read) -> None
     [
         ('{"name": "a", "config": {"name": "b"}}', "the name is 'a' beside 'config' and 'b' in it"),
         ('{"name": "a", "config": {"x": 1, "x": 2}}', "'x' is there twice"),
-        ('{"name": "a", "config": {"x": {"y": 1}}}', "'x' must be a text, a number or a boolean"),
         ('{"name": "a", "config": ["x"]}', "'config' must be an object of keys and values"),
     ],
 )
 def test_what_is_wrong_with_the_form_is_a_problem_like_any_other(read: Read, text: str, problem: str) -> None:
     """It does not keep the rest from being checked."""
     assert problem in " ".join(read(text).problems)
+
+
+def test_lists_and_objects_are_text_and_are_told_apart(read: Read) -> None:
+    """Whether the connector wants them its class knows, not the file."""
+    file = read('{"name": "a", "config": {"x": {"y": 1}, "z": ["1,2", true], "v": "w"}}')
+
+    assert file.config == {"x": "y:1", "z": '["1,2", "true"]', "v": "w", "name": "a"}
+    assert file.nested == {"x": "map", "z": "list"}
 
 
 def test_keys_beside_config_are_named(read: Read) -> None:

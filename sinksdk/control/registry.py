@@ -8,6 +8,7 @@ from typing import Any
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConnectException, FencedException
+from sinksdk.settings.texts import as_text
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import CONNECTORS, config_key, connector_of
 from sinksdk.store.records import ConnectorRecord, TargetState
@@ -77,8 +78,8 @@ def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: 
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
-    """A configuration in the store's form: JSON scalars as texts, without keys that have no value."""
-    return {key: _as_text(value) for key, value in config.items() if value is not None}
+    """A configuration in the store's form: JSON's values as texts, without keys that have no value."""
+    return {key: as_text(value) for key, value in config.items() if value is not None}
 
 
 def graceful_timeout(record: ConnectorRecord) -> float:
@@ -136,7 +137,3 @@ def _refuse_deleted(connector: str, record: ConnectorRecord) -> None:
 def created(config: Mapping[str, Any], target_state: TargetState = "RUNNING") -> ConnectorRecord:
     """The record of a new connector, a new incarnation of its name."""
     return ConnectorRecord(config=texts(config), incarnation=uuid.uuid4().hex, target_state=target_state)
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

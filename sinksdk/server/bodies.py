@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from sinksdk.control.registry import texts
 from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
 from sinksdk.records import TopicPartition
-from sinksdk.settings.checks import redacted
+from sinksdk.settings.checks import misplaced, redacted
 from sinksdk.settings.plugins import ConnectorType
+from sinksdk.settings.texts import kind_of
 from sinksdk.source.positions import SourcePosition
 from sinksdk.store.reports import Scalar, Unavailable, Waiting
 
-RawConfig = dict[str, Scalar]
+RawConfig = dict[str, Scalar | list[Any] | dict[str, Any]]
 """A configuration in JSON; its values are kept as texts."""
+
+
+def as_written(config: RawConfig, connector_class: str = "") -> dict[str, str]:
+    """A configuration in the store's form.
+
+    Args:
+        connector_class: where ``config`` names none.
+
+    Raises:
+        ConfigException: a list or an object is given where the connector has no use for one.
+    """
+    written = texts(config)
+    nested = {key: kind for key, value in config.items() if (kind := kind_of(value)) is not None}
+    if problems := misplaced(nested, {"connector.class": connector_class, **written}):
+        raise ConfigException(problems)
+    return written
+
 
 _Digits = Annotated[str, Field(pattern="^[0-9]{1,19}$")]
 

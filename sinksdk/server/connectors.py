@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from sinksdk.compatibility import Meaning
 from sinksdk.control.herder import Herder
-from sinksdk.control.registry import ConnectorNotFoundException, texts
+from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.server.bodies import (
     ActiveTopics,
@@ -26,6 +26,7 @@ from sinksdk.server.bodies import (
     Status,
     TaskConfig,
     TaskState,
+    as_written,
     connector_body,
     status_body,
     task_state,
@@ -72,7 +73,7 @@ def create(
     herder: TheHerder, providers: TheProviders, request: CreateConnector, response: Response
 ) -> Connector:
     """Create a connector; its configuration must be able to start."""
-    config = texts(request.config)
+    config = as_written(request.config)
     name = (request.name or config.get("name", "")).strip()
     if not name:
         message = "'name' is required and not set"
@@ -108,7 +109,7 @@ def put_config(
 
     def replaced(before: Mapping[str, str] | None) -> dict[str, str]:
         response.status_code = 201 if before is None else 200
-        return with_secrets(texts(config), before or {})
+        return with_secrets(as_written(config), before or {})
 
     configured = _configure(herder, providers, name, replaced)
     if response.status_code == _CREATED:
@@ -125,7 +126,8 @@ def patch_config(herder: TheHerder, providers: TheProviders, name: Name, changes
             message = f"there is no connector '{name}'; PUT creates one"
             raise ConnectorNotFoundException(message)
         kept = {key: value for key, value in before.items() if key not in changes}
-        return {**kept, **with_secrets(texts(changes), before)}
+        given = as_written(changes, before.get("connector.class", ""))
+        return {**kept, **with_secrets(given, before)}
 
     return _configure(herder, providers, name, changed)
 

@@ -9,9 +9,16 @@ from typing import Final
 from fastapi import APIRouter
 
 from sinksdk.config import ConfigKey
-from sinksdk.control.registry import texts
 from sinksdk.errors import ConfigException
-from sinksdk.server.bodies import ConfigDefinition, ConfigInfo, ConfigInfos, ConfigValue, Plugin, RawConfig
+from sinksdk.server.bodies import (
+    ConfigDefinition,
+    ConfigInfo,
+    ConfigInfos,
+    ConfigValue,
+    Plugin,
+    RawConfig,
+    as_written,
+)
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.parameters import Name, TheProviders
 from sinksdk.settings.checks import check_config, connector_type, load_class, redacted
@@ -50,7 +57,7 @@ def plugins_router(version: str) -> APIRouter:
     @router.put("/connector-plugins/{plugin}/config/validate", responses=errors(400, 404, 415))
     def validate(plugin: Name, config: RawConfig, providers: TheProviders) -> ConfigInfos:
         """Whether a connector could start with a configuration: each key with its problems."""
-        given = {"connector.class": plugin, **texts(config)}
+        given = {"connector.class": plugin, **as_written(config, plugin)}
         if given["connector.class"] != plugin:
             raise ConfigException(
                 f"'connector.class' is {given['connector.class']} in the configuration, {plugin} in the path"

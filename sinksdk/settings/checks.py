@@ -21,12 +21,12 @@ from sinksdk.settings.file import read_config
 from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_class
 from sinksdk.settings.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
+from sinksdk.settings.texts import Kind
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
-from sinksdk.support.confidential import HIDDEN, Secrets, sounds_secret, without_passwords_in_urls
+from sinksdk.support.confidential import HIDDEN, Secrets, without_passwords_in_urls
 
 _REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
-_ANY_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 
 
 @contextmanager
@@ -102,10 +102,23 @@ def check_file(config: Mapping[str, Any] | str | os.PathLike[str]) -> Checked:
     found = check_config(file.config)
     return replace(
         found,
-        config=None if file.problems else found.config,
-        problems=[*file.problems, *found.problems],
+        config=None if file.problems or misplaced(file.nested, file.config) else found.config,
+        problems=[*file.problems, *misplaced(file.nested, file.config), *found.problems],
         warnings=[*file.warnings, *found.warnings],
     )
+
+
+def misplaced(nested: Mapping[str, Kind], config: Mapping[str, str]) -> list[str]:
+    """Problems of keys that were given a list or an object, where the connector wants something else."""
+    if not nested:
+        return []
+    several = _model_of(config.get("connector.class", "")).multi_valued()
+    wanted = {"list": "a list, or a text", "map": "an object, or a text"}
+    return [
+        f"'{key}' must be {wanted.get(several.get(key, ''), 'a text, a number or a boolean')}"
+        for key, kind in nested.items()
+        if several.get(key) != kind
+    ]
 
 
 def check_config(raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS) -> Checked:
@@ -245,9 +258,10 @@ def redacted(config: Mapping[str, str]) -> dict[str, str]:
 
     A key is secret by its name, or if its connector declares it so (a field of type ``SecretStr``).
     """
-    secret = _declared_secret(config.get("connector.class", ""))
+    model = _model_of(config.get("connector.class", ""))
     return {
-        key: _shown(value, is_secret=key in secret or sounds_secret(key)) for key, value in config.items()
+        key: HIDDEN if model.hides_text(key, value) else without_passwords_in_urls(value)
+        for key, value in config.items()
     }
 
 
@@ -266,19 +280,14 @@ def still_hidden(config: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _shown(value: str, *, is_secret: bool) -> str:
-    if is_secret and not _ANY_REFERENCE.fullmatch(value):
-        return HIDDEN
-    return without_passwords_in_urls(value)
-
-
-def _declared_secret(connector_class: str) -> frozenset[str]:
+def _model_of(connector_class: str) -> type[ConfigModel]:
+    """A connector's configuration; what all connectors have in common if its class cannot be loaded here."""
     try:
-        return _secret_keys(connector_class)
+        return _loaded_model(connector_class)
     except ConfigException:
-        return frozenset()  # not installed here: secrets are found by the names of keys only
+        return ConnectorConfig
 
 
 @functools.lru_cache(maxsize=256)
-def _secret_keys(connector_class: str) -> frozenset[str]:
-    return load_class(connector_class).config_class.secret_keys()
+def _loaded_model(connector_class: str) -> type[ConfigModel]:
+    return load_class(connector_class).config_class

@@ -5,7 +5,7 @@
 * ``{"kind": "KafkaConnector", "metadata": …, "spec": …}``: Strimzi's resource, as JSON.
 * ``name=…`` lines: a ``.properties`` file, as Connect's standalone mode takes it.
 
-Values become text, as written; references in them stay unresolved.
+Values become text, as written, also lists and objects; references in them stay unresolved.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sinksdk.errors import ConfigException
 from sinksdk.settings.properties import read_properties
+from sinksdk.settings.texts import Kind, as_text, kind_of
 
 _STRIMZI = "KafkaConnector"
 _OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # the last two: what Connect's GET answers
@@ -33,11 +34,13 @@ class ConfigFile:
         config: dotted names and their texts, ``name`` included.
         problems: of the file's form, as sentences.
         warnings: about what has no effect.
+        nested: keys whose values were lists or objects: whether they may be, the connector's class knows.
     """
 
     config: Mapping[str, str]
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    nested: Mapping[str, Kind] = field(default_factory=dict)
 
 
 def read_config_file(path: Path) -> ConfigFile:
@@ -137,18 +140,7 @@ def _from_strimzi(document: Mapping[str, Any], problems: list[str]) -> ConfigFil
 
 def _file(values: Mapping[str, Any], problems: Sequence[str], warnings: Sequence[str] = ()) -> ConfigFile:
     strange = [f"the key {key!r} must be a text" for key in values if not isinstance(key, str)]
-    nested = [
-        f"'{key}' must be a text, a number or a boolean"
-        for key, value in values.items()
-        if isinstance(value, Mapping | list | tuple)
-    ]
-    config = {
-        key: _as_text(value)
-        for key, value in values.items()
-        if isinstance(key, str) and value is not None and not isinstance(value, Mapping | list | tuple)
-    }
-    return ConfigFile(config, [*problems, *strange, *nested], warnings)
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    given = {key: value for key, value in values.items() if isinstance(key, str) and value is not None}
+    nested = {key: kind for key, value in given.items() if (kind := kind_of(value)) is not None}
+    config = {key: as_text(value) for key, value in given.items()}
+    return ConfigFile(config, [*problems, *strange], warnings, nested)

@@ -9,7 +9,9 @@ in no pickle, no store and no log.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, SecretStr, ValidationError
@@ -20,6 +22,7 @@ from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
 from sinksdk.errors import ConfigException
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import references, resolve_references
+from sinksdk.settings.texts import Kind, as_text, each_text, from_json, kind_of, named_texts, read
 from sinksdk.support.confidential import (
     HIDDEN,
     SECRETS,
@@ -31,13 +34,17 @@ from sinksdk.support.confidential import (
 
 def _split(value: object) -> object:
     """Connect writes lists as ``a, b``."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
+    return read(value, "list") if isinstance(value, str) else value
 
 
-_LISTS: Final = frozenset({"list_type", "tuple_type", "set_type", "frozen_set_type"})
+_KINDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "sequence_str"), "list"),
+    **dict.fromkeys(("dict_type", "mapping_type"), "map"),
+}
 """Pydantic's errors when a field of several values is given text."""
+
+_LIST_TYPES: Final = (list, tuple, set, frozenset, Sequence, AbstractSet)
+_ONE_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A comma separated list of names."""
@@ -86,11 +93,13 @@ class ConfigModel(BaseModel):
     @classmethod
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
-        resolved, unresolved = _resolve(raw)
-        options = judge(resolved, cls._rules_for(resolved), cls.keys())
+        resolved, unresolved = cls._resolve(raw)
+        options = judge(resolved, cls._rules_for(resolved), cls._known(resolved))
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_applied]
         problems += [option.sentence for option in options if not option.is_supported]
         applied = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_applied})
+        applied, repeated = cls._gathered(applied)
+        problems += repeated
         try:
             config = cls._of_text(applied, raw)
         except ValidationError as error:
@@ -124,14 +133,13 @@ class ConfigModel(BaseModel):
         The value of a reference is replaced by the reference; a secret that is spelt out (by its field's
         type, its key's name or its place in a URL) by asterisks.
         """
-        written = {key: text for key, text in raw.items() if isinstance(text, str)}
-        secret = cls.secret_keys()
+        written = [pair for key, value in raw.items() for pair in cls._texts_of(key, value)]
         found = {}
-        for key, text in written.items():
+        for key, text in written:
             found.update(dict.fromkeys(passwords_in(text), HIDDEN))
-            if (key in secret or sounds_secret(key)) and not references(text):
+            if cls._names_secret(key) and not references(text):
                 found[text] = HIDDEN
-        for reference in {one for text in written.values() for one in references(text)}:
+        for reference in {one for _, text in written for one in references(text)}:
             try:
                 found[resolve_references(reference)] = reference
             except ConfigException:
@@ -141,14 +149,100 @@ class ConfigModel(BaseModel):
     @classmethod
     @functools.cache  # every task that starts asks for them
     def secret_keys(cls) -> frozenset[str]:
-        """Dotted names of the fields that are declared as secrets."""
-        return frozenset(key.name for key in cls.reference() if key.type == "secret")
+        """Dotted names of the fields that are declared as secrets, or as lists or maps of them."""
+        return frozenset(
+            field.alias or name
+            for name, field in cls.model_fields.items()
+            if _holds_secrets(field.annotation)
+        )
+
+    @classmethod
+    def hides_text(cls, key: str, text: str) -> bool:
+        """Whether a key's text must not be shown: a secret is in it that is no reference."""
+        return any(
+            cls._names_secret(name) and not _ONE_REFERENCE.fullmatch(one)
+            for name, one in cls._texts_of(key, text)
+        )
+
+    @classmethod
+    def _names_secret(cls, key: str) -> bool:
+        """Whether a key is secret: by its name, or declared so, itself or the map that it is an entry of."""
+        secret = cls.secret_keys()
+        return key in secret or sounds_secret(key) or any(key.startswith(f"{one}.") for one in secret)
+
+    @classmethod
+    def _texts_of(cls, key: str, value: object) -> Iterator[tuple[str, str]]:
+        """The texts of a value, each with the name that it has in a map."""
+        kind = cls.multi_valued().get(key)
+        if isinstance(value, str) and kind is not None:
+            value = read(value, kind)
+        return named_texts(key, value)
+
+    @classmethod
+    @functools.cache
+    def multi_valued(cls) -> Mapping[str, Kind]:
+        """Dotted names of the fields that hold several values."""
+        kinds: Mapping[str, Kind] = {"list": "list", "map": "map"}
+        types = {key: _type_name(cls.model_fields[name].annotation) for key, name in cls.keys().items()}
+        return {key: kinds[kind] for key, kind in types.items() if kind in kinds}
+
+    @classmethod
+    def _parts(cls, values: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Keys that are one entry of a map, ``map.entry``: each with the map and the entry."""
+        own = cls.keys()
+        maps = sorted(
+            (key for key, kind in cls.multi_valued().items() if kind == "map"), key=len, reverse=True
+        )
+        found = {}
+        for key in values:
+            of = next((one for one in maps if key.startswith(f"{one}.") and len(key) > len(one) + 1), None)
+            if of is not None and key not in own:
+                found[key] = of, key.removeprefix(f"{of}.")
+        return found
+
+    @classmethod
+    def _known(cls, values: Mapping[str, Any]) -> set[str]:
+        return {*cls.keys(), *cls._parts(values)}
+
+    @classmethod
+    def _gathered(cls, applied: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Values with each map's entries in it, and what is wrong with that."""
+        problems = []
+        for key, (of, entry) in cls._parts(applied).items():
+            whole = applied.get(of, {})
+            entries = read(whole, "map") if isinstance(whole, str) else whole
+            if not isinstance(entries, Mapping):
+                continue  # a problem of its own
+            if entry in entries:
+                problems.append(f"'{key}' is also in '{of}': keep one of them")
+            applied = {**applied, of: {**entries, entry: applied[key]}}
+        return applied, problems
+
+    @classmethod
+    def _resolve(cls, raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """Values with their references replaced, and by key the errors of those that cannot be."""
+        problems: dict[str, str] = {}
+        several = cls.multi_valued()
+
+        def replaced(key: str, value: object) -> object:
+            kind = several.get(key)
+            if isinstance(value, str) and kind is not None:
+                value = from_json(value, kind)  # first: what a reference stands for may be no JSON
+            if not isinstance(value, str) and (kind is None or kind_of(value) is None):
+                return value
+            try:
+                return each_text(value, resolve_references)
+            except ConfigException as error:
+                problems[key] = f"'{key}': {error}"
+                return value
+
+        return {key: replaced(key, value) for key, value in raw.items()}, problems
 
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
         """What becomes of each key of a configuration, in its order."""
-        resolved = _resolve(raw)[0]
-        return judge(resolved, cls._rules_for(resolved), cls.keys())
+        resolved = cls._resolve(raw)[0]
+        return judge(resolved, cls._rules_for(resolved), cls._known(resolved))
 
     @classmethod
     def _rules(cls) -> tuple[Rules, ...]:
@@ -274,34 +368,15 @@ class ConfigKey(BaseModel):
         )
 
 
-def _resolve(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values with their references replaced, and by key the errors of those that cannot be."""
-    problems: dict[str, str] = {}
-
-    def replace(key: str, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            return resolve_references(value)
-        except ConfigException as error:
-            problems[key] = f"'{key}': {error}"
-            return value
-
-    return {key: replace(key, value) for key, value in raw.items()}, problems
-
-
 def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
-    """Values by key for fields that refuse text: ``a, b`` for lists, ``a:1, b:2`` for maps, as Kafka."""
+    """Values by key for fields that refuse text."""
     for detail in error.errors():
-        text = detail["input"]
-        if len(detail["loc"]) != 1 or not isinstance(text, str):
+        text, kind = detail["input"], _KINDS.get(detail["type"])
+        if len(detail["loc"]) != 1 or kind is None or not isinstance(text, str):
             continue
-        items = [part.strip() for part in text.split(",") if part.strip()]
-        if detail["type"] in _LISTS:
+        items = read(text, kind)
+        if not isinstance(items, str):
             yield str(detail["loc"][0]), items
-        elif detail["type"] == "dict_type" and all(":" in item for item in items):
-            pairs = (item.split(":", 1) for item in items)
-            yield str(detail["loc"][0]), {key.strip(): value.strip() for key, value in pairs}
 
 
 def _sentence(cls: type[ConfigModel], detail: Any) -> str:
@@ -311,8 +386,11 @@ def _sentence(cls: type[ConfigModel], detail: Any) -> str:
     key = (field.alias if field else None) or name
     if detail["type"] == "missing":
         return f"'{key}' is required and not set"
-    if detail["type"] == "dict_type":
-        return f"'{key}': must be pairs of key:value, separated by commas"
+    if _KINDS.get(detail["type"]) == "map" and len(path) == 1:
+        return f"'{key}': must be pairs of key:value, separated by commas, each key once; or a JSON object"
+    if len(path) > 1 and key in cls.multi_valued():
+        part = f"item {path[1] + 1}" if isinstance(path[1], int) else f"'{path[1]}'"
+        return f"'{key}': {part}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
     return f"'{key}': {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
@@ -323,9 +401,9 @@ def _type_name(annotation: Any) -> str:
     if get_origin(annotation) is Annotated:
         return _type_name(get_args(annotation)[0])
     kind = get_origin(annotation) or annotation
-    if kind in {list, tuple, set, frozenset}:
+    if kind in _LIST_TYPES:
         return "list"
-    if kind is dict:
+    if kind in (dict, Mapping):
         return "map"
     arguments = [argument for argument in get_args(annotation) if argument is not type(None)]
     if arguments:
@@ -334,13 +412,10 @@ def _type_name(annotation: Any) -> str:
     return names.get(annotation, "text")
 
 
+def _holds_secrets(annotation: Any) -> bool:
+    """Whether a type is a secret's, or one of several secrets'."""
+    return annotation is SecretStr or any(map(_holds_secrets, get_args(annotation)))
+
+
 def _text(default: Any) -> str:
-    if default is None:
-        return ""
-    if isinstance(default, dict):
-        return ",".join(f"{key}:{value}" for key, value in default.items())
-    if isinstance(default, (list, tuple, set, frozenset)):
-        return ",".join(map(str, sorted(default) if isinstance(default, (set, frozenset)) else default))
-    if isinstance(default, bool):
-        return str(default).lower()
-    return str(default)
+    return "" if default is None else as_text(default)

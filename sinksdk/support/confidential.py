@@ -18,7 +18,8 @@ HIDDEN: Final = "********"
 """What stands for a secret."""
 
 _NAMES: Final = re.compile(
-    r"password|passphrase|secret|token|credential|private|jaas|user\.?info|api\.?key", re.IGNORECASE
+    r"password|passphrase|secret|token|credential|private|jaas|user\.?info|api[._-]?key|authorization",
+    re.IGNORECASE,
 )
 _HARMLESS: Final = re.compile(r"provider|\.class$|source$", re.IGNORECASE)  # names of classes, not secrets
 _STEP: Final = re.compile(r"^(transforms|predicates)\.[^.]+\.")

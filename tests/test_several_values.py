@@ -1,0 +1,249 @@
+"""Lists and maps in a connector's configuration: written as text, as JSON or key by key, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, SecretStr
+
+from sinksdk import ConfigException, ConnectorConfig, SinkConnector, SinkTask
+from sinksdk.compatibility import Meaning
+from sinksdk.control.herder import Herder
+from sinksdk.server.app import create_app
+from sinksdk.settings.checks import check_file, redacted
+from sinksdk.settings.texts import as_text, read
+from sinksdk.support.confidential import HIDDEN
+from tests.memory_store import MemoryStore
+
+
+class Several(ConnectorConfig):
+    """Fields that hold several values."""
+
+    columns: list[str] = Field(default=[], description="Names.")
+    ports: Sequence[int] | None = Field(default=None, alias="the.ports", description="Numbers.")
+    headers: Mapping[str, str] = Field(default={}, alias="http.headers", description="Texts by name.")
+    limits: dict[str, int] = Field(default={}, description="Numbers by name.")
+    own: str = Field(default="", alias="http.headers.own", description="A key that looks like an entry.")
+    pins: list[SecretStr] = Field(default=[], description="Secrets.")
+    auth: dict[str, SecretStr] = Field(default={}, description="Secrets by name.")
+
+
+class Task(SinkTask):
+    def put(self, records: Any) -> None:
+        pass
+
+
+class Sink(SinkConnector):
+    config_class, task_class = Several, Task
+
+
+RAW = {"name": "c", "connector.class": f"{__name__}:Sink", "topics": "t"}
+
+
+def parsed(**settings: object) -> Several:
+    return Several.parse({**RAW, **settings})
+
+
+def problems(**settings: object) -> list[str]:
+    return Several.check({**RAW, **settings})[1]
+
+
+# -- how they are written ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", ["a, b", '["a", "b"]', ["a", "b"], ("a", "b")])
+def test_a_list_is_text_or_json(written: object) -> None:
+    """Connect's text; JSON, in a file or as text; a program's own list."""
+    assert parsed(columns=written).columns == ["a", "b"]
+
+
+@pytest.mark.parametrize("written", ["a:1, b:2", '{"a": 1, "b": "2"}', {"a": 1, "b": 2}])
+def test_a_map_is_text_or_json(written: object) -> None:
+    """Pairs; JSON, in a file or as text; a program's own mapping."""
+    assert parsed(limits=written).limits == {"a": 1, "b": 2}
+
+
+def test_a_map_may_be_written_key_by_key() -> None:
+    """`map.entry`, alone or with the rest in the map itself; a key of the connector's own is no entry."""
+    config = parsed(
+        **{
+            "http.headers.X-Id": "a,b",
+            "http.headers": "Accept:*/*",
+            "http.headers.own": "me",
+            "limits.a.b": "1",
+        }
+    )
+    assert config.headers == {"X-Id": "a,b", "Accept": "*/*"}
+    assert (config.own, config.limits) == ("me", {"a.b": 1})
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own bytes
+
+
+def test_what_holds_a_separator_is_written_as_json() -> None:
+    """Brackets alone are no JSON: an item may be a regular expression."""
+    assert parsed(columns='["a,b"]').columns == ["a,b"]
+    assert parsed(columns="[a-z]+,b").columns == ["[a-z]+", "b"]
+    assert parsed(**{"http.headers": "Location:http://x:80"}).headers == {"Location": "http://x:80"}
+
+
+def test_references_are_resolved_in_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before text is split, as in Connect; after JSON is read, which a value with quotes would break."""
+    monkeypatch.setenv("SEVERAL", 'a,"b')
+    assert parsed(columns="${env:SEVERAL},c").columns == ["a", '"b', "c"]
+    assert parsed(columns='["${env:SEVERAL}", "c"]').columns == ['a,"b', "c"]
+    assert parsed(**{"http.headers.X": "${env:SEVERAL}"}).headers == {"X": 'a,"b'}
+    assert parsed(limits={"a": 1}, columns=["${env:SEVERAL}"]).columns == ['a,"b']
+    assert problems(**{"http.headers.X": "${env:SEVERAL_NOT}"}) == [
+        "'http.headers.X': ${env:SEVERAL_NOT}: the environment variable SEVERAL_NOT is not set here"
+    ]
+
+
+texts = st.text(max_size=5) | st.sampled_from(["a", "b,c", "d:e", "[1]", "{}", " x", "", "1"])
+
+
+@given(st.lists(texts, max_size=4) | st.dictionaries(texts, texts, max_size=4))
+def test_what_a_program_gives_survives_the_text(value: list[str] | dict[str, str]) -> None:
+    """The store, the server and executors have the text only."""
+    assert read(as_text(value), "map" if isinstance(value, dict) else "list") == value
+
+
+# -- what is said of them ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"the.ports": "1,x"}, "'the.ports': input should be a valid integer"),
+        ({"the.ports": "[1, null]"}, "'the.ports': item 2: input should be a valid integer"),
+        ({"limits": "a:1,b:x"}, "'limits': 'b': input should be a valid integer"),
+        ({"limits.b": "x"}, "'limits': 'b': input should be a valid integer"),
+        ({"limits": "a"}, "'limits': must be pairs of key:value, separated by commas, each key once"),
+        ({"limits": "a:1,a:2"}, "'limits': must be pairs of key:value, separated by commas, each key once"),
+        ({"limits": '{"a": 1'}, "or a JSON object"),
+        ({"limits": "a:1", "limits.a": "2"}, "'limits.a' is also in 'limits': keep one of them"),
+        ({"limits": ["a"]}, "'limits': must be pairs of key:value"),
+    ],
+)
+def test_what_is_wrong_names_its_key(settings: dict[str, object], problem: str) -> None:
+    """And the item or entry; values are not quoted."""
+    found = problems(**settings)
+    if "1,x" in settings.values():
+        problem = problem.replace(": input", ": item 2: input")
+    assert len(found) == 1
+    assert problem in found[0]
+
+
+def test_entries_of_a_map_are_known_and_others_are_not() -> None:
+    """A misspelt key is reported; what follows the map's name is not."""
+    raw = {**RAW, "http.headers.Anything": "1", "http.header.X": "1", "http.headers.": "1", "columns.x": "1"}
+    unknown = [option.key for option in Several.judge(raw) if option.verdict.meaning is Meaning.UNKNOWN]
+    assert unknown == ["http.header.X", "http.headers.", "columns.x"]
+
+
+def test_a_list_where_none_is_wanted_is_a_problem() -> None:
+    """In a program's mapping and in a file; the connector's class knows its fields."""
+    good = check_file({**RAW, "columns": ["a,b"], "limits": {"a": 1}, "http.headers": {}})
+    assert (good.problems, good.raw["columns"], good.raw["limits"]) == ([], '["a,b"]', "a:1")
+    bad = check_file({**RAW, "tasks.max": [2], "columns": {"a": 1}, "limits": [1], "columns.x": []})
+    assert list(bad.problems[:4]) == [
+        "'tasks.max' must be a text, a number or a boolean",
+        "'columns' must be a list, or a text",
+        "'limits' must be an object, or a text",
+        "'columns.x' must be a text, a number or a boolean",
+    ]
+    assert bad.config is None
+
+
+def test_secrets_in_them_are_hidden() -> None:
+    """By the field's type, and by the names of entries; references stay, and no message quotes an item."""
+    raw = {
+        **RAW,
+        "pins": "first-secret,second-secret",
+        "auth": '{"a": "third,secret"}',
+        "auth.b": "fourth-secret",
+        "auth.c": "${env:SECRET}",
+        "http.headers": "Accept:*/*,X-Api-Key:fifth-secret",
+        "http.headers.X-Token": "sixth-secret",
+        "limits": "a:1",
+    }
+    shown = redacted(raw)
+    for key in ("pins", "auth", "auth.b", "http.headers", "http.headers.X-Token"):
+        assert shown[key] == HIDDEN
+    assert (shown["auth.c"], shown["limits"]) == ("${env:SECRET}", "a:1")
+    secrets = Several.secrets(raw)
+    for secret in (
+        "first-secret",
+        "second-secret",
+        "third,secret",
+        "fourth-secret",
+        "fifth-secret",
+        "sixth-secret",
+    ):
+        assert secrets[secret] == HIDDEN
+
+
+# -- over REST -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client() -> TestClient:
+    return TestClient(create_app(MemoryStore()))
+
+
+def test_their_definitions_are_lists_and_texts(client: TestClient) -> None:
+    """KIP-769: Connect has a type for lists, none for maps."""
+    found = client.get(f"/connector-plugins/{RAW['connector.class']}/config").json()
+    types = {row["name"]: row["type"] for row in found}
+    assert (types["columns"], types["the.ports"], types["topics"]) == ("LIST", "LIST", "LIST")
+    assert (types["limits"], types["http.headers"]) == ("STRING", "STRING")
+
+
+def test_they_come_back_from_the_store_as_text(client: TestClient) -> None:
+    """JSON lists and objects are taken, kept as text, and mean the same to the connector."""
+    config = {**RAW, "columns": ["a", "b,c"], "limits": {"a": 1}, "http.headers.X": "1", "topics": ["t", "u"]}
+    answer = client.post("/connectors", json={"name": "c", "config": config})
+    assert answer.status_code == 201, answer.text
+    kept = client.get("/connectors/c/config").json()
+    assert (kept["columns"], kept["limits"], kept["topics"]) == ('["a", "b,c"]', "a:1", "t,u")
+    found = Several.parse(kept)
+    assert (found.columns, found.limits, found.headers) == (["a", "b,c"], {"a": 1}, {"X": "1"})
+    assert found.topics == ("t", "u")
+    assert client.put("/connectors/c/config", json=kept).json()["config"] == kept
+    changed = client.patch("/connectors/c/config", json={"limits": {"b": 2}, "http.headers.X": None}).json()
+    assert (changed["config"]["limits"], "http.headers.X" in changed["config"]) == ("b:2", False)
+
+
+def test_a_list_where_none_is_wanted_is_refused(client: TestClient) -> None:
+    """400, with the key; nothing is created."""
+    answer = client.post("/connectors", json={"name": "c", "config": {**RAW, "tasks.max": [2]}})
+    assert (answer.status_code, client.get("/connectors").json()) == (400, [])
+    assert "'tasks.max' must be a text, a number or a boolean" in answer.json()["message"]
+
+
+def test_they_are_validated(client: TestClient) -> None:
+    """What is wrong with an entry is told at its map; known entries have no warning, misspelt ones do."""
+    path = f"/connector-plugins/{RAW['connector.class']}/config/validate"
+    given = {**RAW, "limits.a": "x", "http.headers.X": "1", "http.header.X": "1", "columns": ["a"]}
+    found = client.put(path, json=given).json()
+    rows = {row["value"]["name"]: row["value"] for row in found["configs"]}
+    assert (found["error_count"], "'a'" in rows["limits"]["errors"][0]) == (1, True)
+    assert rows["columns"]["value"] == "a"
+    assert "http.headers.X" not in rows
+    assert rows["http.header.X"]["warnings"]
+
+
+def test_what_a_program_stores_is_text() -> None:
+    """A driver brings its configuration into the store."""
+    record = Herder(MemoryStore()).create(
+        "c", {**RAW, "columns": ["a", "b"], "limits": {"x,y": 1}}, "STOPPED"
+    )
+    assert record.config["columns"] == "a,b"
+    assert json.loads(record.config["limits"]) == {"x,y": "1"}
+    with pytest.raises(ConfigException, match="'limits': 'x,y'"):
+        Several.parse({**record.config, "limits": {"x,y": "no number"}})
