@@ -269,9 +269,7 @@ def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession)
     ]
     assert len(queries) == 3
     names: dict[str, Any] = {}
-    (function,) = (
-        fence.code for fence in page if fence.language == "python" and "pyspark.sql" in fence.code
-    )
+    (function,) = (fence.code for fence in page if fence.language == "python" and "pyspark.sql" in fence.code)
     exec(compile(function, "docs/transforms.md", "exec"), names)  # noqa: S102 - our own page
     transforms = [Transform.of(LineSinkConfig.model_construct(records_sql=query)) for query in queries]
 
