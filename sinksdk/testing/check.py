@@ -251,6 +251,8 @@ _SMALL_RUN: Final[Sequence[Step]] = (
     *(("deliver", 0, 1), ("rebalance",), ("deliver", 1, 1), ("deliver", 2, 5)),
 )
 _MISHAPS: Final[Sequence[Step]] = (("crash",), ("fence",), ("lose", 0), ("lose", 1))
+_RANGES: Final[Sequence[Step]] = (("read_range", 2, 1), ("read_range", 2, 2))
+"""Of some of these, transforms drop all records."""
 _LATE: Final[Sequence[Step]] = (("zombie_deliver", 0, 3), ("zombie_deliver", 1, 3))
 """What a zombie does when its successor has written what it writes now, and more."""
 
@@ -277,7 +279,7 @@ def _sweep(subject: Subject[Any]) -> list[Sequence[Step]]:
         for at in range(operations[where])
         for kind in kinds
     ]
-    transforms = [(("transform", number), *_SMALL_RUN) for number in range(1, len(TRANSFORMS))]
+    transforms = [(("transform", number), *_RANGES, *_SMALL_RUN) for number in range(1, len(TRANSFORMS))]
     return [*mishaps, *late, *faults, *(transforms if subject.transforms else ())]
 
 

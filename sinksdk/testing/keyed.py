@@ -40,6 +40,7 @@ class KeyedJudge(Judge):
             lambda: defaultdict(dict)
         )
         self._places: dict[Any, set[_Place]] = {}
+        self._misuse: tuple[TopicPartition, int, Exception] | None = None
 
     def put(self, records: SinkRecords) -> None:
         """Records were given to a task."""
@@ -48,15 +49,13 @@ class KeyedJudge(Judge):
         for offset in dict.fromkeys(records.offsets.tolist()):
             if self._source.is_poison(partition, offset):
                 continue
-            row = self._row(self._source.record(partition, offset))
             try:
+                row = self._row(self._source.record(partition, offset))
                 key, value = row
                 written = self._written[key][partition]
-            except (TypeError, ValueError):
-                raise KitError(
-                    f"row gave {row!r} for offset {offset} of {partition}; give (key, value), and a key that "
-                    f"can be the key of a dict"
-                ) from None
+            except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+                self._misuse = self._misuse or (partition, offset, error)
+                return
             self.met["key written again"] += offset not in written and bool(written)
             written[offset] = value
 
@@ -69,6 +68,13 @@ class KeyedJudge(Judge):
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
         """Value by key; a key whose value is None is not there."""
+        if self._misuse is not None:  # not raised in put, where it would be the sink's error
+            partition, offset, error = self._misuse
+            raise KitError(
+                f"row failed for offset {offset} of {partition}: {error!r}; it must give (key, value) of "
+                f"each record that can be delivered, with a key that can be one of a dict, and None as the "
+                f"value of a record that deletes"
+            ) from error
         if not isinstance(rows, Mapping):
             problem = "read_back gave a mapping at first, and records later; give always the same"
             raise KitError(problem)
