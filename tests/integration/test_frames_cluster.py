@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.standalone import Standalone
 from tests.integration.test_frames import FILES, KILLED_SINK, PATIENCE, ROOT, ROWS, Place
 from tests.integration.test_speculation import SPECULATION
 from tests.store.postgres_server import PostgresServer
@@ -48,13 +49,15 @@ def run(place: Place, master: str, conf: dict[str, str], **keys: object) -> None
 
 
 @pytest.mark.parametrize("step", [pytest.param("put", marks=pytest.mark.nightly), "prepared"])
-def test_an_executor_is_killed(place: Place, standalone_pair: str, step: str) -> None:
+def test_an_executor_is_killed(place: Place, standalone: Standalone, step: str) -> None:
     """Kill -9 of the executor's JVM and the task's worker in it: the other executor runs the task again; each row once."""
-    run(place, standalone_pair, {}, kill_at=step, kill_executor=True)
+    run(place, standalone.url, {}, kill_at=step, kill_executor=True)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("step", ["put", "prepared"])
-def test_of_two_copies_of_a_slow_task_one_is_committed(place: Place, standalone_pair: str, step: str) -> None:
+def test_of_two_copies_of_a_slow_task_one_is_committed(
+    place: Place, standalone: Standalone, step: str
+) -> None:
     """The first stands still for longer than the test may take, before or after it has prepared its file; the second one is faster."""
-    run(place, standalone_pair, SPECULATION, kill_at=step, stall_seconds=300)
+    run(place, standalone.url, SPECULATION, kill_at=step, stall_seconds=300)
