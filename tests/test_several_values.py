@@ -176,6 +176,7 @@ def test_secrets_in_them_are_hidden() -> None:
     for key in ("pins", "auth", "auth.b", "http.headers", "http.headers.X-Token"):
         assert shown[key] == HIDDEN
     assert (shown["auth.c"], shown["limits"]) == ("${env:SECRET}", "a:1")
+    assert redacted({**RAW, "http.headers": "Authorization:seventh-secret,oops"})["http.headers"] == HIDDEN
     secrets = Several.secrets(raw)
     for secret in (
         "first-secret",

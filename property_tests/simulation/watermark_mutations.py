@@ -73,6 +73,16 @@ def skip_is_committed_without_being_asked_for(patch: Patch) -> None:
     patch.setattr(Committer, "_has_offer", only_records)
 
 
+def metadata_stays_when_the_commit_goes_back(patch: Patch) -> None:
+    """The commit goes back with what the sink said of a later position."""
+
+    def stale(self: Committer, partition: TopicPartition, offset: int) -> str:
+        committed = self._commits.committed(partition)
+        return committed.metadata if committed else ""
+
+    patch.setattr(Committer, "metadata_at", stale)
+
+
 MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
     mutation.__name__: mutation
     for mutation in (
@@ -82,6 +92,7 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         second_attempt_reads_on_after_going_back,
         position_skipped_to_is_not_delivered_from,
         skip_is_committed_without_being_asked_for,
+        metadata_stays_when_the_commit_goes_back,
         writes_without_condition,
     )
 }

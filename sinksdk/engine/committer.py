@@ -64,6 +64,24 @@ class Committer:
                 self.publish(partition, deadline)
         return partitions
 
+    def metadata_at(self, partition: TopicPartition, offset: int) -> str | None:
+        """The task's metadata of a position that its partition goes back to; None if it has failed.
+
+        Without it, a sink that notes its watermark there could not tell a later loss from this one.
+        """
+        offered = {partition: OffsetAndMetadata(offset)}
+        try:
+            with self._measures.phase(Phase.PRE_COMMIT):
+                returned = self._scope.call(self._task.pre_commit, offered)
+        except Exception as error:
+            self._scope.raise_failure()
+            self._scope.note(partition, error)
+            return None
+        answer = returned.get(partition) if isinstance(returned, Mapping) else None
+        if not isinstance(answer, OffsetAndMetadata) or answer.offset != offset:
+            return ""
+        return answer.metadata if isinstance(answer.metadata, str) else ""
+
     def _has_offer(self, partition: TopicPartition) -> bool:
         """Whether pre_commit is asked: a position skipped to may need the task's metadata, too."""
         state = self._states[partition]

@@ -176,8 +176,10 @@ class WorkerSinkTask:
                     offset,
                     committed.offset,
                 )
-                # The metadata stays: until the next commit it is all that the sink knows of this one.
-                back = OffsetAndMetadata(offset, committed.metadata)
+                metadata = self._committer.metadata_at(partition, offset)
+                if metadata is None:
+                    continue  # pre_commit has failed, and with it the partition
+                back = OffsetAndMetadata(offset, metadata)
                 self._scope.write(self._commits.withdraw, partition, back, ())
                 state.go_back_to(offset)
                 self._clean_up([partition])

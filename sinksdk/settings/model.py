@@ -175,7 +175,9 @@ class ConfigModel(BaseModel):
         """The texts of a value, each with the name that it has in a map."""
         kind = cls.multi_valued().get(key)
         if isinstance(value, str) and kind is not None:
-            value = read(value, kind)
+            text, value = value, read(value, kind)
+            if kind == "map" and value == text:
+                key = f"{key}.{text}"  # it cannot be read: whatever it holds may be a secret's name
         return named_texts(key, value)
 
     @classmethod

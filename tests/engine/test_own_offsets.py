@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,13 @@ class Watermark(Sink):
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         self.context.offset({p: self.marks[p] for p in partitions if p in self.marks})
+
+
+class Noting(Watermark):
+    """Notes in the metadata of its commits what its database says."""
+
+    def pre_commit(self, offsets: Offsets) -> Offsets:
+        return {p: replace(offset, metadata=str(self.marks[p])) for p, offset in offsets.items()}
 
 
 def asking(
@@ -102,11 +110,6 @@ def test_a_skip_is_committed_while_the_sink_still_keeps_records_back() -> None:
 @pytest.mark.parametrize("end", [7, 9])
 def test_a_skip_is_committed_with_the_metadata_of_the_sink(end: int) -> None:
     """Regression: pre_commit was not asked, so a sink that notes its watermark there could not tell a later loss."""
-
-    class Noting(Watermark):
-        def pre_commit(self, offsets: Offsets) -> Offsets:
-            return {p: replace(offset, metadata="7") for p, offset in offsets.items()}
-
     harness = SinkTaskHarness(lambda: Noting({P0: 7}), committed={P0: 5})
     harness.start()
     harness.assign(P0, limits=OffsetRange(5, end))
@@ -137,12 +140,41 @@ def test_an_earlier_position_is_where_the_next_generation_begins(caplog: pytest.
     assert harness.task.taken == {P0: [3, 4, 5]}
 
 
-def test_the_metadata_of_the_commit_goes_back_with_it() -> None:
+def test_the_commit_goes_back_with_the_metadata_of_the_sink() -> None:
     """Regression: a second loss, before anything was committed again, could not be told from a new table."""
-    harness = SinkTaskHarness(lambda: Watermark({P0: 3}), committed={P0: OffsetAndMetadata(5, "5")})
+    harness = SinkTaskHarness(lambda: Noting({P0: 3}), committed={P0: OffsetAndMetadata(5, "5")})
     harness.start()
     harness.assign(P0)
-    assert harness.committed == {P0: OffsetAndMetadata(3, "5")}
+    assert harness.committed == {P0: OffsetAndMetadata(3, "3")}
+
+
+@pytest.mark.parametrize("answer", [{}, None, {P0: OffsetAndMetadata(2, "x")}])
+def test_a_commit_goes_back_without_metadata_where_the_sink_gives_none(answer: Any) -> None:
+    """A sink that buffers has nothing to return so early."""
+
+    class Silent(Watermark):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            found: Offsets = answer
+            return found
+
+    harness = SinkTaskHarness(lambda: Silent({P0: 3}), committed={P0: OffsetAndMetadata(5, "5")})
+    harness.start()
+    harness.assign(P0)
+    assert harness.committed == {P0: OffsetAndMetadata(3)}
+
+
+def test_a_pre_commit_that_fails_moves_nothing() -> None:
+    """The partition fails with its error, and the commit stays."""
+
+    class Failing(Watermark):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            raise ValueError("no answer")
+
+    harness = SinkTaskHarness(lambda: Failing({P0: 3}), committed={P0: 5})
+    harness.start()
+    harness.assign(P0)
+    assert harness.outcome(P0).failure.message == "no answer"
+    assert harness.committed == {P0: OffsetAndMetadata(5)}
 
 
 def test_a_fenced_task_moves_nothing() -> None:
