@@ -126,7 +126,8 @@ class Process(SinkTaskHarness):
     ) -> Any:
         is_closing = self._is_closing()
         asked = dict(offered)
-        floor = {partition: self.floor(partition) for partition in asked}
+        # A position that the task goes back to is below its commit, and pre_commit is asked for it, too.
+        floor = {partition: min(self.floor(partition), place.offset) for partition, place in asked.items()}
         answer = method(offered)
         prepared = {p: {token.id for token in self.log.prepared(p)} for p in asked}
         self._judge.answered(answer, asked, floor, prepared, is_closing=is_closing)
