@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.records import SinkRecords
 from sinksdk.transforms import moments
 from sinksdk.transforms.parts import PARTS, Part, content_of, with_content
@@ -91,6 +92,23 @@ def as_bytes(made: SinkRecords, read: BytesRead, style: Callable[[Part], JsonSty
         elif made.arrow.schema.get_field_index(part) >= 0 and made.arrow.column(part).type != pa.binary():
             made = with_content(made, part, read.of_column(made, part, style(part)))
     return made
+
+
+def becoming_bytes(config: ConnectorConfig, *, takes_bytes: bool) -> Mapping[Part, str]:
+    """Keys and values that must have a form in bytes where Spark has typed them, each with the reason.
+
+    Args:
+        takes_bytes: whether the task does. What a chain makes of a value is not known before it runs.
+    """
+    found: dict[Part, str] = {}
+    for part in PARTS:
+        if config.dead_letter_topic:
+            found[part] = "dead letters hold bytes"
+        if takes_bytes and not config.transforms:
+            found[part] = "the sink takes bytes"
+        if config.converter_spec(is_key=part == "key").kind != "bytes":
+            found[part] = f"'{part}.converter' reads bytes"
+    return found
 
 
 def _objects(records: SinkRecords, part: Part) -> Sequence[Any] | None:

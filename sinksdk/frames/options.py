@@ -10,12 +10,14 @@ from typing import Final
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
+from sinksdk.engine.encoding import becoming_bytes
 from sinksdk.errors import ConfigException
 from sinksdk.settings.checks import check_config, collecting, load_class
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import ALL_PROVIDERS
 from sinksdk.source.connector import SourceConnector
 from sinksdk.store import absolute_store_url
+from sinksdk.transforms.parts import Part
 
 CLASS: Final = "connector.class"
 STORE: Final = "store"
@@ -40,6 +42,12 @@ class FrameOptions:
     store_url: str
     topic: str
     config: ConnectorConfig
+
+    @property
+    def as_bytes(self) -> Mapping[Part, str]:
+        """Keys and values that become bytes, and why."""
+        takes_bytes = _sink(self.raw[CLASS]).task_class.takes_bytes
+        return becoming_bytes(self.config, takes_bytes=takes_bytes)
 
 
 def read_options(options: Mapping[str, str]) -> FrameOptions:

@@ -15,7 +15,7 @@ from sinksdk.frames.options import FrameOptions, read_options
 from sinksdk.frames.rows import check_columns
 from sinksdk.frames.writer import FrameWriter
 from sinksdk.settings.plugins import sink_class
-from sinksdk.spark.outside import open_dead_letters
+from sinksdk.spark.outside import prepare_dead_letters
 from sinksdk.store import Store, identify, newest_plan, open_store
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.support.logs import logging_about
@@ -33,9 +33,8 @@ def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWrite
     """
     found = read_options(options)
     _check_names(columns.names)
-    check_columns(columns, _become_bytes(found))
-    with open_dead_letters(found.config, None):
-        pass  # there is a cluster for them, as far as can be seen from here
+    check_columns(columns, found.as_bytes)
+    _prepare_letters(tuple(sorted(found.raw.items())), found.config.dead_letter_topic)
     store = open_store(found.store_url, create=True)
     try:
         with logging_about(connector=found.config.name):
@@ -54,11 +53,16 @@ def _check_names(names: Sequence[str]) -> None:
         raise ConfigException(f"more than one column is called {', '.join(twice)}: rename or drop the others")
 
 
-def _become_bytes(found: FrameOptions) -> Sequence[str]:
-    """Keys and values that the task, or a converter, gets as bytes."""
-    takes_bytes = sink_class(found.raw["connector.class"]).task_class.takes_bytes
-    kinds = {name: found.config.converter_spec(is_key=name == "key").kind for name in ("key", "value")}
-    return [name for name, kind in kinds.items() if takes_bytes or kind != "bytes"]
+@functools.lru_cache(maxsize=16)
+def _prepare_letters(raw: tuple[tuple[str, str], ...], topic: str) -> None:
+    """Find their cluster and topic, or their folder, once in this process.
+
+    A cluster that does not answer later is none of those micro-batches' business that have no dead letter.
+    """
+    if not topic:
+        return
+    config = sink_class(dict(raw)["connector.class"]).config_class.parse(dict(raw))
+    prepare_dead_letters(config, None)
 
 
 def _register(store: Store, found: FrameOptions) -> ConnectorRecord:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.errors import ConfigException
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords, TopicPartition
+from sinksdk.transforms.parts import Part
 from sinksdk.values.text import is_bytes, is_text, without_json
 
 _FROM_KAFKA: Final = frozenset({"topic", "partition", "offset", "timestampType"})
@@ -17,11 +18,11 @@ _FROM_KAFKA: Final = frozenset({"topic", "partition", "offset", "timestampType"}
 _OWN: Final = ("key", "value", "headers", "timestamp")
 
 
-def check_columns(schema: pa.Schema, json_of: Collection[str] = ("key", "value")) -> None:
+def check_columns(schema: pa.Schema, json_of: Mapping[Part, str]) -> None:
     """Check that a DataFrame of these columns can be written.
 
     Args:
-        json_of: what becomes bytes: keys, values or both. Else they stay typed.
+        json_of: what becomes bytes, keys, values or both, and why. Else they stay typed.
 
     Raises:
         ConfigException: each column that cannot, with its type and what to do.
@@ -29,10 +30,11 @@ def check_columns(schema: pa.Schema, json_of: Collection[str] = ("key", "value")
     problems = list[str]()
     is_whole = "value" not in schema.names
     for field in schema:
-        part = "value" if is_whole else field.name
+        part: Any = "value" if is_whole else field.name
         if part in json_of and (kind := without_json(field.type)) is not None:
             problems.append(
-                f"column '{field.name}' cannot be written as JSON, it holds {kind}: drop it or cast it"
+                f"column '{field.name}' cannot be written as JSON, it holds {kind}, and {json_of[part]}: "
+                f"drop it or cast it"
             )
     if is_whole:
         raise_all(problems)

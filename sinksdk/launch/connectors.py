@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector
 from sinksdk.control.progress import Listener
 from sinksdk.engine.writer import Target
-from sinksdk.launch.topics import OpenedSource, Topics, open_source, open_target, prepare_dead_letters
+from sinksdk.launch.topics import OpenedSource, Topics, find_dead_letters, open_source, open_target
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import Launcher, SourceLauncher
@@ -115,7 +115,7 @@ def prepare_connector(
     assert isinstance(config, ConnectorConfig)  # noqa: S101 - its config_class says so
     opened = opened or open_source(topics, config)
     assert opened is not None  # noqa: S101 - there is a configuration
-    return PreparedSink(checked, connector, config, opened, prepare_dead_letters(topics, config))
+    return PreparedSink(checked, connector, config, opened, find_dead_letters(topics, config))
 
 
 def prepare_written(topics: Topics, raw: Mapping[str, str], providers: ConfigProviders) -> PreparedConnector:

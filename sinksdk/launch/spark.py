@@ -98,7 +98,10 @@ class SparkOnDemand:
         settings = self._deployment.spark
         spark = settings.session or settings.context or (context.active_spark() if settings.joins else None)
         if isinstance(ready, PreparedSink) and spark is not None:
-            SparkLauncher.check(ready.config, spark, columns_read(ready), self._python_path)
+            takes_bytes = ready.connector.task_class.takes_bytes
+            SparkLauncher.check(
+                ready.config, spark, columns_read(ready), self._python_path, takes_bytes=takes_bytes
+            )
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
         """Launches the generations of a sink with this configuration."""
@@ -110,7 +113,12 @@ class SparkOnDemand:
         @cache
         def launcher(spark: SparkContext) -> SparkLauncher:
             session = self._deployment.spark.session
-            return SparkLauncher(spark, source, columns_read(ready), spec(), ready.config, session=session)
+            takes_bytes = ready.connector.task_class.takes_bytes
+            return SparkLauncher(
+                *(spark, source, columns_read(ready), spec(), ready.config),
+                session=session,
+                takes_bytes=takes_bytes,
+            )
 
         return LauncherOnDemand(self, lambda spark, plan: launcher(spark).launch(plan))
 

@@ -14,6 +14,7 @@ from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.spark.outside import prepare_dead_letters
 from sinksdk.topics import Source, TopicDirectorySource
 from sinksdk.topics.directory.layout import local_root
 from sinksdk.topics.directory.writer import TopicDirectoryTarget
@@ -173,7 +174,7 @@ def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
     return _group(_source(topics, config), config)
 
 
-def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | str | None:
+def find_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | str | None:
     """Find or create a connector's dead letter topic, where its records are unless another place is named.
 
     Returns:
@@ -186,24 +187,9 @@ def prepare_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient
     """
     if not config.dead_letter_topic:
         return None
-    directory, is_sources = config.dead_letter_directory, False
-    if not directory and isinstance(topics, TopicDirectory) and not config.has_dead_letter_cluster:
-        directory, is_sources = str(topics.path), True
-    if directory:
-        from sinksdk.topics.directory.dead_letters import check_directory  # noqa: PLC0415 - few need it
-
-        check_directory(directory, is_sources=is_sources)
-        return directory
-    try:
-        from sinksdk.topics.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
-        from sinksdk.topics.kafka.own_topics import ensure_dead_letter_topic  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigException(
-            f"dead letters need a further package ({error}): pip install 'sinksdk[kafka]'"
-        ) from error
-    client = dead_letter_client(config, _client(topics) if isinstance(topics, KafkaTopics) else None)
-    ensure_dead_letter_topic(config, client)
-    return client
+    if isinstance(topics, TopicDirectory):
+        return prepare_dead_letters(config, None, str(topics.path))
+    return prepare_dead_letters(config, _client(topics) if isinstance(topics, KafkaTopics) else None)
 
 
 def _open_kafka(topics: KafkaTopics, config: ConnectorConfig) -> OpenedSource:

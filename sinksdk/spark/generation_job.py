@@ -116,6 +116,7 @@ class SparkLauncher:
     Args:
         config: may have a transform.
         session: the user's, in a copy of which transforms run; None: Spark's default session.
+        takes_bytes: whether the sink's task does.
 
     Raises:
         ConfigException: the transform cannot be used.
@@ -130,12 +131,15 @@ class SparkLauncher:
         config: ConnectorConfig | None = None,
         *,
         session: SparkSession | None = None,
+        takes_bytes: bool = False,
     ) -> None:
         self._spark = spark
         self._source = source
         self._columns = columns
         self._template = template
-        self._transformed = TransformedRecords.of(config, session or spark, columns, template.python_path)
+        self._transformed = TransformedRecords.of(
+            config, session or spark, columns, template.python_path, takes_bytes=takes_bytes
+        )
 
     @staticmethod
     def check(
@@ -143,9 +147,11 @@ class SparkLauncher:
         spark: SparkContext | SparkSession,
         columns: Collection[str],
         python_path: Sequence[str],
+        *,
+        takes_bytes: bool,
     ) -> None:
         """Raise what making a launcher would, before there is anything to launch."""
-        TransformedRecords.of(config, spark, columns, python_path)
+        TransformedRecords.of(config, spark, columns, python_path, takes_bytes=takes_bytes)
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
         """Start the job of a generation.

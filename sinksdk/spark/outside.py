@@ -33,6 +33,40 @@ def schema_registry(address: RegistryAddress) -> SchemaOf:
     return connect(address)
 
 
+def prepare_dead_letters(
+    config: ConnectorConfig, kafka: KafkaClient | None, directory: str = ""
+) -> KafkaClient | str:
+    """Find or create the dead letter topic that a connector's configuration has.
+
+    Args:
+        kafka: the records' cluster, if they come from one.
+        directory: the records' topic directory, if they come from one.
+
+    Returns:
+        The cluster's client, or the path of the topic directory.
+
+    Raises:
+        ConfigException: the topic cannot be made, or the directory not written.
+        RetriableException: the cluster does not answer.
+    """
+    own = config.dead_letter_directory
+    if own or (directory and not config.has_dead_letter_cluster):
+        from sinksdk.topics.directory.dead_letters import check_directory  # noqa: PLC0415 - few need it
+
+        check_directory(own or directory, is_sources=not own)
+        return own or directory
+    try:
+        from sinksdk.topics.kafka.dead_letters import dead_letter_client  # noqa: PLC0415 - the same
+        from sinksdk.topics.kafka.own_topics import ensure_dead_letter_topic  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigException(
+            f"dead letters need a further package ({error}): pip install 'sinksdk[kafka]'"
+        ) from error
+    client = dead_letter_client(config, kafka)
+    ensure_dead_letter_topic(config, client)
+    return client
+
+
 def open_dead_letters(
     config: ConnectorConfig, place: KafkaClient | str | None
 ) -> AbstractContextManager[DeadLetters | None]:

@@ -24,13 +24,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.engine.encoding import becoming_bytes
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.past_spark import Columns
 from sinksdk.spark.transform_task import READ, RECORDS, REPORT, SINK, reads, sinks
+from sinksdk.transforms.parts import PARTS, Part
+from sinksdk.values.text import without_json
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
@@ -47,9 +51,6 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 """Spark's types of what a transform returns."""
-_ANY_TYPE: Final = ("key", "value")
-"""Columns of any type; a text becomes its bytes."""
-
 _THREAD: Final = threading.local()
 _SHIPPING: Final = threading.Lock()
 """Held while pyspark is told which modules to send."""
@@ -171,6 +172,7 @@ class TransformedRecords:
     Args:
         columns: those of a record that the connector reads.
         python_path: folders from which executors import no transform by themselves.
+        as_bytes: keys and values that become bytes, and why.
     """
 
     def __init__(
@@ -179,11 +181,13 @@ class TransformedRecords:
         transform: Transform,
         columns: Collection[str],
         python_path: Collection[str] = (),
+        as_bytes: Mapping[Part, str] | None = None,
     ) -> None:
         self._session = _copied_session(spark)
         self._transform = transform
         self._columns = columns
         self._python_path = python_path
+        self._as_bytes = as_bytes or {}
         self._has_warned = False
         self._is_checked = False
 
@@ -194,16 +198,22 @@ class TransformedRecords:
         spark: SparkContext | SparkSession,
         columns: Collection[str],
         python_path: Collection[str],
+        *,
+        takes_bytes: bool,
     ) -> TransformedRecords | None:
         """Those of a connector's configuration; None if it has no transform.
+
+        Args:
+            takes_bytes: whether the sink's task does.
 
         Raises:
             ConfigException: its transform cannot be used.
         """
         transform = Transform.of(config) if config is not None else None
-        if transform is None:
+        if transform is None or config is None:
             return None
-        found = cls(spark, transform, columns, python_path)
+        as_bytes = becoming_bytes(config, takes_bytes=takes_bytes)
+        found = cls(spark, transform, columns, python_path, as_bytes)
         found.check()
         return found
 
@@ -275,6 +285,14 @@ class TransformedRecords:
             raise ConfigException(f"'{key}' returned a streaming DataFrame: make it from 'records'")
         return frame
 
+    def _type_problem(self, part: Part, kind: DataType) -> str | None:
+        found = _arrow_type(kind)
+        if found is None:
+            return "Arrow does not have"
+        if part in self._as_bytes and (without := without_json(found)) is not None:
+            return f"cannot be written as JSON, it holds {without}, and {self._as_bytes[part]}"
+        return None
+
     def _selected(self, frame: DataFrame) -> DataFrame:
         """The columns that the connector reads, in their order and types."""
         from pyspark.sql.functions import col  # noqa: PLC0415 - loaded with the session
@@ -290,7 +308,7 @@ class TransformedRecords:
                 f"name the new value 'value'"
             )
         if unknown := [name for name in found if name not in RECORD_COLUMNS and name not in _TYPES]:
-            known = _list((*_TYPES, *_ANY_TYPE))
+            known = _list((*_TYPES, *PARTS))
             problems.append(
                 f"'{key}' returns {_list(unknown)}, and a record has {known} only: put "
                 f"it into the value, for example with struct(…) AS value"
@@ -301,9 +319,9 @@ class TransformedRecords:
             if name in _TYPES and kind.simpleString() not in _TYPES[name]
         ]
         problems += [
-            f"'{key}' returns {name} as {kind.simpleString()}, which Arrow does not have: cast it"
-            for name, kind in found.items()
-            if name in _ANY_TYPE and not _has_arrow_type(kind)
+            f"'{key}' returns {part} as {found[part].simpleString()}, which {problem}: cast it"
+            for part in PARTS
+            if part in found and (problem := self._type_problem(part, found[part]))
         ]
         if problems:
             raise ConfigException(problems)
@@ -315,22 +333,21 @@ class TransformedRecords:
             "partition",
             *(
                 col(name).cast("binary").alias(name)
-                if name in _ANY_TYPE and found[name].simpleString() == "string"
+                if name in PARTS and found[name].simpleString() == "string"
                 else name
                 for name in chosen
             ),
         )
 
 
-def _has_arrow_type(kind: DataType) -> bool:
+def _arrow_type(kind: DataType) -> pa.DataType | None:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded with Spark
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - the same
 
     try:
-        to_arrow_type(kind, timezone="UTC")
+        return to_arrow_type(kind, timezone="UTC")
     except PySparkException:
-        return False
-    return True
+        return None
 
 
 def _copied_session(spark: SparkContext | SparkSession) -> SparkSession:

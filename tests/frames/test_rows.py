@@ -13,9 +13,11 @@ import pytest
 from sinksdk import ConfigException, Header, SinkRecord, TopicPartition
 from sinksdk.frames.rows import as_records, check_columns
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS
+from sinksdk.transforms.parts import Part
 from sinksdk.values.text import SPARK_JSON, to_json
 
 P = TopicPartition("t", 3)
+BYTES: dict[Part, str] = {"key": "the sink takes bytes", "value": "the sink takes bytes"}
 NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 123_000, tzinfo=dt.UTC)
 
 
@@ -102,25 +104,37 @@ def test_keys_and_values_of_any_type_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"value": pa.duration("us")}, "column 'value' cannot be written as JSON, it holds duration"),
+        (
+            {"value": pa.duration("us")},
+            "column 'value' cannot be written as JSON, it holds duration.* and the sink takes bytes",
+        ),
         ({"value": pa.string(), "headers": pa.string()}, "column 'headers' is string, and must be an array"),
         ({"value": pa.string(), "timestamp": pa.timestamp("us")}, "must be a timestamp with time zone"),
         ({"value": pa.string(), "a": pa.int64(), "b": pa.int64()}, "columns a, b would be left out"),
-        ({"a": pa.duration("us")}, "column 'a' cannot be written as JSON, it holds duration"),
-        ({"a": pa.list_(pa.duration("us"))}, "column 'a' cannot be written as JSON, it holds duration"),
+        (
+            {"a": pa.duration("us")},
+            "column 'a' cannot be written as JSON, it holds duration.* and the sink takes bytes",
+        ),
+        (
+            {"a": pa.list_(pa.duration("us"))},
+            "column 'a' cannot be written as JSON, it holds duration.* and the sink takes bytes",
+        ),
     ],
 )
 def test_columns_that_cannot_be_written(columns: dict[str, pa.DataType], says: str) -> None:
     """Each with its type and what to do, before anything runs."""
     with pytest.raises(ConfigException, match=says):
-        check_columns(pa.schema(columns))
+        check_columns(pa.schema(columns), BYTES)
 
 
 def test_what_stays_typed_needs_no_json() -> None:
     """A sink that takes any type gets any type."""
-    check_columns(pa.schema({"a": pa.duration("us")}), json_of=["key"])
+    check_columns(pa.schema({"a": pa.duration("us")}), json_of={"key": "the sink takes bytes"})
     with pytest.raises(ConfigException, match="column 'key' cannot"):
-        check_columns(pa.schema({"key": pa.duration("us"), "value": pa.string()}), json_of=["key"])
+        check_columns(
+            pa.schema({"key": pa.duration("us"), "value": pa.string()}),
+            json_of={"key": "the sink takes bytes"},
+        )
 
 
 def test_what_kafkas_source_brings_can_be_written() -> None:
@@ -135,4 +149,4 @@ def test_what_kafkas_source_brings_can_be_written() -> None:
         "timestampType": pa.int32(),
         "headers": HEADERS_TYPE,
     }
-    check_columns(pa.schema(kafka))
+    check_columns(pa.schema(kafka), BYTES)

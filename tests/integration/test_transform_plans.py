@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import sinksdk
+from examples.folder_sink import FolderSink, FolderTask
 from sinksdk import ConfigException, ConnectException, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -38,6 +40,15 @@ pytestmark = pytest.mark.spark
 
 COUNT = 40
 MODULE = "tests.integration.transforms"
+BYTES = f"{__name__}:SinkOfBytes"
+
+
+class TaskOfBytes(FolderTask):
+    takes_bytes = True
+
+
+class SinkOfBytes(FolderSink):
+    task_class = TaskOfBytes
 
 
 @pytest.fixture(scope="module")
@@ -419,6 +430,52 @@ def test_a_query_may_give_values_of_any_type(session: SparkSession, topics: Path
     of_each = Counter((offset, value) for offset in range(3) for value in (offset, None))
     partitions = len(list((tmp_path / "typed").iterdir()))
     assert Counter(found) == Counter(dict.fromkeys(of_each, partitions))
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "says"),
+    [
+        ({"connector.class": BYTES}, "make_dt_interval(1, 2)", "the sink takes bytes"),
+        (
+            {"connector.class": BYTES},
+            "struct(array(named_struct('took', make_dt_interval(1))) AS l)",
+            "the sink takes bytes",
+        ),
+        ({"value.converter": "json"}, "make_dt_interval(1)", "'value.converter' reads bytes"),
+        (
+            {
+                "errors.tolerance": "all",
+                "errors.deadletterqueue.topic.name": "letters",
+                "errors.deadletterqueue.topic.directory": "/tmp/letters",
+            },
+            "make_dt_interval(1)",
+            "dead letters hold bytes",
+        ),
+    ],
+)
+def test_a_type_that_bytes_have_no_form_for_is_refused_at_the_start(  # noqa: PLR0917 - pytest passes them by name
+    session: SparkSession, topics: Path, tmp_path: Path, settings: dict[str, str], value: str, says: str
+) -> None:
+    """Durations, which JSON does not have, also within structures. A sink that takes any type gets them.
+
+    Regression: the first generation failed, and was tried again until the connector gave up.
+    """
+    raw = {
+        "name": "durations",
+        "connector.class": "examples.folder_sink:FolderSink",
+        "topics": "t",
+        "folder": tmp_path,
+        "records.sql": f"SELECT * EXCEPT (value), {value} AS value FROM records",  # noqa: S608 - the test's own
+        **settings,
+    }
+    with pytest.raises(ConfigException) as caught:
+        sinksdk.start(raw, source=topics, store=f"sqlite:///{tmp_path}/store.sqlite", spark=session)
+    said = str(caught.value)
+    assert re.fullmatch(
+        r"'records.sql' returns value as (interval day to second|struct<.*>), which cannot be written as JSON, it holds "
+        rf"duration\[us\], and {says}: cast it",
+        said,
+    ), said
 
 
 def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import ConfigException, ConnectException, ConnectorConfig, Header, SinkRecord, TopicPartition
-from sinksdk.launch.topics import KafkaTopics, TopicDirectory, prepare_dead_letters
+from sinksdk.launch.topics import KafkaTopics, TopicDirectory, find_dead_letters
 from sinksdk.records import SinkRecords
 from sinksdk.spark.outside import open_dead_letters
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records, write_transaction
@@ -236,14 +236,14 @@ def test_a_disk_that_stays_away_fails_the_record_after_a_while(tmp_path: Path) -
 
 def test_without_further_keys_they_go_where_the_records_are(tmp_path: Path) -> None:
     """As with Kafka: the same cluster, the same directory."""
-    assert prepare_dead_letters(TopicDirectory(tmp_path), settings()) == str(tmp_path)
+    assert find_dead_letters(TopicDirectory(tmp_path), settings()) == str(tmp_path)
 
 
 def test_a_directory_that_is_named_is_taken(tmp_path: Path) -> None:
     """Of a topic directory's records, and of a Kafka cluster's; it is made at start."""
     config = settings(**{"errors.deadletterqueue.topic.directory": str(tmp_path / "bad")})
     for topics in (TopicDirectory(tmp_path / "source"), KafkaTopics("nowhere:9092")):
-        assert prepare_dead_letters(topics, config) == str(tmp_path / "bad")
+        assert find_dead_letters(topics, config) == str(tmp_path / "bad")
     assert (tmp_path / "bad").is_dir()
     with open_dead_letters(config, None) as letters:
         assert isinstance(letters, DirectoryDeadLetters)
@@ -256,12 +256,12 @@ def test_a_directory_that_cannot_be_written_is_refused_at_start(tmp_path: Path) 
     with pytest.raises(
         ConfigException, match=r"the source's directory.* name another with 'errors\.deadlett"
     ):
-        prepare_dead_letters(TopicDirectory(source), settings())
+        find_dead_letters(TopicDirectory(source), settings())
     nowhere = settings(**{"errors.deadletterqueue.topic.directory": str(tmp_path / "a" / "b")})
     with pytest.raises(
         ConfigException, match=r"dead letters cannot go to .*b \('errors\.dead.* no folder .*a"
     ):
-        prepare_dead_letters(TopicDirectory(tmp_path), nowhere)
+        find_dead_letters(TopicDirectory(tmp_path), nowhere)
 
 
 @pytest.mark.parametrize(

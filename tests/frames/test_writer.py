@@ -1,0 +1,90 @@
+"""What a write's tasks and driver do when the dead letters' cluster does not answer. Without Spark."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sinksdk import ConnectException, RetriableException, committed_offsets
+from sinksdk.frames import writer as writing_module
+from sinksdk.frames.prepare import prepare_writer
+from sinksdk.frames.protocol import Writing
+from sinksdk.topics.kafka import own_topics
+from tests.frames.test_prepare import VALUE, options
+from tests.mock_cluster import mock_cluster
+
+LETTERS = {
+    "value_converter": "json",
+    "errors_tolerance": "all",
+    "errors_deadletterqueue_topic_name": "letters",
+    "producer_override_delivery_timeout_ms": "1500",
+}
+ROWS = pa.RecordBatch.from_pydict({"value": ['{"n": 1}', "no JSON", '{"n": 3}']}, schema=VALUE)
+
+
+def test_a_cluster_that_does_not_answer_is_one_error_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the time of one request; no store is made. The message has topic, address and what to do.
+
+    Regression: the rows were written until the first bad one, whose task then waited for two minutes, four times.
+    """
+    monkeypatch.setattr(own_topics, "_TIMEOUT", 1.0)
+    with socket.socket() as closed:  # bound, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{closed.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(RetriableException) as raised:
+            prepare_writer(options(tmp_path, **LETTERS, producer_override_bootstrap_servers=servers), VALUE)
+    assert time.monotonic() - begun < 30
+    said = str(raised.value)
+    assert (
+        f"the dead letter topic 'letters' ('errors.deadletterqueue.topic.name') cannot be looked up or created at {servers}"
+        in said
+    )
+    assert "check that the cluster answers there" in said
+    assert not (tmp_path / "store.sqlite").exists()
+
+
+def test_nothing_is_committed_whose_dead_letter_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster goes away after the write was prepared: the task fails once the letter has timed out, in one sentence."""
+    monkeypatch.setattr(writing_module, "prepare_process", lambda folders: None)
+    with mock_cluster() as cluster:
+        cluster.create("letters", 1)
+        where = {"producer_override_bootstrap_servers": cluster.bootstrap}
+        writer = prepare_writer(options(tmp_path, **LETTERS, **where), VALUE)
+    now, begun = Writing("q", "run"), time.monotonic()
+    with pytest.raises(
+        ConnectException,
+        match=r"the record of t-0 at offset 1 could not be written to the dead letter topic 'letters': .*"
+        "look whether the cluster answers",
+    ):
+        writer.write(now, 0, iter([ROWS]))
+    assert time.monotonic() - begun < 30
+    writer.abort(now)
+
+    assert committed_offsets(f"sqlite:///{tmp_path}/store.sqlite", "a") == {}
+    assert [path for path in (tmp_path / "out").glob("**/*") if path.is_file()] == []
+
+
+def test_a_dead_letter_that_is_there_lets_the_rest_be_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows with a cluster that answers."""
+    monkeypatch.setattr(writing_module, "prepare_process", lambda folders: None)
+    with mock_cluster() as cluster:
+        cluster.create("letters", 1)
+        where = {"producer_override_bootstrap_servers": cluster.bootstrap}
+        writer = prepare_writer(options(tmp_path, **LETTERS, **where), VALUE)
+        now = Writing("q", "run")
+        share = writer.write(now, 0, iter([ROWS]))
+        assert share is not None
+        writer.commit(now, [share])
+
+    assert [at.offset for at in committed_offsets(f"sqlite:///{tmp_path}/store.sqlite", "a").values()] == [3]

@@ -1,0 +1,50 @@
+"""The exactly-once folder sink, of typed records: each row with Python's objects, and Arrow's types of its batch."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from examples.exactly_once_folder_sink import ExactlyOnceFolderSink, FolderConfig, FolderTask
+from sinksdk import SinkRecords
+
+
+class TypedConfig(FolderConfig):
+    slow: Path = Field(alias="slow.file", description="While it exists, a batch takes a tenth of a second.")
+
+
+class TypedTask(FolderTask):
+    config: TypedConfig
+
+    def put(self, records: SinkRecords) -> None:
+        if self.config.slow.exists():
+            time.sleep(0.1)
+        partition = records.partition
+        if partition not in self.files:
+            self.files[partition] = self.begin(partition, records.first_offset)
+        file = self.files[partition]
+        kinds = [str(records.arrow.column(name).type) for name in ("key", "value")]
+        rows = [[record.offset, repr(record.key), repr(record.value), *kinds] for record in records]
+        file.is_whole = False
+        file.stream.writelines(f"{json.dumps(row)}\n" for row in rows)
+        file.is_whole = True
+        file.records += len(rows)
+        if file.records >= self.config.flush_size:
+            self.context.request_commit()
+
+
+class TypedSink(ExactlyOnceFolderSink):
+    config_class, task_class = TypedConfig, TypedTask
+
+
+def rows_in(folder: Path) -> dict[str, list[list[Any]]]:
+    """Offset, key, value and the types of both, of all rows that readers see, by partition, in their files' order."""
+    found: dict[str, list[list[Any]]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        found.setdefault(path.stem.partition("+")[0], []).extend(rows)
+    return found
