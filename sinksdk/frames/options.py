@@ -112,7 +112,16 @@ def _sink(name: str) -> type[SinkConnector]:
 
 
 def _declared(given: Mapping[str, str], sink: type[SinkConnector]) -> dict[str, str]:
-    """Keys as the connector declares them; unknown ones stay as they are, and are found by the check."""
+    """Keys as the connector declares them; unknown ones stay as they are, and are found by the check.
+
+    Of an entry of a map only the map's part is declared: how the entry was written nobody knows.
+    """
     model = sink.config_class
     known = {key.lower(): key for key in (*CONNECT_OPTIONS, *model.compatibility, *model.keys())}
-    return {known.get(key, key): value for key, value in given.items()}
+    maps = {key.lower(): key for key, kind in model.multi_valued().items() if kind == "map"}
+
+    def declared(key: str) -> str:
+        of = max((one for one in maps if key.startswith(f"{one}.")), key=len, default="")
+        return known.get(key) or maps.get(of, "") + key[len(of) :]
+
+    return {declared(key): value for key, value in given.items()}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import Field
+from pyspark.sql.datasource import CaseInsensitiveDict
 
-from sinksdk import ConfigException
+from sinksdk import ConfigException, ConnectorConfig, SinkConnector, SinkRecords, SinkTask
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.frames.options import read_options
 
@@ -68,3 +70,48 @@ def test_all_problems_are_told_at_once() -> None:
     assert all(
         word in said for word in ("'store'", "'topic'", "'topics'", "'name'", "'s3.bucket.name'", "'x'")
     )
+
+
+class Task(SinkTask):
+    def put(self, records: SinkRecords) -> None:
+        pass
+
+
+class Mapped(ConnectorConfig):
+    limits: dict[str, int] = Field(default={}, alias="the.Limits", description="Numbers by name.")
+
+
+class Sink(SinkConnector):
+    config_class, task_class = Mapped, Task
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({"the.limits": '{"Ada": 1, "b.C": 2}'}, {"Ada": 1, "b.C": 2}),
+        ({"the.limits": "Ada:1, b.C:2"}, {"Ada": 1, "b.C": 2}),
+        ({"the.limits.ada": "1", "the.limits.b.c": "2"}, {"ada": 1, "b.c": 2}),
+    ],
+)
+def test_entries_of_a_map_keep_their_case_in_its_text(given: dict[str, str], limits: dict[str, int]) -> None:
+    """As JSON, or as pairs. As keys of their own they have small letters: Spark has no others, on either side.
+
+    Regression: entries of a map whose own name has a capital letter were unknown.
+    """
+    found = read_options({**OPTIONS_OF_MAPPED, **given})
+    assert isinstance(found.config, Mapped)
+    assert found.config.limits == limits
+
+
+OPTIONS_OF_MAPPED = {
+    "connector.class": f"{__name__}:Sink",
+    "name": "a",
+    "topic": "t",
+    "store": "sqlite:////tmp/store.sqlite",
+}
+
+
+def test_pyspark_has_no_capital_letters_in_names_of_options() -> None:
+    """So documented. Once this fails, entries of a map could keep theirs as keys of their own."""
+    given = CaseInsensitiveDict({"the.Limits.Ada": "1"})
+    assert list(given) == ["the.limits.ada"]
