@@ -50,6 +50,10 @@ _POLL: Final = 0.05  # seconds
 _SETTLING: Final = 8
 """Tasks that publish at a time: each mostly waits for the destination."""
 
+_SEEN: Final[dict[tuple[str, str], table.Row[GenerationPlan]]] = {}
+"""The newest plan that this process has read, by store and connector. It has every partition of the
+DataFrame, and Spark runs many tasks in one process, one after the other: the first of them reads it."""
+
 Outcomes = Sequence[PartitionOutcome]
 
 Settle = Callable[[TakenOver, int], Outcomes]
@@ -201,7 +205,7 @@ class FrameBatches:
             count = table.read(self._store, key, TaskCountRecord)
             if count is None or not count.value.planned:
                 return _Newest(count)
-            plan = table.read(self._store, plan_key(self._connector, count.value.planned), GenerationPlan)
+            plan = self._read_plan(count.value.planned)
             if plan is not None:
                 return _Newest(count, plan)
             if self._store.version(key) == count.version:
@@ -209,6 +213,18 @@ class FrameBatches:
                     f"connector {self._connector}: store {self._store.url} has no plan of generation "
                     f"{count.value.planned}, which it says was planned. Restore the store from a backup"
                 )
+
+    def _read_plan(self, generation: int) -> table.Row[GenerationPlan] | None:
+        """Only its version, while it is the one that this process has read last."""
+        mine = (self._store.url, self._connector)
+        known = _SEEN.get(mine)
+        if known is not None and known.value.generation != generation:
+            known = None
+        plan = table.read_again(self._store, plan_key(self._connector, generation), GenerationPlan, known)
+        if plan is not None and plan is not known:
+            _SEEN.clear()  # it may be large
+            _SEEN[mine] = plan
+        return plan
 
     def _try_to_open(self, count: table.Row[TaskCountRecord] | None, writing: Writing, number: int) -> None:
         """Claim and plan a generation for tasks; nothing, if somebody else is faster."""
@@ -238,7 +254,9 @@ class FrameBatches:
         """A task of the open generation; None: look again."""
         if number < min(count.value.tasks, len(plan.value.tasks)):
             generation = plan.value.generation
-            return take_over(self._store, self._connector, generation, number, writing.as_written())
+            return take_over(
+                *(self._store, self._connector, generation, number, writing.as_written()), known=plan
+            )
         self._extend(count, plan, number)
         return None
 

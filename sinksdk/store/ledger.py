@@ -247,18 +247,25 @@ class TakenOver(NamedTuple):
 
 
 def take_over(
-    store: Store, connector: str, generation: int, task: int, batch: WrittenBatch | None = None
+    store: Store,
+    connector: str,
+    generation: int,
+    task: int,
+    batch: WrittenBatch | None = None,
+    *,
+    known: table.Row[GenerationPlan] | None = None,
 ) -> TakenOver | None:
     """Become the owner of a task, fencing every earlier attempt at it; None: a newer generation exists.
 
     Args:
         batch: of a DataFrame, which begins; the task has one partition.
+        known: the generation's plan, if it was read before: it is read again only if it has changed.
 
     The task count record must be read twice: the first read keeps an old generation from fencing a newer one,
     the second closes the race between that read and the take-over.
     """
     while True:
-        plan = current_plan(store, connector, generation)
+        plan = current_plan(store, connector, generation, known)
         if plan is None:
             return None
         key = task_key(connector, task)
@@ -282,11 +289,13 @@ def take_over(
         return TakenOver(plan, TaskLedger(store, connector, task, taken, _stale_of(plan, task), apart=apart))
 
 
-def current_plan(store: Store, connector: str, generation: int) -> GenerationPlan | None:
+def current_plan(
+    store: Store, connector: str, generation: int, known: table.Row[GenerationPlan] | None = None
+) -> GenerationPlan | None:
     """A generation's plan; None as soon as a newer generation is claimed."""
     if not is_current(store, connector, generation):
         return None
-    plan = table.read(store, plan_key(connector, generation), GenerationPlan)
+    plan = table.read_again(store, plan_key(connector, generation), GenerationPlan, known)
     return plan.value if plan else None
 
 
@@ -341,10 +350,13 @@ def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> Ta
     if before is not None and before.generation == plan.generation and before.attempt > 0:
         return before.model_copy(update={"attempt": before.attempt + 1})
     mine = _partitions(plan, task)
+    topics = {partition.topic for partition in mine}
+    numbers = {partition.partition for partition in mine}
+    likely = (e for e in plan.committed if e.partition in numbers and e.topic in topics)  # of many thousands
     return TaskRecord(
         generation=plan.generation,
         attempt=1,
-        entries=tuple(entry for entry in plan.committed if entry.topic_partition in mine),
+        entries=tuple(entry for entry in likely if entry.topic_partition in mine),
         begun=before.begun if before else None,
     )
 

@@ -27,8 +27,9 @@ from sinksdk.engine.options import TaskName
 from sinksdk.frames.batches import FrameBatches, Outcomes, Terms, one_by_one
 from sinksdk.frames.protocol import Share, Writing
 from sinksdk.frames.task import FrameTask
-from sinksdk.store import TakenOver, newest_plan
+from sinksdk.store import Store, TakenOver, newest_plan, table
 from sinksdk.store.keys import plan_key
+from sinksdk.store.records import GenerationPlan
 from sinksdk.testing.faults import ManualClock
 from tests.engine.sinks import Letters
 from tests.memory_store import MemoryStore
@@ -320,3 +321,31 @@ def test_an_older_sinksdk_refuses_the_plan(store: MemoryStore) -> None:
 
     assert row is not None
     assert '"format": 4' in row.body
+
+
+def test_a_process_reads_the_plan_of_many_partitions_once(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once or twice for each of its tasks; again when it has changed: with more partitions, or the next micro-batch."""
+    reads = list[str]()
+
+    def read(given: Store, key: str, model: type[Any]) -> Any:
+        if model is GenerationPlan:
+            reads.append(key)
+        return before(given, key, model)
+
+    before = table.read
+    query = Query(store, Outside())
+    shares = [query.task(0, ["a"], 15)]
+    monkeypatch.setattr(table, "read", read)
+    shares += [query.task(0, ["a"], part) for part in range(15)]
+    assert reads == []
+    shares.append(query.task(0, ["a"], 16))
+    assert len(reads) == 1
+    query.commit(0, *shares)
+    reads.clear()
+    shares = [query.task(1, ["b"], part) for part in range(17)]
+    assert len(reads) == 1
+    query.commit(1, *shares)
+
+    assert committed(store) == dict.fromkeys(range(17), 2)

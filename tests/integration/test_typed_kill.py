@@ -33,6 +33,7 @@ from tests.test_docs import ROOT
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS, FLUSH_SIZE = 2, 10_000, 500
+OPTIONS = ("--until-caught-up", "--conf", "spark.sql.session.timeZone=UTC")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ROWS = """
     -- every third one goes, every seventh comes twice
@@ -162,7 +163,16 @@ JSON = Form(
     [JSON_KIND],
     {"records.sql": HANDED_ON, "value.converter": "json", "value.converter.schema": DDL},
 )
-SPARK = Form(lambda offset: b"%d" % offset, json_object, [JSON_KIND], {"records.sql": MADE_BY_SPARK})
+SPARK_KIND = pa.struct(
+    [
+        *(JSON_KIND.field("id"), JSON_KIND.field("amount"), JSON_KIND.field("at"), JSON_KIND.field("day")),
+        pa.field(
+            "tags", pa.list_(pa.field("element", pa.string())), nullable=False
+        ),  # as Spark names and knows it
+        pa.field("notes", pa.map_(pa.string(), pa.float64()), nullable=False),
+    ]
+)
+SPARK = Form(lambda offset: b"%d" % offset, json_object, [SPARK_KIND], {"records.sql": MADE_BY_SPARK})
 FORMS = {"avro": AVRO, "json": JSON, "spark": SPARK}
 
 
@@ -264,13 +274,13 @@ def test_typed_rows_are_written_once_and_keep_their_types(
     where = {"value.converter.schema.registry.url": registry} if form == "avro" else {}
     typed.configure(**given.settings, **where)
     typed.fill(given.bytes_of)
-    driver = typed.start("--until-caught-up")
+    driver = typed.start(*OPTIONS)
     wait_until(lambda: sum(typed.committed().values()) > FLUSH_SIZE, driver, "something was committed")
     if whose == "driver":
         driver.kill()
         ended(driver)
         before = sum(typed.committed().values())
-        driver = typed.start("--until-caught-up")
+        driver = typed.start(*OPTIONS)
         wait_until(lambda: sum(typed.committed().values()) > before, driver, "more was committed")
     else:
         workers = [
