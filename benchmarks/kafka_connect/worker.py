@@ -90,6 +90,11 @@ class Worker:
         """Start a connector."""
         self._call("PUT", f"/connectors/{name}/config", config)
 
+    def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
+        """What it says of a configuration."""
+        found: dict[str, Any] = self._call("PUT", f"/connector-plugins/{plugin}/config/validate", config)
+        return found
+
     def delete(self, name: str) -> None:
         """Remove a connector; its tasks end."""
         self._call("DELETE", f"/connectors/{name}")

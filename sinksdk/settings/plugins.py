@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
 from sinksdk.source.connector import SourceConnector
+from sinksdk.transforms.plugins import import_classes
 
 GROUP: Final = "sinksdk.connectors"
 """Entry point group; an entry's name is what ``connector.class`` takes."""
@@ -50,6 +51,17 @@ def preload() -> None:
 def sink_class(name: str) -> type[SinkConnector]:
     """As :func:`connector_class`; ConfigException also where it is no sink."""
     return _of_kind(SinkConnector, name)
+
+
+def sink_of(config: Mapping[str, str]) -> type[SinkConnector]:
+    """The sink of a configuration, once its transforms are imported.
+
+    Raises:
+        NotImportable: one of them cannot be, in this process.
+        ConfigException: the sink cannot be, or is none.
+    """
+    import_classes(config)
+    return sink_class(config.get("connector.class", ""))
 
 
 def source_class(name: str) -> type[SourceConnector]:

@@ -16,7 +16,7 @@ from sinksdk.connector import SinkConnector
 from sinksdk.engine import TaskName
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import FencedException
-from sinksdk.settings.plugins import sink_class, source_class
+from sinksdk.settings.plugins import sink_of, source_class
 from sinksdk.source import SourceConnector
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import Store, TakenOver, asked_to_close, is_current, open_store, table, take_over
@@ -63,8 +63,8 @@ class Attempt:
         return {**self.taken.plan.config, **self.plan.config}
 
     def sink_class(self) -> type[SinkConnector]:
-        """The sink that runs. Raises ConfigException."""
-        return sink_class(self.raw.get("connector.class", ""))
+        """The sink that runs. Raises ConfigException, also where its transforms cannot be imported here."""
+        return sink_of(self.raw)
 
     def source_class(self) -> type[SourceConnector]:
         """The source that runs. Raises ConfigException."""

@@ -13,6 +13,7 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
 from sinksdk.records import TopicPartition
 from sinksdk.support.measures import ErrorCounts, TaskMeasures
+from sinksdk.transforms.plugins import NotImportable
 
 
 def peak_memory() -> int:
@@ -41,7 +42,8 @@ class TaskResult:
         cls, task: int, attempt: int, starts: Mapping[TopicPartition, int], error: Exception
     ) -> TaskResult:
         """Of a task whose code or configuration failed before anything was read."""
-        failure = Failure.of(error)
+        # What the driver could import, the executors lack: another attempt would do no better.
+        failure = Failure.of(error, is_final=isinstance(error, NotImportable))
         outcomes = [PartitionOutcome.unread(partition, start, failure) for partition, start in starts.items()]
         return cls(task, attempt if outcomes else 0, outcomes, peak_memory())
 

@@ -165,6 +165,28 @@ class _Declared:
         return made
 
 
+class NotImportable(ConfigException):
+    """A class of an author's cannot be imported by this process."""
+
+
+def import_classes(config: Mapping[str, str]) -> None:
+    """Import an author's transforms and predicates, before the configuration is read with them.
+
+    Raises:
+        NotImportable: the first one that cannot be, with its key.
+    """
+    for kind in (TRANSFORMS_KEY, PREDICATES_KEY):
+        for name in config.get(kind, "").split(","):
+            key = f"{kind}.{name.strip()}.type"
+            named = config.get(key, "").strip()
+            if ":" not in named:
+                continue
+            try:
+                _load(named, kind)
+            except NotImportable as error:
+                raise NotImportable(f"'{key}': {error}") from error
+
+
 def is_supported(kind: str) -> bool:
     """Whether it is none of those that are known and cannot be here."""
     return CONNECT_OPTIONS[f"{TRANSFORMS_KEY}.*.type"].of(kind).meaning is not Meaning.UNSUPPORTED
@@ -184,9 +206,9 @@ def _load(name: str, kind: str) -> object:
     except AttributeError:
         raise ConfigException(f"module '{module}' has no '{attribute}'") from None
     except Exception as error:
-        raise ConfigException(
+        raise NotImportable(
             f"{name} cannot be imported: {type(error).__name__}: {error}; install its package wherever "
-            f"sinksdk runs, on the executors, too"
+            f"sinksdk runs, on the executors, too, or send it to them (spark-submit --py-files or --archives)"
         ) from error
 
 

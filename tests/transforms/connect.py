@@ -36,7 +36,7 @@ def ask() -> str:
     worker_jars()
     with tempfile.TemporaryDirectory(prefix="sinksdk-connect-") as name, serving(_BROKER) as broker:
         folder = Path(name)
-        _compile(folder / "classes")
+        compile_sink(folder / "classes")
         for topic in TOPICS:
             create_topic(broker.bootstrap, topic, PARTITIONS)
             _produce(broker.bootstrap, topic)
@@ -66,7 +66,8 @@ def kept() -> dict[str, dict[str, Any]]:
     return answers
 
 
-def _compile(classes: Path) -> None:
+def compile_sink(classes: Path) -> None:
+    """The sink that writes down what it is given, as a plugin."""
     services = classes / "META-INF" / "services"
     services.mkdir(parents=True)
     (services / "org.apache.kafka.connect.sink.SinkConnector").write_text("RecordingSink\n")
