@@ -32,7 +32,16 @@ _TYPES: Final = {
     "list": "LIST",
     "secret": "PASSWORD",
     "number": "DOUBLE",
+    "class": "CLASS",
 }
+_GROUPS: Final = ("Common", "Transforms", "Predicates", "Error Handling")
+"""Connect's, in its order. Those of single transforms follow; a connector's own keys have none."""
+_COMMON: Final = frozenset(
+    {
+        *("name", "connector.class", "tasks.max", "topics", "topics.regex", "key.converter"),
+        *("value.converter", "header.converter", "config.action.reload"),
+    }
+)
 
 
 def plugins_router(version: str) -> APIRouter:
@@ -92,12 +101,24 @@ def _validated(plugin: str, given: dict[str, str], providers: ConfigProviders) -
         )
 
     count = sum(map(len, wrong.values()))
-    rows = [
-        ConfigInfo(definition=_definition(key), value=value(key.name, key.default or None)) for key in keys
-    ]
+    rows = [ConfigInfo(definition=_definition(key), value=value(key.name, _default(key))) for key in keys]
+    groups = list(dict.fromkeys(group for key in keys if (group := _group(key))))
+    groups.sort(key=lambda group: _GROUPS.index(group) if group in _GROUPS else len(_GROUPS))
     # Keys that the connector does not have.
     rows += [ConfigInfo(definition=None, value=value(name)) for name in {**wrong, **odd}]
-    return ConfigInfos(name=plugin, error_count=count, configs=rows)
+    return ConfigInfos(name=plugin, error_count=count, groups=groups, configs=rows)
+
+
+def _default(key: ConfigKey) -> str | None:
+    return key.default or ("" if key.type == "list" else None)
+
+
+def _group(key: ConfigKey) -> str | None:
+    if key.group is not None or key.name in _COMMON:
+        return key.group or "Common"
+    if key.name in ("transforms", "predicates"):
+        return key.name.capitalize()
+    return "Error Handling" if key.name.startswith("errors.") else None
 
 
 def _definition(key: ConfigKey) -> ConfigDefinition:
@@ -108,5 +129,6 @@ def _definition(key: ConfigKey) -> ConfigDefinition:
         default_value=None if key.required else key.default,
         importance="HIGH" if key.required else "MEDIUM",
         documentation=key.meaning,
+        group=_group(key),
         display_name=key.name,
     )

@@ -11,7 +11,7 @@ from sinksdk.compatibility import Verdict
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
-_INSTALLED = _ignored("a connector and its converters are of the version that is installed")
+_INSTALLED = _ignored("connectors, converters and transforms are of the version that is installed")
 _NO_GROUP = _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow")
 _OF_JAVA = _ignored("it names classes of Java's client; librdkafka reads Kafka here")
 _OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact as its connector says")
@@ -63,8 +63,10 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "transforms": _same("after the converters; a record that a transform refuses is a bad record"),
         "transforms.*": _same(),
         "transforms.*.type": _TRANSFORM,
+        "transforms.*.plugin.version": _INSTALLED,
         "predicates": _same(),
         "predicates.*": _same(),
+        "predicates.*.plugin.version": _INSTALLED,
         "errors.tolerance": _same(),
         "errors.retry.timeout": _differs(
             "it bounds the retries of put and publish too (five minutes by default); then the partition is "

@@ -350,13 +350,18 @@ class ConfigModel(BaseModel):
 
 
 class ConfigKey(BaseModel):
-    """One row of a connector's configuration reference."""
+    """One row of a connector's configuration reference.
+
+    Args:
+        group: of keys that belong together, if they have a name.
+    """
 
     name: str
     type: str
     default: str
     required: bool
     meaning: str
+    group: str | None = None
 
     @classmethod
     def of_field(cls, name: str, field: FieldInfo) -> ConfigKey:

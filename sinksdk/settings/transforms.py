@@ -105,11 +105,12 @@ def chain_reference(values: Mapping[str, Any]) -> Iterator[ConfigKey]:
     """The keys that the transforms and predicates of a configuration have."""
     for kind in (TRANSFORMS_KEY, PREDICATES_KEY):
         for name in _names(values, kind):
-            yield from _step_reference(kind, f"{kind}.{name}.", str(values.get(f"{kind}.{name}.type", "")))
+            for key in _step_reference(kind, f"{kind}.{name}.", str(values.get(f"{kind}.{name}.type", ""))):
+                yield key.model_copy(update={"group": f"{kind.capitalize()}: {name}"})
 
 
 def _step_reference(kind: str, prefix: str, plugin: str) -> Sequence[ConfigKey]:
-    own = ConfigKey(name=f"{prefix}type", type="text", default="", required=True, meaning=f"One of {kind}.")
+    own = ConfigKey(name=f"{prefix}type", type="class", default="", required=True, meaning=f"One of {kind}.")
     choice = [
         ConfigKey(name=f"{prefix}predicate", type="text", default="", required=False, meaning=_STEP),
         ConfigKey(

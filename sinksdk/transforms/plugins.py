@@ -45,7 +45,8 @@ PREDICATES: Final = (RecordIsTombstone, TopicNameMatches, HasHeaderKey)
 
 TRANSFORMS_KEY: Final = "transforms"
 PREDICATES_KEY: Final = "predicates"
-_OWN_KEYS: Final = ("type", "predicate", "negate")
+_VERSION: Final = "plugin.version"
+"""A key that each of them has in Connect: here there is one version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,9 @@ class _Declared:
         return {
             key.removeprefix(mine): value
             for key, value in self._keys.items()
-            if key.startswith(mine) and not any(o.startswith(mine) and key.startswith(o) for o in others)
+            if key.startswith(mine)
+            and key != mine + _VERSION
+            and not any(o.startswith(mine) and key.startswith(o) for o in others)
         }
 
     def make(self, name: str, keys: dict[str, str]) -> Any:

@@ -1,0 +1,151 @@
+"""``PUT …/config/validate`` of chains, compared with what a Connect worker answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sinksdk.server.app import create_app
+from tests.kafka.maven import MavenError
+from tests.memory_store import MemoryStore
+from tests.needs import missing
+from tests.transforms.connect_validate import CHAINS, ask, kept, of_chain
+
+SINK = "examples.folder_sink:FolderSink"
+CONFIG = {
+    "connector.class": SINK,
+    "name": "c",
+    "topics": "t",
+    "folder": "f",
+    "key.converter": "json",
+    "value.converter": "json",
+}
+
+PLUGIN_VERSION = ".plugin.version"
+"""Accepted, and without effect: there is one version here. So it is not listed unless it is given."""
+EVERY_STEP_HAS = (".predicate", ".negate")
+"""Connect lists them only where it finds the class; here they are known whatever the class is."""
+
+MORE_ERRORS: Mapping[str, Mapping[str, str]] = {
+    # Connect's validate finds nothing, and the connector fails when it starts.
+    "what only the class itself finds": {"transforms.a.type": "No field insertion configured"},
+    "unknown predicate": {"transforms.a.predicate": "is p, which is not declared in 'predicates'"},
+    "another predicate": {"transforms.a.predicate": "is q, which is not declared in 'predicates'"},
+    "several": {"transforms.b.predicate": "is q, which is not declared in 'predicates'"},
+    # Connect ignores it: a misspelt key does nothing in silence.
+    "an option that is not there": {"transforms.a.filds": "did you mean 'fields'?"},
+}
+"""What is refused here and not there, by key."""
+
+ELSEWHERE: Mapping[str, Mapping[str, str]] = {
+    "negate without predicate": {"transforms.a.type": "transforms.a.negate"},
+}
+"""Keys that have Connect's error, and those that have it here: the one that is wrong."""
+
+GIST: Mapping[str, str] = {
+    "no class": "required",
+    "unknown class": "org.example.Nothing",
+    "class for both parts": "abstract and cannot be created. Did you mean ",
+    "a predicate as a transform": "predicates.RecordIsTombstone",
+    "no required option": "required",
+    "an option that is wrong": "Invalid type found in casting spec: int",
+    "predicate without option": "required",
+    "predicate of no class": "required",
+    "predicate of unknown class": "org.example.Nothing",
+    "negate is no boolean": "true or false",
+    "negate without predicate": (
+        "Config 'transforms.a.negate' was provided but there is no config 'transforms.a.predicate' defining a "
+        "predicate to be negated"
+    ),
+    "an alias twice": "Duplicate alias provided",
+    "a predicate's alias twice": "Duplicate alias provided",
+}
+"""What both say."""
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    return TestClient(create_app(MemoryStore()))
+
+
+def validated(client: TestClient, config: Mapping[str, str]) -> dict[str, Any]:
+    answer = client.put(f"/connector-plugins/{SINK}/config/validate", json={**CONFIG, **config})
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def with_errors(answer: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {key: said["errors"] for key, said in answer["keys"].items() if said["errors"]}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_keys_and_groups_are_connects(client: TestClient, name: str) -> None:
+    """Names, types, groups and values; in Connect's form, if not in its order, which is that of the alphabet."""
+    theirs, ours = kept()[name], of_chain(validated(client, CHAINS[name]))
+    assert ours["groups"] == theirs["groups"]
+    listed = {key: said for key, said in ours["keys"].items() if said["type"] is not None}
+    expected = {key: said for key, said in theirs["keys"].items() if not key.endswith(PLUGIN_VERSION)}
+    assert expected.keys() <= listed.keys()
+    assert all(key.endswith(EVERY_STEP_HAS) for key in listed.keys() - expected.keys())
+    for key, said in expected.items():
+        for what in ("type", "required", "group"):
+            assert listed[key][what] == said[what], (key, what)
+        if not said["errors"]:  # else Connect shows none, or not what was written
+            assert listed[key]["value"] == said["value"], key
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_what_connect_refuses_is_refused_with_the_same_keys(client: TestClient, name: str) -> None:
+    """The same keys have errors, which say the same; more of them where Connect would fail only later, or never.
+
+    Each mistake counts once; Connect says twice that a required option is not there.
+    """
+    theirs, infos = kept()[name], validated(client, CHAINS[name])
+    ours = of_chain(infos)
+    moved, more = ELSEWHERE.get(name, {}), MORE_ERRORS.get(name, {})
+    expected = {moved.get(key, key) for key in with_errors(theirs)} | more.keys()
+    found = with_errors(ours)
+
+    assert found.keys() == expected
+    assert infos["error_count"] == len(expected) == sum(map(len, found.values()))
+    for key, words in more.items():
+        assert words in found[key][0]
+    if name in GIST:
+        for answer in (theirs, ours):
+            assert any(GIST[name] in said for errors in with_errors(answer).values() for said in errors)
+
+
+def test_every_refusal_of_connects_is_compared_in_words() -> None:
+    """But two, whose words are those of the library that reads the value, or of several cases above."""
+    refused = {name for name, answer in kept().items() if answer["error_count"]}
+    assert refused - GIST.keys() == {"an option of a wrong type", "several"}
+
+
+def test_a_plugins_version_is_accepted_and_has_no_effect(client: TestClient) -> None:
+    """KIP-891; a warning says so.
+
+    Regression: it was refused as a key that the transform does not have.
+    """
+    good = CHAINS["good"]
+    versions = {f"transforms.a{PLUGIN_VERSION}": "4.1.0", f"predicates.p{PLUGIN_VERSION}": "4.1.0"}
+    infos = validated(client, {**good, **versions})
+    assert infos["error_count"] == 0
+    warned = {info["value"]["name"]: info["value"]["warnings"] for info in infos["configs"]}
+    for key in versions:
+        assert "are of the version that is installed" in warned[key][0]
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_answers_are_those_of_a_worker() -> None:
+    """Asked anew, a real worker answers the same."""
+    try:
+        asked = ask()
+    except MavenError as error:
+        missing("Kafka Connect", f"its jars come from Maven Central: {error}")
+    assert json.loads(asked) == kept()
