@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -361,7 +361,7 @@ class ConfigKey(BaseModel):
     default: str
     required: bool
     meaning: str
-    group: str | None = None
+    group: str | None = Field(default=None, exclude=True)
 
     @classmethod
     def of_field(cls, name: str, field: FieldInfo) -> ConfigKey:

@@ -107,6 +107,7 @@ summary = sinksdk.run(
         "connector.class": "examples.folder_sink:FolderSink",
         "topics": "t",
         "folder": f"{folder}/out",
+        "value.converter": "string",
         "transforms": "mine",
         "transforms.mine.type": "only_the_driver_has_it:Same",
     },
