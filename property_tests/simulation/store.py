@@ -44,6 +44,9 @@ class SimulatedStore(Store):
         patience: seconds for which a request without an answer is made again.
     """
 
+    most_entries = 1
+    """As few as can be: few partitions are simulated, and their commits are to be set apart too."""
+
     def __init__(self, world: World, records: Records, *, patience: float = 30.0) -> None:
         super().__init__(patience=patience, pause=0.0)
         self._world = world
@@ -53,11 +56,6 @@ class SimulatedStore(Store):
     def url(self) -> str:
         """It has no address outside."""
         return "simulated:"
-
-    @property
-    def most_entries(self) -> int:
-        """As few as can be: few partitions are simulated, and their commits are to be set apart too."""
-        return 1
 
     def put(
         self, key: str, value: Mapping[str, Any], if_version: str | None, *, version: int = FORMAT
