@@ -50,9 +50,8 @@ _POLL: Final = 0.05  # seconds
 _SETTLING: Final = 8
 """Tasks that publish at a time: each mostly waits for the destination."""
 
-_SEEN: Final[dict[tuple[str, str], table.Row[GenerationPlan]]] = {}
-"""The newest plan that this process has read, by store and connector. It has every partition of the
-DataFrame, and Spark runs many tasks in one process, one after the other: the first of them reads it."""
+Seen = dict[tuple[str, str], table.Row[GenerationPlan]]
+"""The newest plan that was read, by store and connector."""
 
 Outcomes = Sequence[PartitionOutcome]
 
@@ -131,13 +130,23 @@ class FrameBatches:
 
     Args:
         at_once: runs the tasks that publish and discard.
+        seen: what this process has read. A plan has every partition of the DataFrame, and Spark runs many
+            tasks in one process, one after the other: the first of them reads it.
     """
 
-    def __init__(self, store: Store, terms: Terms, clock: WallClock, at_once: AtOnce = one_by_one) -> None:
+    def __init__(
+        self,
+        store: Store,
+        terms: Terms,
+        clock: WallClock,
+        at_once: AtOnce = one_by_one,
+        seen: Seen | None = None,
+    ) -> None:
         self._store = store
         self._terms = terms
         self._clock = clock
         self._at_once = at_once
+        self._seen: Seen = {} if seen is None else seen
         self._connector = terms.connector
 
     def join(self, writing: Writing, number: int) -> TakenOver | None:
@@ -217,13 +226,13 @@ class FrameBatches:
     def _read_plan(self, generation: int) -> table.Row[GenerationPlan] | None:
         """Only its version, while it is the one that this process has read last."""
         mine = (self._store.url, self._connector)
-        known = _SEEN.get(mine)
+        known = self._seen.get(mine)
         if known is not None and known.value.generation != generation:
             known = None
         plan = table.read_again(self._store, plan_key(self._connector, generation), GenerationPlan, known)
         if plan is not None and plan is not known:
-            _SEEN.clear()  # it may be large
-            _SEEN[mine] = plan
+            self._seen.clear()  # it may be large
+            self._seen[mine] = plan
         return plan
 
     def _try_to_open(self, count: table.Row[TaskCountRecord] | None, writing: Writing, number: int) -> None:

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.options import TaskName
-from sinksdk.frames.batches import FrameBatches, Terms
+from sinksdk.frames.batches import FrameBatches, Seen, Terms
 from sinksdk.frames.protocol import Share, Writing
 from sinksdk.frames.task import FrameTask
 from sinksdk.settings.plugins import sink_class
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+_SEEN: Final[Seen] = {}
+"""Of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class FrameWriter:
         return self.terms.config["connector.class"]
 
     def _batches(self, store: Store) -> FrameBatches:
-        return FrameBatches(store, self.terms, SystemWallClock(), in_threads)
+        return FrameBatches(store, self.terms, SystemWallClock(), in_threads, _SEEN)
 
     def _settle(self, taken: TakenOver, number: int) -> Any:
         return self._task(number, taken).settle()
