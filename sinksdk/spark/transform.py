@@ -28,7 +28,7 @@ from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.past_spark import Columns
-from sinksdk.spark.transform_task import READ, RECORDS, REPORT, SINK, reads, sinks
+from sinksdk.spark.transform_task import READ, REPORT, SINK, TYPES, reads, sinks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -222,9 +222,9 @@ class TransformedRecords:
                 self._transform.key,
             )
         columns = _handed_on(frame)
+        if columns.beside:
+            frame = _slimmed(frame, self._records(spec, tasks, columns), columns)
         reports = frame.mapInArrow(sinks(spec, columns), REPORT)
-        if not columns.unread <= _handed_on(reports).unread:  # Spark plans it anew, and might do so otherwise
-            reports = frame.mapInArrow(sinks(spec, Columns()), REPORT)
 
         def run() -> list[str]:
             with _quiet():
@@ -238,10 +238,7 @@ class TransformedRecords:
         self._is_checked = True
 
     def _transformed(self, spec: GenerationSpec, tasks: int) -> DataFrame:
-        # No two plans are the same, so that one which a user's function has cached is not taken for another.
-        first = next(_NUMBERS) * _MOST_TASKS
-        records = self._session.range(first, first + tasks, 1, tasks).mapInArrow(reads(spec), RECORDS)
-        frame = self._apply(records)
+        frame = self._apply(self._records(spec, tasks, Columns()))
         selected = self._selected(frame)
         try:
             problem = _misplacing(selected)
@@ -252,6 +249,13 @@ class TransformedRecords:
         if problem:
             raise ConfigException(f"'{self._transform.key}' {problem}")
         return selected
+
+    def _records(self, spec: GenerationSpec, tasks: int, columns: Columns) -> DataFrame:
+        """What the reading workers give."""
+        # No two plans are the same, so that one which a user's function has cached is not taken for another.
+        first = next(_NUMBERS) * _MOST_TASKS
+        given = ", ".join(f"{name} {TYPES[name]}" for name in columns.through)
+        return self._session.range(first, first + tasks, 1, tasks).mapInArrow(reads(spec, columns), given)
 
     def _apply(self, records: DataFrame) -> DataFrame:
         from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded with the session
@@ -462,6 +466,41 @@ def _handed_on(frame: DataFrame) -> Columns:
         frozenset(name for name, number in source.items() if number not in read),
         frozenset(name for name, number in source.items() if returned.get(name) == number),
     )
+
+
+def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFrame:
+    """The same plan on records of few columns, without those that go past Spark.
+
+    What a plan does not read cannot change what it computes: the others are null in it. It is not asked for
+    again, since a function may answer otherwise.
+    """
+    from pyspark.sql import DataFrame  # noqa: PLC0415 - loaded with the session
+    from pyspark.sql import functions as f  # noqa: PLC0415 - the same
+
+    there = set(records.columns)
+    every = records.select(
+        *(f.col(name) if name in there else f.lit(None).cast(kind).alias(name) for name, kind in TYPES.items())
+    )
+    session = frame.sparkSession
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark cannot put another plan together
+    plan, put_in = (each._jdf.queryExecution().analyzed() for each in (frame, every))  # noqa: SLF001 - as above
+
+    def sequence(items: list[Any]) -> Any:
+        return jvm.PythonUtils.toSeq(items)
+
+    def replaced(node: Any) -> Any:
+        if node.nodeName() == "MapInArrow" and f"{READ}(" in node.simpleString(1000):
+            # The ids of the columns stay, by which all others know them.
+            names = jvm.org.apache.spark.sql.catalyst.expressions
+            pairs = zip(_each(put_in.output()), _each(node.output()), strict=True)
+            nothing = (sequence([]), jvm.scala.Option.apply(None), sequence([]))
+            same = [names.Alias(new, old.name(), old.exprId(), *nothing) for new, old in pairs]
+            return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(same), put_in)
+        return node.withNewChildren(sequence([replaced(child) for child in _children(node)]))
+
+    dataset = getattr(jvm.org.apache.spark.sql.classic, "Dataset")
+    slim = DataFrame(dataset.ofRows(session._jsparkSession, replaced(plan)), session)  # noqa: SLF001 - as above
+    return slim.select(*(name for name in slim.columns if name in there or name not in columns.passed))
 
 
 def _expressions(node: Any) -> list[Any] | None:
