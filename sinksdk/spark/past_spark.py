@@ -90,6 +90,7 @@ class Receiver:
             message = "this system does not show open files"
             raise OSError(message)
         self._file = tempfile.TemporaryFile(dir=link.parent, buffering=0)  # noqa: SIM115 - as long as this object
+        self._file.write(bytes(1))  # none has been taken
         self._columns = columns
         self._place = 0
         self._batch: pa.RecordBatch | None = None
