@@ -1,8 +1,7 @@
 """Columns that a query only hands on: they go past Spark, through a file that both workers of a task open.
 
 The worker that sinks makes the file, without a name: it ends with the process, however that ends. The worker
-that reads writes batches into it, each behind the one before, and from the front again where they have been
-taken. Spark gets rows of few columns, which say where their batch is in place of their partition.
+that reads writes batches into it, and again where they have been taken. Spark gets rows of few columns, which say where their batch is in place of their partition.
 
 Rows of a batch for which there is no room carry all that goes past Spark, packed into one column. Neither
 worker waits for the other: Spark hands rows on by the thousand, so a query that drops most of them would wait
@@ -221,14 +220,13 @@ class Sender:
                 self._there.popleft()
         if len(self._there) >= _MOST:
             return None
-        if not self._there:
-            return _FIRST if _FIRST + size <= _SIZE else None
-        begin, end = self._there[0][0], self._there[-1][1]
-        if end > begin:
-            if end + size <= _SIZE:
-                return end
-            end = _FIRST
-        return end if end + size <= begin else None
+        # As far in front as it fits: the file stays as small as it can, and its pages are used again.
+        place = _FIRST
+        for begin, end in sorted(self._there):
+            if place + size <= begin:
+                break
+            place = end
+        return place if place + size <= _SIZE else None
 
 
 class _Whole:
