@@ -114,4 +114,5 @@ def _bytes(offsets: Ints, data: pa.Buffer) -> pa.BinaryArray:
 
 
 def _ints(data: npt.NDArray[np.uint8], places: Ints) -> Ints:
-    return data[places[:, None] + np.arange(4)].view(_INT)[:, 0].astype(np.int64)
+    numbers: Ints = data[places[:, None] + np.arange(_INT.itemsize)].view(_INT).astype(np.int64)
+    return numbers.ravel()

@@ -1,7 +1,8 @@
 """Columns that a query only hands on: they go past Spark, through a file that both workers of a task open.
 
 The worker that sinks makes the file, without a name: it ends with the process, however that ends. The worker
-that reads writes batches into it, and again where they have been taken. Spark gets rows of few columns, which say where their batch is in place of their partition.
+that reads writes batches into it, and again where they have been taken. Spark gets rows of few columns, which
+say where their batch is in place of their partition.
 
 Rows of a batch for which there is no room carry all that goes past Spark, packed into one column. Neither
 worker waits for the other: Spark hands rows on by the thousand, so a query that drops most of them would wait
@@ -73,6 +74,11 @@ class Columns:
             return every
         by_themselves = {"partition", "offset", self.carrier} if self.carrier else self.passed
         return tuple(name for name in every if name in by_themselves or name not in self.unread)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Those of a record that are read at all."""
+        return tuple(name for name in RECORD_COLUMNS if name in {*self.through, *self.beside})
 
 
 class Receiver:

@@ -222,6 +222,8 @@ class TransformedRecords:
                 self._transform.key,
             )
         columns = _handed_on(frame)
+        if _mentions(frame._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001 - as above
+            columns = Columns()  # what has been optimized away is not looked for
         if columns.beside:
             frame = _slimmed(frame, self._records(spec, tasks, columns), columns)
         reports = frame.mapInArrow(sinks(spec, columns), REPORT)
@@ -429,7 +431,7 @@ def _misplacing(frame: DataFrame) -> str | None:
             f"computes {_list(changed)}, and topic, partition and offset say where a record was read: keep "
             f"them as they are"
         )
-    if _mentions(frame) > 1:
+    if _mentions(frame._jdf.queryExecution().optimizedPlan()) > 1:  # noqa: SLF001 - as above
         return f"reads the view '{_VIEW}' more than once: each record is read once, and only forward"
     return None
 
@@ -479,7 +481,10 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
 
     there = set(records.columns)
     every = records.select(
-        *(f.col(name) if name in there else f.lit(None).cast(kind).alias(name) for name, kind in TYPES.items())
+        *(
+            f.col(name) if name in there else f.lit(None).cast(kind).alias(name)
+            for name, kind in TYPES.items()
+        )
     )
     session = frame.sparkSession
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark cannot put another plan together
@@ -489,7 +494,7 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
         return jvm.PythonUtils.toSeq(items)
 
     def replaced(node: Any) -> Any:
-        if node.nodeName() == "MapInArrow" and f"{READ}(" in node.simpleString(1000):
+        if _is_records(node):
             # The ids of the columns stay, by which all others know them.
             names = jvm.org.apache.spark.sql.catalyst.expressions
             pairs = zip(_each(put_in.output()), _each(node.output()), strict=True)
@@ -498,8 +503,8 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
             return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(same), put_in)
         return node.withNewChildren(sequence([replaced(child) for child in _children(node)]))
 
-    dataset = getattr(jvm.org.apache.spark.sql.classic, "Dataset")
-    slim = DataFrame(dataset.ofRows(session._jsparkSession, replaced(plan)), session)  # noqa: SLF001 - as above
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, replaced(plan))  # noqa: SLF001 - as above
+    slim = DataFrame(rows, session)
     return slim.select(*(name for name in slim.columns if name in there or name not in columns.passed))
 
 
@@ -534,9 +539,9 @@ def _path(node: Any) -> list[Any]:
     return []
 
 
-def _mentions(frame: DataFrame) -> int:
-    """How often a query reads the records, in subqueries and what is broadcast, too."""
-    text: str = frame._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001 - as above
+def _mentions(plan: Any) -> int:
+    """How often it reads the records, in subqueries and what is broadcast, too."""
+    text: str = plan.toString()
     return text.count(f"{READ}(")
 
 

@@ -38,8 +38,13 @@ from sinksdk.store import Store, newest_plan
 from sinksdk.values.text import is_bytes
 
 TYPES: Final[Mapping[str, str]] = {
-    **{"topic": "string", "partition": "int", "offset": "bigint"},
-    **{"timestamp": "timestamp", "timestampType": "int", "key": "binary", "value": "binary"},
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "key": "binary",
+    "value": "binary",
     "headers": "array<struct<key:string,value:binary>>",
 }
 """Columns of the records that transforms are given, and their types in Spark."""
@@ -122,7 +127,7 @@ def _spark_task() -> Any:
 
 
 def reads(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
-    """The function for ``mapInArrow`` that gives the records of its task: the columns that go through Spark."""
+    """The function for ``mapInArrow`` that gives the records of its task: what goes through Spark of them."""
 
     def sinksdk_records(control: Rows) -> Rows:
         deque(control, maxlen=0)
@@ -134,7 +139,7 @@ def reads(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
 def _read(spec: GenerationSpec, columns: Columns, task: int, beside: _BesideRows) -> Rows:
     sender: Sender | None = None
     try:
-        with closing(_batches(spec, prepare_process(spec), task)) as batches:
+        with closing(_batches(spec, prepare_process(spec), columns, task)) as batches:
             for item in batches:
                 if beside.is_stopped():
                     return
@@ -153,7 +158,9 @@ def _read(spec: GenerationSpec, columns: Columns, task: int, beside: _BesideRows
             sender.close()
 
 
-def _batches(spec: GenerationSpec, store: Store, task: int) -> Generator[SinkRecords | Unread | None]:
+def _batches(
+    spec: GenerationSpec, store: Store, columns: Columns, task: int
+) -> Generator[SinkRecords | Unread | None]:
     _, plan = newest_plan(store, spec.connector)
     if plan is None or plan.generation != spec.generation:
         raise ConnectException(f"generation {spec.generation} is over; a newer one has taken over")
@@ -161,15 +168,14 @@ def _batches(spec: GenerationSpec, store: Store, task: int) -> Generator[SinkRec
     raw = {**plan.config, **mine.config}
     config = sink_class(raw.get("connector.class", "")).config_class.parse(raw)
     ranges = {item.topic_partition: item.offsets for item in mine.ranges}
-    yield from unpacked(spec.readers[task]).read(
-        ranges, tuple(RECORD_COLUMNS), config.overrides(CONSUMER_OVERRIDES)
-    )
+    yield from unpacked(spec.readers[task]).read(ranges, columns.needed, config.overrides(CONSUMER_OVERRIDES))
 
 
 def sent(records: SinkRecords, columns: Columns, sender: Sender | None) -> pa.RecordBatch:
     """Rows for Spark, with the columns that it needs.
 
-    What goes past it is in the file if there is room, and the rows say where; otherwise in the one that carries it.
+    What goes past it is in the file, if there is room, and the rows say where; else it is packed into one of
+    them.
     """
     place = sender.send(records) if sender is not None and len(records) else None
     count, names = len(records), columns.through
