@@ -221,18 +221,24 @@ class TransformedRecords:
                 "read again after a crash may differ from what was read before",
                 self._transform.key,
             )
-        columns = _handed_on(frame)
-        if _mentions(frame._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001 - as above
-            columns = Columns()  # what has been optimized away is not looked for
-        if columns.beside:
-            frame = _slimmed(frame, self._records(spec, tasks, columns), columns)
-        reports = frame.mapInArrow(sinks(spec, columns), REPORT)
+        reports = self._slim(frame, spec, tasks) or frame.mapInArrow(sinks(spec, Columns()), REPORT)
 
         def run() -> list[str]:
             with _quiet():
                 return [row[0] for row in reports.collect()]
 
         return run
+
+    def _slim(self, frame: DataFrame, spec: GenerationSpec, tasks: int) -> DataFrame | None:
+        """The reports, where columns go past Spark; None if none can."""
+        columns = _handed_on(frame)
+        if not columns.beside or _mentions(frame._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001 - as above
+            return None
+        slim = _slimmed(frame, self._records(spec, tasks, columns), columns)
+        reports = slim.mapInArrow(sinks(spec, columns), REPORT)
+        # Spark plans it anew, and might do so otherwise.
+        is_as_planned = columns.unread & set(columns.through) <= _handed_on(reports).unread
+        return reports if is_as_planned else None
 
     def check(self) -> None:
         """Raise ConfigException if the transform cannot be used; nothing is read."""
