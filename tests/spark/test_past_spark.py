@@ -263,3 +263,17 @@ def test_where_no_file_can_be_made_all_goes_through_spark(
     with pytest.raises(OSError, match="does not show open files"):
         Receiver(link, HANDED_ON)
     assert Sender.to(link, HANDED_ON) is None
+
+
+def test_the_file_stays_as_small_as_what_has_not_been_taken(link: Path) -> None:
+    """Its pages are used again: a fresh one costs more than what is written into it."""
+    receiver, sender = Receiver(link, HANDED_ON), opened(link)
+    sizes = []
+    for number in range(40):
+        item = records(P0, 100 * number, 20, 100)
+        rows = sent(item, HANDED_ON, sender)
+        assert rows_of(through(receiver.received([rows]))) == rows_of([item])
+        sizes.append(link.stat().st_size)
+    assert max(sizes) < past_spark._FIRST + 4 * 10_000, "of forty batches, about three"
+    sender.close()
+    receiver.close()
