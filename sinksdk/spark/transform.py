@@ -483,12 +483,11 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
     again, since a function may answer otherwise.
     """
     from pyspark.sql import DataFrame  # noqa: PLC0415 - loaded with the session
-    from pyspark.sql import functions as f  # noqa: PLC0415 - the same
 
-    there = set(records.columns)
-    every = records.select(
+    there = set(columns.through)
+    every = records.selectExpr(
         *(
-            f.col(name) if name in there else f.lit(None).cast(kind).alias(name)
+            f"`{name}`" if name in there else f"CAST(NULL AS {kind}) AS `{name}`"
             for name, kind in TYPES.items()
         )
     )
@@ -511,7 +510,7 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
 
     rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, replaced(plan))  # noqa: SLF001 - as above
     slim = DataFrame(rows, session)
-    return slim.select(*(name for name in slim.columns if name in there or name not in columns.passed))
+    return slim.select(*(name for name in frame.columns if name in there or name not in columns.passed))
 
 
 def _expressions(node: Any) -> list[Any] | None:
