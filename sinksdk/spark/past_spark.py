@@ -1,19 +1,18 @@
 """Columns that a query only hands on: they go past Spark, through a file that both workers of a task open.
 
 The worker that sinks makes the file, without a name: it ends with the process, however that ends. The worker
-that reads writes batches into it, each behind the one before, and from the front again where they have been
-taken. Spark gets rows that say where their batch is in place of their partition, and null for what no
-expression reads.
+that reads writes batches into it, and again where they have been taken. Spark gets rows of few columns, which
+say where their batch is in place of their partition.
 
-A batch for which there is no room goes through Spark whole. Neither worker waits for the other: Spark hands
-rows on by the thousand, so a query that drops most of them would wait for ever.
+Rows of a batch for which there is no room carry all that goes past Spark, packed into one column. Neither
+worker waits for the other: Spark hands rows on by the thousand, so a query that drops most of them would wait
+for ever.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import pickle
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -28,10 +27,10 @@ import pyarrow as pa
 
 from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS, SinkRecords
+from sinksdk.spark.packed_rows import unpacked
 
 _SIZE: Final = 256 * 1024 * 1024
 """Of the file, in bytes: what has been read and not yet taken, at most."""
-_SAID: Final = 64  # where the columns are written
 _FIRST: Final = 4096  # where the first batch begins
 _UNIT: Final = 64  # bytes that a place counts
 _MOST: Final = 255  # batches in the file: one byte says how many have been taken
@@ -44,7 +43,7 @@ class Columns:
     """What a query does with the columns of the records.
 
     Args:
-        unread: no expression reads them; rows whose batch is in the file do not have them.
+        unread: no expression reads them.
         passed: those that are returned as they were read.
     """
 
@@ -56,6 +55,30 @@ class Columns:
         """Those in the file; none where a row cannot say where its batch is."""
         needed = {"partition", "offset"} <= self.passed and "partition" in self.unread
         return tuple(name for name in RECORD_COLUMNS if name in self.passed & self.unread) if needed else ()
+
+    @property
+    def carrier(self) -> str | None:
+        """The one that has the others packed in it, in rows whose batch is not in the file."""
+        return next((name for name in ("value", "key") if name in self.beside), None)
+
+    @property
+    def packed(self) -> tuple[str, ...]:
+        """Those that the carrier has."""
+        return tuple(name for name in ("topic", *self.beside) if name in self.unread and name != "offset")
+
+    @property
+    def through(self) -> tuple[str, ...]:
+        """Those that Spark is given; it needs no others."""
+        every = ("topic", "partition", *RECORD_COLUMNS)
+        if not self.beside:
+            return every
+        by_themselves = {"partition", "offset", self.carrier} if self.carrier else self.passed
+        return tuple(name for name in every if name in by_themselves or name not in self.unread)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Those of a record that are read at all."""
+        return tuple(name for name in RECORD_COLUMNS if name in {*self.through, *self.beside})
 
 
 class Receiver:
@@ -72,9 +95,8 @@ class Receiver:
             message = "this system does not show open files"
             raise OSError(message)
         self._file = tempfile.TemporaryFile(dir=link.parent, buffering=0)  # noqa: SIM115 - as long as this object
-        self._file.seek(_SAID)
-        self._file.write(pickle.dumps(columns))
-        self._names = columns.beside
+        self._file.write(bytes(1))  # none has been taken
+        self._columns = columns
         self._place = 0
         self._batch: pa.RecordBatch | None = None
         link.symlink_to(_OPEN_FILES.parent.with_name(str(os.getpid())) / f"fd/{self._file.fileno()}")
@@ -92,7 +114,9 @@ class Receiver:
         """
         for batch in rows:
             partitions = batch.column("partition")
-            if partitions.null_count or batch.column("offset").null_count or not batch.num_rows:
+            if not batch.num_rows:
+                continue
+            if partitions.null_count or batch.column("offset").null_count:
                 yield batch  # they are refused later on
                 continue
             numbers = np.from_dlpack(partitions)
@@ -100,9 +124,15 @@ class Receiver:
             for begin, end in itertools.pairwise(borders):
                 piece, place = batch.slice(begin, end - begin), -int(numbers[begin]) * _UNIT
                 if place <= 0:
-                    yield piece
+                    yield self._unpacked(piece)
                 else:
                     yield from self._whole(piece, self._at(place))
+
+    def _unpacked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        if self._columns.carrier is not None:
+            columns |= unpacked(rows.column(self._columns.carrier).cast(pa.binary()), self._columns.packed)
+        return pa.RecordBatch.from_pydict(columns)
 
     def _at(self, place: int) -> pa.RecordBatch:
         if self._batch is None or place != self._place:
@@ -135,7 +165,7 @@ class Receiver:
             is_slice = 2 * count >= kept.num_rows and (np.diff(places) == 1).all()
             taken = kept.slice(first, count) if is_slice else kept.take(pa.array(places))
             columns = {name: piece.column(name) for name in piece.schema.names}
-            columns |= {name: pa.nulls(count, RECORD_COLUMNS[name]) for name in self._names}
+            columns |= {name: pa.nulls(count, RECORD_COLUMNS[name]) for name in self._columns.beside}
             columns |= {name: taken.column(name) for name in taken.schema.names}
             columns["topic"] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([topic]))
             columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), count)
@@ -145,19 +175,18 @@ class Receiver:
 class Sender:
     """The worker that reads."""
 
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, file: FileIO, columns: Columns) -> None:
         self._file = file
-        file.seek(_SAID)
-        self.columns: Columns = pickle.load(file)  # noqa: S301 - our own, of the same task
+        self._columns = columns
         self._next = 0
         self._there: deque[tuple[int, int]] = deque()
         """Begin and end of the batches that may not have been taken."""
 
     @classmethod
-    def to(cls, link: Path) -> Self | None:
+    def to(cls, link: Path, columns: Columns) -> Self | None:
         """None if there is no file that can be opened; it is made when the other worker begins."""
         with suppress(OSError):
-            return cls(FileIO(link, "r+"))
+            return cls(FileIO(link, "r+"), columns)
         return None
 
     def close(self) -> None:
@@ -166,7 +195,7 @@ class Sender:
 
     def send(self, records: SinkRecords) -> int | None:
         """Write a batch; the partition's number of its rows, or None if there is no room."""
-        names = [name for name in records.arrow.schema.names if name in {"offset", *self.columns.beside}]
+        names = [name for name in records.arrow.schema.names if name in {"offset", *self._columns.beside}]
         topic, partition = records.partition
         said = {"topic": topic, "partition": str(partition), "number": str(self._next)}
         batch = records.arrow.select(names).replace_schema_metadata(said)
@@ -197,14 +226,13 @@ class Sender:
                 self._there.popleft()
         if len(self._there) >= _MOST:
             return None
-        if not self._there:
-            return _FIRST if _FIRST + size <= _SIZE else None
-        begin, end = self._there[0][0], self._there[-1][1]
-        if end > begin:
-            if end + size <= _SIZE:
-                return end
-            end = _FIRST
-        return end if end + size <= begin else None
+        # As far in front as it fits: the file stays as small as it can, and its pages are used again.
+        place = _FIRST
+        for begin, end in sorted(self._there):
+            if place + size <= begin:
+                break
+            place = end
+        return place if place + size <= _SIZE else None
 
 
 class _Whole:

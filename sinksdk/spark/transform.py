@@ -29,7 +29,7 @@ from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.past_spark import Columns
-from sinksdk.spark.transform_task import READ, RECORDS, REPORT, SINK, reads, sinks
+from sinksdk.spark.transform_task import READ, REPORT, SINK, TYPES, reads, sinks
 from sinksdk.transforms.parts import PARTS, Part
 from sinksdk.values.text import without_json
 
@@ -231,10 +231,7 @@ class TransformedRecords:
                 "read again after a crash may differ from what was read before",
                 self._transform.key,
             )
-        columns = _handed_on(frame)
-        reports = frame.mapInArrow(sinks(spec, columns), REPORT)
-        if not columns.unread <= _handed_on(reports).unread:  # Spark plans it anew, and might do so otherwise
-            reports = frame.mapInArrow(sinks(spec, Columns()), REPORT)
+        reports = self._slim(frame, spec, tasks) or frame.mapInArrow(sinks(spec, Columns()), REPORT)
 
         def run() -> list[str]:
             with _quiet():
@@ -242,16 +239,24 @@ class TransformedRecords:
 
         return run
 
+    def _slim(self, frame: DataFrame, spec: GenerationSpec, tasks: int) -> DataFrame | None:
+        """The reports, where columns go past Spark; None if none can."""
+        columns = _handed_on(frame)
+        if not columns.beside or _mentions(frame._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001 - as above
+            return None
+        slim = _slimmed(frame, self._records(spec, tasks, columns), columns)
+        reports = slim.mapInArrow(sinks(spec, columns), REPORT)
+        # Spark plans it anew, and might do so otherwise.
+        is_as_planned = columns.unread & set(columns.through) <= _handed_on(reports).unread
+        return reports if is_as_planned else None
+
     def check(self) -> None:
         """Raise ConfigException if the transform cannot be used; nothing is read."""
         self._transformed(GenerationSpec("", "", "", 0), 2)  # of one partition Spark moves no rows
         self._is_checked = True
 
     def _transformed(self, spec: GenerationSpec, tasks: int) -> DataFrame:
-        # No two plans are the same, so that one which a user's function has cached is not taken for another.
-        first = next(_NUMBERS) * _MOST_TASKS
-        records = self._session.range(first, first + tasks, 1, tasks).mapInArrow(reads(spec), RECORDS)
-        frame = self._apply(records)
+        frame = self._apply(self._records(spec, tasks, Columns()))
         selected = self._selected(frame)
         try:
             problem = _misplacing(selected)
@@ -262,6 +267,13 @@ class TransformedRecords:
         if problem:
             raise ConfigException(f"'{self._transform.key}' {problem}")
         return selected
+
+    def _records(self, spec: GenerationSpec, tasks: int, columns: Columns) -> DataFrame:
+        """What the reading workers give."""
+        # No two plans are the same, so that one which a user's function has cached is not taken for another.
+        first = next(_NUMBERS) * _MOST_TASKS
+        given = ", ".join(f"{name} {TYPES[name]}" for name in columns.through)
+        return self._session.range(first, first + tasks, 1, tasks).mapInArrow(reads(spec, columns), given)
 
     def _apply(self, records: DataFrame) -> DataFrame:
         from pyspark.errors import PySparkException  # noqa: PLC0415 - loaded with the session
@@ -442,7 +454,7 @@ def _misplacing(frame: DataFrame) -> str | None:
             f"computes {_list(changed)}, and topic, partition and offset say where a record was read: keep "
             f"them as they are"
         )
-    if _mentions(frame) > 1:
+    if _mentions(frame._jdf.queryExecution().optimizedPlan()) > 1:  # noqa: SLF001 - as above
         return f"reads the view '{_VIEW}' more than once: each record is read once, and only forward"
     return None
 
@@ -481,6 +493,43 @@ def _handed_on(frame: DataFrame) -> Columns:
     )
 
 
+def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFrame:
+    """The same plan on records of few columns, without those that go past Spark.
+
+    What a plan does not read cannot change what it computes: the others are null in it. It is not asked for
+    again, since a function may answer otherwise.
+    """
+    from pyspark.sql import DataFrame  # noqa: PLC0415 - loaded with the session
+
+    there = set(columns.through)
+    every = records.selectExpr(
+        *(
+            f"`{name}`" if name in there else f"CAST(NULL AS {kind}) AS `{name}`"
+            for name, kind in TYPES.items()
+        )
+    )
+    session = frame.sparkSession
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark cannot put another plan together
+    plan, put_in = (each._jdf.queryExecution().analyzed() for each in (frame, every))  # noqa: SLF001 - as above
+
+    def sequence(items: list[Any]) -> Any:
+        return jvm.PythonUtils.toSeq(items)
+
+    def replaced(node: Any) -> Any:
+        if _is_records(node):
+            # The ids of the columns stay, by which all others know them.
+            names = jvm.org.apache.spark.sql.catalyst.expressions
+            pairs = zip(_each(put_in.output()), _each(node.output()), strict=True)
+            nothing = (sequence([]), jvm.scala.Option.apply(None), sequence([]))
+            same = [names.Alias(new, old.name(), old.exprId(), *nothing) for new, old in pairs]
+            return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(same), put_in)
+        return node.withNewChildren(sequence([replaced(child) for child in _children(node)]))
+
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, replaced(plan))  # noqa: SLF001 - as above
+    slim = DataFrame(rows, session)
+    return slim.select(*(name for name in frame.columns if name in there or name not in columns.passed))
+
+
 def _expressions(node: Any) -> list[Any] | None:
     """What an operator computes with, without columns that it only hands on; None: it is not known."""
     match node.nodeName().split(" ")[0]:
@@ -512,9 +561,9 @@ def _path(node: Any) -> list[Any]:
     return []
 
 
-def _mentions(frame: DataFrame) -> int:
-    """How often a query reads the records, in subqueries and what is broadcast, too."""
-    text: str = frame._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001 - as above
+def _mentions(plan: Any) -> int:
+    """How often it reads the records, in subqueries and what is broadcast, too."""
+    text: str = plan.toString()
     return text.count(f"{READ}(")
 
 

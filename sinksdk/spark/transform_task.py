@@ -31,16 +31,23 @@ from sinksdk.settings.plugins import sink_class
 from sinksdk.spark.attempts import prepare_process
 from sinksdk.spark.executor import ReadAhead, run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec, unpacked
+from sinksdk.spark.packed_rows import packed
 from sinksdk.spark.past_spark import Columns, Receiver, Sender
 from sinksdk.spark.task_result import to_row
 from sinksdk.store import Store, newest_plan
 from sinksdk.values.text import is_bytes
 
-RECORDS: Final = (
-    "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, "
-    "value binary, headers array<struct<key:string,value:binary>>"
-)
-"""Spark's schema of the records that transforms are given."""
+TYPES: Final[Mapping[str, str]] = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "key": "binary",
+    "value": "binary",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""Columns of the records that transforms are given, and their types in Spark."""
 REPORT: Final = "report string"
 READ: Final = "sinksdk_records"
 """Name of the operator that reads, in Spark's plans."""
@@ -119,28 +126,29 @@ def _spark_task() -> Any:
 # -- the worker that reads -------------------------------------------------------------------------------
 
 
-def reads(spec: GenerationSpec) -> Callable[[Rows], Rows]:
-    """The function for ``mapInArrow`` that gives the records of its task."""
+def reads(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
+    """The function for ``mapInArrow`` that gives the records of its task: what goes through Spark of them."""
 
     def sinksdk_records(control: Rows) -> Rows:
         deque(control, maxlen=0)
-        return _read(spec, _spark_task().partitionId(), _BesideRows.of_this_task(spec))
+        return _read(spec, columns, _spark_task().partitionId(), _BesideRows.of_this_task(spec))
 
     return sinksdk_records
 
 
-def _read(spec: GenerationSpec, task: int, beside: _BesideRows) -> Rows:
+def _read(spec: GenerationSpec, columns: Columns, task: int, beside: _BesideRows) -> Rows:
     sender: Sender | None = None
     try:
-        with closing(_batches(spec, prepare_process(spec), task)) as batches:
+        with closing(_batches(spec, prepare_process(spec), columns, task)) as batches:
             for item in batches:
                 if beside.is_stopped():
                     return
                 if isinstance(item, Unread):
                     beside.say(item)
                 elif item is not None:
-                    sender = sender or Sender.to(beside.columns)
-                    yield sent(item, sender)
+                    if columns.beside:
+                        sender = sender or Sender.to(beside.columns, columns)
+                    yield sent(item, columns, sender)
     except GeneratorExit:
         raise
     except Exception as error:  # noqa: BLE001 - the other worker raises it: here Spark would tell it as its own
@@ -150,7 +158,9 @@ def _read(spec: GenerationSpec, task: int, beside: _BesideRows) -> Rows:
             sender.close()
 
 
-def _batches(spec: GenerationSpec, store: Store, task: int) -> Generator[SinkRecords | Unread | None]:
+def _batches(
+    spec: GenerationSpec, store: Store, columns: Columns, task: int
+) -> Generator[SinkRecords | Unread | None]:
     _, plan = newest_plan(store, spec.connector)
     if plan is None or plan.generation != spec.generation:
         raise ConnectException(f"generation {spec.generation} is over; a newer one has taken over")
@@ -158,49 +168,46 @@ def _batches(spec: GenerationSpec, store: Store, task: int) -> Generator[SinkRec
     raw = {**plan.config, **mine.config}
     config = sink_class(raw.get("connector.class", "")).config_class.parse(raw)
     ranges = {item.topic_partition: item.offsets for item in mine.ranges}
-    yield from unpacked(spec.readers[task]).read(
-        ranges, tuple(RECORD_COLUMNS), config.overrides(CONSUMER_OVERRIDES)
-    )
+    yield from unpacked(spec.readers[task]).read(ranges, columns.needed, config.overrides(CONSUMER_OVERRIDES))
 
 
-def sent(records: SinkRecords, sender: Sender | None) -> pa.RecordBatch:
-    """Rows for Spark: of what goes past it, if there is room, they hold no more than where it is."""
-    if sender is None or not len(records) or (place := sender.send(records)) is None:
-        return _rows_of(records)
-    return _rows_of(records, place, sender.columns.unread)
+def sent(records: SinkRecords, columns: Columns, sender: Sender | None) -> pa.RecordBatch:
+    """Rows for Spark, with the columns that it needs.
 
-
-def _rows_of(records: SinkRecords, place: int | None = None, unread: Collection[str] = ()) -> pa.RecordBatch:
-    """The records as rows of :data:`RECORDS`.
-
-    Args:
-        place: in place of their partition.
-        unread: columns that are left out.
+    What goes past it is in the file, if there is room, and the rows say where; else it is packed into one of
+    them.
     """
-    topic, partition = records.partition
-    rows = len(records)
-    columns = {
-        "topic": pa.nulls(rows, pa.string()) if "topic" in unread else pa.repeat(pa.scalar(topic), rows),
-        "partition": pa.repeat(pa.scalar(partition if place is None else place, pa.int32()), rows),
-    }
-    for name, kind in RECORD_COLUMNS.items():
-        index = records.arrow.schema.get_field_index(name)
-        is_there = index >= 0 and (name == "offset" or name not in unread)
-        column = records.arrow.column(index) if is_there else pa.nulls(rows, kind)
-        if name == "headers" and name in unread:
-            # Spark sizes its batch at each row, and would go through all lists before it that are null.
-            column = pa.ListArray.from_arrays(
-                np.zeros(rows + 1, np.int32), pa.array([], kind.value_type), kind
-            )
-        columns[name] = column if name == "timestamp" or column.type == kind else column.cast(kind)
+    place = sender.send(records) if sender is not None and len(records) else None
+    count, names = len(records), columns.through
+    rows = {name: _of_column(records, name) for name in names if name not in ("partition", columns.carrier)}
+    number = records.partition.partition if place is None else place
+    rows["partition"] = pa.repeat(pa.scalar(number, pa.int32()), count)
+    if (carrier := columns.carrier) is not None:
+        rows[carrier] = pa.nulls(count, pa.binary())
+        if place is None:
+            whole = [_of_column(records, name) for name in columns.packed]
+            rows[carrier] = packed(pa.RecordBatch.from_arrays(whole, names=list(columns.packed)))
+    if "timestamp" in rows:
+        rows["timestamp"] = _as_sparks(records, rows["timestamp"])
+    return pa.RecordBatch.from_pydict({name: rows[name] for name in names})
+
+
+def _of_column(records: SinkRecords, name: str) -> pa.Array:
+    if name == "topic":
+        return pa.repeat(pa.scalar(records.partition.topic), len(records))
+    kind, index = RECORD_COLUMNS[name], records.arrow.schema.get_field_index(name)
+    column = records.arrow.column(index) if index >= 0 else pa.nulls(len(records), kind)
+    return column if name == "timestamp" or column.type == kind else column.cast(kind)
+
+
+def _as_sparks(records: SinkRecords, timestamps: pa.Array) -> pa.Array:
     try:
-        columns["timestamp"] = columns["timestamp"].cast(_MICROSECONDS)
+        return timestamps.cast(_MICROSECONDS)
     except pa.ArrowInvalid as error:
         raise ConnectException(
             f"{records.partition}, offsets {records.first_offset} to {records.next_offset - 1}: a timestamp "
             f"is beyond what Spark's hold (microseconds in 64 bits), which a transform is given: {error}"
         ) from error
-    return pa.RecordBatch.from_pydict(columns)
 
 
 # -- the worker that sinks -------------------------------------------------------------------------------
@@ -314,7 +321,7 @@ def _split(held: SinkRecords | None, records: SinkRecords) -> list[SinkRecords]:
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
     """Rows that follow each other and are of the same partition."""
-    for name in ("topic", "partition", "offset"):
+    for name in {"topic", "partition", "offset"} & set(batch.schema.names):
         if batch.column(name).null_count:
             raise ConnectException(
                 f"the transform returns a row whose {name} is null: topic, partition and offset must stay as "

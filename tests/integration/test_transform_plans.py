@@ -27,8 +27,15 @@ from sinksdk import ConfigException, ConnectException, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.past_spark import Columns
-from sinksdk.spark.transform import Transform, TransformedRecords, _handed_on, _sent_by_value
-from sinksdk.spark.transform_task import RECORDS, REPORT, sinks
+from sinksdk.spark.transform import (
+    Transform,
+    TransformedRecords,
+    _attributes,
+    _handed_on,
+    _path,
+    _sent_by_value,
+)
+from sinksdk.spark.transform_task import TYPES
 from sinksdk.topics import write_records
 from sinksdk.values.declared import declared_shape
 from tests.integration.line_sink import LineSinkConfig
@@ -41,6 +48,7 @@ pytestmark = pytest.mark.spark
 COUNT = 40
 MODULE = "tests.integration.transforms"
 BYTES = f"{__name__}:SinkOfBytes"
+SPEC = GenerationSpec("", "", "", 0)
 
 
 class TaskOfBytes(FolderTask):
@@ -145,7 +153,8 @@ def as_a_table(session: SparkSession) -> DataFrame:
         for number in range(2)
         for offset in range(COUNT)
     ]
-    return session.createDataFrame(rows, RECORDS).coalesce(1)
+    schema = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+    return session.createDataFrame(rows, schema).coalesce(1)
 
 
 def text(value: str | bytes | bytearray | None) -> str | None:
@@ -556,11 +565,58 @@ def test_what_goes_past_spark_is_what_no_expression_reads(session: SparkSession,
     transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
-    frame = records._transformed(GenerationSpec("", "", "", 0), 2)
+    frame = records._transformed(SPEC, 2)
     found = _handed_on(frame)
     unread, handed_on = PAST_SPARK[query]
     assert (set(found.unread), set(found.unread & found.passed)) == (unread, handed_on)
-    assert _handed_on(frame.mapInArrow(sinks(GenerationSpec("", "", "", 0), found), REPORT)).unread == unread
+
+
+@pytest.mark.parametrize("query", [query for query, (_, past) in PAST_SPARK.items() if "partition" in past])
+def test_spark_is_given_only_what_it_needs(session: SparkSession, query: str) -> None:
+    """What goes past it is in no plan, neither before the query nor behind it; the query reads what it did."""
+    session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
+    session.udf.register("is_long", lambda value: len(value) > 1, "boolean")
+    transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
+    assert transform is not None
+    records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
+    frame = records._transformed(SPEC, 2)
+    found = _handed_on(frame)
+    reports = records._slim(frame, SPEC, 2)
+    assert reports is not None
+    sink, *_, source = _path(reports._jdf.queryExecution().executedPlan())
+    given, returned = _attributes(source), _attributes(sink.child())
+    assert set(given) == set(found.through)
+    assert _handed_on(reports).unread == found.unread & set(found.through)
+    assert set(returned) == {*frame.columns} - (found.passed - set(given))
+    assert {returned[name] for name in ("partition", "offset")} == {given["partition"], given["offset"]}
+
+
+def test_a_query_that_answers_otherwise_next_time_is_asked_once(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes past Spark is what this answer hands on: the next one might read it."""
+    answers = iter(["offset > 1", "length(value) > 1", "length(key) > 1"])
+    transform = Transform("records.transform", lambda records: records.where(next(answers)))
+    records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
+    records.check()
+    given = []
+    monkeypatch.setattr(TransformedRecords, "_records", recording(TransformedRecords._records, given))
+    records.job(SPEC, 2)
+    assert [set(columns.through) for columns in given] == [
+        EVERYTHING,
+        {"partition", "offset", "key", "value"},
+    ]
+    assert len(list(answers)) == 1
+
+
+def recording(function: Callable[..., Any], given: list[Columns]) -> Callable[..., Any]:
+    """Calls it, and keeps its last argument."""
+
+    def recorded(*arguments: Any) -> Any:
+        given.append(arguments[-1])
+        return function(*arguments)
+
+    return recorded
 
 
 def test_behind_a_function_of_batches_everything_goes_through_spark(session: SparkSession) -> None:
@@ -568,7 +624,7 @@ def test_behind_a_function_of_batches_everything_goes_through_spark(session: Spa
     transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:in_arrow"))
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
-    assert _handed_on(records._transformed(GenerationSpec("", "", "", 0), 2)) == Columns()
+    assert _handed_on(records._transformed(SPEC, 2)) == Columns()
 
 
 def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession) -> None:

@@ -67,8 +67,8 @@ def link(tmp_path: Path) -> Path:
     return tmp_path / "columns"
 
 
-def opened(link: Path) -> Sender:
-    sender = Sender.to(link)
+def opened(link: Path, columns: Columns = HANDED_ON) -> Sender:
+    sender = Sender.to(link, columns)
     assert sender is not None
     return sender
 
@@ -93,7 +93,7 @@ def test_what_arrives_is_what_would_have_come_through_spark(
     for number, (count, size) in enumerate(batches):
         given_records.append(records(P0 if number < len(batches) / 2 else P1, first, count, size))
         first += 2 * count
-    expected = through(queried(sent(item, None)) for item in given_records)
+    expected = through(queried(sent(item, Columns(), None)) for item in given_records)
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(past_spark, "_SIZE", past_spark._FIRST + 12_000)
@@ -103,7 +103,7 @@ def test_what_arrives_is_what_would_have_come_through_spark(
 
         def from_spark() -> Iterator[pa.RecordBatch]:
             for number, item in enumerate(given_records):
-                on_its_way.append(queried(sent(item, sender)))
+                on_its_way.append(queried(sent(item, HANDED_ON, sender)))
                 while len(on_its_way) > lags[number % len(lags)]:
                     rows = on_its_way.popleft()
                     for begin in range(0, rows.num_rows, at_once):
@@ -121,13 +121,13 @@ def test_a_batch_without_room_goes_through_spark_and_the_next_ones_past_it_again
     """Nobody waits: rows of which all are dropped are never taken, and what is behind them still comes."""
     monkeypatch.setattr(past_spark, "_SIZE", past_spark._FIRST + 15_000)
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
-    first = [sent(records(P0, 1000 + 120 * number, 10, 100), sender) for number in range(6)]
+    first = [sent(records(P0, 1000 + 120 * number, 10, 100), HANDED_ON, sender) for number in range(6)]
     assert [went_past(rows) for rows in first] == [True, True, False, False, False, False]
 
     list(receiver.received(iter(first[1:])))
-    assert went_past(sent(records(P0, 2200, 10, 100), sender)), "the first has been passed over"
-    assert not went_past(sent(records(P0, 3400, 10, 100), sender))
-    assert not went_past(sent(records(P0, 4000, 10, 100_000), sender)), "it never fits"
+    assert went_past(sent(records(P0, 2200, 10, 100), HANDED_ON, sender)), "the first has been passed over"
+    assert not went_past(sent(records(P0, 3400, 10, 100), HANDED_ON, sender))
+    assert not went_past(sent(records(P0, 4000, 10, 100_000), HANDED_ON, sender)), "it never fits"
     sender.close()
     receiver.close()
 
@@ -136,12 +136,12 @@ def test_no_more_batches_are_there_than_a_byte_can_count(link: Path) -> None:
     """Else what has been taken could not be told from what has not."""
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     batches = [records(P0, 10 * number, 1) for number in range(600)]
-    rows = [sent(item, sender) for item in batches]
+    rows = [sent(item, HANDED_ON, sender) for item in batches]
     assert [went_past(each) for each in rows].count(True) == 255
     assert rows_of(through(receiver.received(iter(rows)))) == rows_of(batches)
     again = [records(P0, 10_000 + 10 * number, 1) for number in range(600)]
     for item in again:
-        rows = [sent(item, sender)]
+        rows = [sent(item, HANDED_ON, sender)]
         assert went_past(rows[0])
         assert rows_of(through(receiver.received(iter(rows)))) == rows_of([item])
     sender.close()
@@ -151,9 +151,9 @@ def test_no_more_batches_are_there_than_a_byte_can_count(link: Path) -> None:
 def test_columns_that_the_query_reads_or_computes_come_from_spark(link: Path) -> None:
     """The others come from the file, also those that a source does not have: they are null."""
     columns = Columns(NAMES - {"value", "offset"}, NAMES - {"value"})
-    receiver, sender = Receiver(link, columns), opened(link)
+    receiver, sender = Receiver(link, columns), opened(link, columns)
     item = SinkRecords(P0, records(P0, 0, 3).arrow.drop_columns(["headers", "timestampType"]))
-    rows = sent(item, sender)
+    rows = sent(item, columns, sender)
     assert rows.column("value").to_pylist() == item.arrow.column("value").to_pylist()
     computed = rows.set_column(rows.schema.get_field_index("value"), "value", pa.array([{"n": 1}] * 3))
     (back,) = receiver.received([computed])
@@ -182,7 +182,7 @@ def test_nothing_goes_past_spark_if_a_row_cannot_say_where_it_is(columns: Column
 def test_a_row_of_another_offset_is_refused(link: Path) -> None:
     """An offset that is none of its batch has no columns there."""
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
-    rows = sent(records(P0, 10, 4), sender)
+    rows = sent(records(P0, 10, 4), HANDED_ON, sender)
     moved = rows.set_column(rows.schema.get_field_index("offset"), "offset", pa.array([10, 12, 13, 99]))
     with pytest.raises(ConnectException, match="flights-0: the transform returns offsets that are not"):
         list(receiver.received([moved]))
@@ -193,7 +193,7 @@ def test_a_row_of_another_offset_is_refused(link: Path) -> None:
 def test_few_rows_do_not_hold_the_batch_that_they_are_of(link: Path) -> None:
     """A sink may keep what it is given for long; of a batch that comes whole, nothing is copied."""
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
-    rows = sent(records(P0, 0, 1000, 100), sender)
+    rows = sent(records(P0, 0, 1000, 100), HANDED_ON, sender)
     (few,) = receiver.received([rows.slice(500, 3)])
     (most,) = receiver.received([rows.slice(1, 998)])
     assert few.get_total_buffer_size() < 10_000 < most.get_total_buffer_size()
@@ -205,7 +205,7 @@ def test_few_rows_do_not_hold_the_batch_that_they_are_of(link: Path) -> None:
 def test_rows_without_coordinates_are_handed_on_as_they_are(link: Path) -> None:
     """Whoever divides them by partition refuses them."""
     receiver = Receiver(link, HANDED_ON)
-    rows = sent(records(P0, 1, 2), None)
+    rows = sent(records(P0, 1, 2), HANDED_ON, None)
     lost = rows.set_column(rows.schema.get_field_index("partition"), "partition", pa.nulls(2, pa.int32()))
     assert list(receiver.received([lost])) == [lost]
     receiver.close()
@@ -221,9 +221,9 @@ def test_a_full_disk_sends_batches_through_spark(link: Path) -> None:
             return super().write(data)
 
     receiver = Receiver(link, HANDED_ON)
-    sender = Sender(Full(link, "r+"))
+    sender = Sender(Full(link, "r+"), HANDED_ON)
     batches = [records(P0, 100 * number, 5, 1000 if number == 1 else 1) for number in range(3)]
-    rows = [sent(item, sender) for item in batches]
+    rows = [sent(item, HANDED_ON, sender) for item in batches]
     assert [went_past(each) for each in rows] == [True, False, True]
     assert rows_of(through(receiver.received(iter(rows)))) == rows_of(batches)
     sender.close()
@@ -244,7 +244,6 @@ def test_the_file_ends_with_the_process_that_has_made_it(link: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"made\n"
     sender = opened(link)
-    assert sender.columns.beside == ("offset", "value")
     assert [path.name for path in link.parent.iterdir()] == [link.name]
     assert link.stat().st_nlink == 0
     sender.close()
@@ -252,7 +251,7 @@ def test_the_file_ends_with_the_process_that_has_made_it(link: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    assert Sender.to(link) is None
+    assert Sender.to(link, HANDED_ON) is None
     assert not link.exists()
 
 
@@ -263,4 +262,18 @@ def test_where_no_file_can_be_made_all_goes_through_spark(
     monkeypatch.setattr(past_spark, "_OPEN_FILES", link)
     with pytest.raises(OSError, match="does not show open files"):
         Receiver(link, HANDED_ON)
-    assert Sender.to(link) is None
+    assert Sender.to(link, HANDED_ON) is None
+
+
+def test_the_file_stays_as_small_as_what_has_not_been_taken(link: Path) -> None:
+    """Its pages are used again: a fresh one costs more than what is written into it."""
+    receiver, sender = Receiver(link, HANDED_ON), opened(link)
+    sizes = []
+    for number in range(40):
+        item = records(P0, 100 * number, 20, 100)
+        rows = sent(item, HANDED_ON, sender)
+        assert rows_of(through(receiver.received([rows]))) == rows_of([item])
+        sizes.append(link.stat().st_size)
+    assert max(sizes) < past_spark._FIRST + 4 * 10_000, "of forty batches, about three"
+    sender.close()
+    receiver.close()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from sinksdk import ConnectException, OffsetOutOfRangeException, SinkRecords, TopicPartition
 from sinksdk.engine.worker import Unread
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark.transform_task import _BesideRows, _end_of, _rows_of, arranged
+from sinksdk.spark.past_spark import Columns
+from sinksdk.spark.transform_task import _BesideRows, _end_of, arranged, sent
 from tests.engine.sinks import rows
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -173,7 +174,7 @@ def test_records_survive_the_way_to_spark_and_back(partition: TopicPartition) ->
         ],
         names=list(RECORD_COLUMNS),
     )
-    (back,) = arranged([_rows_of(SinkRecords(partition, arrow))], nothing, ended)
+    (back,) = arranged([sent(SinkRecords(partition, arrow), Columns(), None)], nothing, ended)
     assert isinstance(back, SinkRecords)
     assert (back.partition, len(back)) == (partition, count)
     assert back.arrow.equals(arrow)
@@ -182,7 +183,7 @@ def test_records_survive_the_way_to_spark_and_back(partition: TopicPartition) ->
 def test_columns_that_a_source_does_not_have_are_null() -> None:
     """A topic directory need not have headers."""
     batch = rows(P0, 1, 2)
-    found = _rows_of(SinkRecords(P0, batch.arrow.select(["offset", "value"])))
+    found = sent(SinkRecords(P0, batch.arrow.select(["offset", "value"])), Columns(), None)
     assert found.column("headers").null_count == 2
     assert found.column("value").to_pylist() == [b"1", b"2"]
 
@@ -195,7 +196,7 @@ def test_a_timestamp_beyond_sparks_is_told_with_its_place() -> None:
     with pytest.raises(
         ConnectException, match=r"flights-0, offsets 7 to 7: a timestamp is beyond what Spark's"
     ):
-        _rows_of(SinkRecords(P0, arrow.set_column(index, "timestamp", late)))
+        sent(SinkRecords(P0, arrow.set_column(index, "timestamp", late)), Columns(), None)
 
 
 @pytest.mark.parametrize(
