@@ -355,7 +355,7 @@ def _arguments(thing: Any) -> str:
 def options(check: Callable[..., Any], typed: type, subject: type) -> str:
     """What a function of the kit can be told: its own parameters, and those that it shares with others."""
     defaults = {field.name: _default_of(field) for field in dataclasses.fields(subject)}
-    own = inspect.signature(check).parameters
+    own = inspect.signature(inspect.unwrap(check), follow_wrapped=False).parameters
     defaults |= {name: parameter.default for name, parameter in own.items()}
     texts = dict(_described(check, *own) | _described(typed, *inspect.get_annotations(typed)))
     names = [*(name for name in own if name != "options"), *inspect.get_annotations(typed)]

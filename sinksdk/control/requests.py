@@ -70,6 +70,7 @@ class ConnectorRequests(ConnectorContext):
         self._is_over = False
 
     def request_task_reconfiguration(self) -> None:
+        """See :class:`~sinksdk.connector.ConnectorContext`."""
         with self._lock:
             if self._is_over:
                 return
@@ -79,6 +80,7 @@ class ConnectorRequests(ConnectorContext):
             log.info("connector %s asks for new configurations of its tasks", self._connector)
 
     def raise_error(self, error: Exception) -> None:
+        """See :class:`~sinksdk.connector.ConnectorContext`."""
         if not isinstance(error, Exception):
             message = f"raise_error takes an exception, not {error!r}"  # type: ignore[unreachable]  # untyped authors
             raise TypeError(message)

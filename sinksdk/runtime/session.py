@@ -6,7 +6,6 @@ import logging
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
 from sinksdk.config import ConnectorConfig
@@ -17,10 +16,11 @@ from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.control.registry import deploy, register
 from sinksdk.control.requests import ConnectorRequests
 from sinksdk.control.status import StatusKeeper
-from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.errors import FencedException, RetriableException
 from sinksdk.runtime.backoff import PASSING, Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.handover import Handover
+from sinksdk.settings.checks import task_configs_of
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
@@ -173,26 +173,7 @@ class DriverSession:
             ConnectException: more than ``tasks.max``, none for a sink, or something else.
         """
         self.connector_requests.answered()
-        return self.call("task_configs", self._task_configs)
-
-    def _task_configs(self) -> list[dict[str, str]]:
-        """The author's return value, checked; reads at most one element more than allowed."""
-        most = self._config.tasks_max
-        what = f"connector {self._config.name}: task_configs({most})"
-        returned = self._connector.task_configs(most)
-        try:
-            configs = [dict(own) for own in islice(returned, most + 1)]
-        except (TypeError, ValueError) as error:
-            raise ConnectException(f"{what} must return a list of dictionaries: {error}") from error
-        if len(configs) > most:
-            raise ConnectException(f"{what} returned too many configurations; it must return at most tasks.max")
-        if not configs and isinstance(self._connector, SinkConnector):
-            raise ConnectException(
-                f"{what} returned no configurations; a sink has topics to read, so it must return at least one"
-            )
-        if not all(isinstance(text, str) for own in configs for item in own.items() for text in item):
-            raise ConnectException(f"{what} must return dictionaries of texts, as Connect's: {configs}")
-        return configs
+        return self.call("task_configs", task_configs_of, self._connector, self.name, self._config.tasks_max)
 
     def subscribe(self, topics: set[str]) -> None:
         """Call a sink's ``subscribed`` with all its topics, if there are new ones."""
@@ -206,9 +187,7 @@ class DriverSession:
         """Whether the process must end, the operator stops the connector, or it has raised an error."""
         self.requests.look()
         return (
-            self.signal.is_final
-            or self.requests.closing() is not None
-            or self.connector_requests.has_failed
+            self.signal.is_final or self.requests.closing() is not None or self.connector_requests.has_failed
         )
 
     def carry_out_orders(

@@ -165,8 +165,8 @@ class SourceSession:
         if not plan.tasks:
             launcher = idle
             log.info(
-                "connector %s: task_configs returned an empty list; no task runs until the connector asks for "
-                "new configurations, or an operator for a rebalance",
+                "connector %s: task_configs returned an empty list; no task runs until the connector asks "
+                "for new configurations, or an operator for a rebalance",
                 session.name,
             )
 
