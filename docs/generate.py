@@ -26,6 +26,7 @@ from examples.upsert_sink import UpsertSink, UpsertTask
 from sinksdk import (
     ClosingReason,
     ConnectorConfig,
+    ConnectorContext,
     Meaning,
     SinkConnector,
     SinkRecords,
@@ -482,6 +483,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "sink-task-context": lambda: methods(SinkTaskContext),
     "sink-task-harness": lambda: methods(SinkTaskHarness),
     "source-capabilities": lambda: capabilities(SourceCapabilities),
+    "connector-context": lambda: methods(ConnectorContext),
     "source-connector": lambda: methods(SourceConnector, *SourceConnector.__bases__),
     "source-keys": source_keys,
     "source-names": lambda: names_of(sinksdk.source),
