@@ -26,6 +26,7 @@ from examples.upsert_sink import UpsertSink, UpsertTask
 from sinksdk import (
     ClosingReason,
     ConnectorConfig,
+    ConnectorContext,
     Meaning,
     SinkConnector,
     SinkRecords,
@@ -355,7 +356,7 @@ def _arguments(thing: Any) -> str:
 def options(check: Callable[..., Any], typed: type, subject: type) -> str:
     """What a function of the kit can be told: its own parameters, and those that it shares with others."""
     defaults = {field.name: _default_of(field) for field in dataclasses.fields(subject)}
-    own = inspect.signature(check).parameters
+    own = inspect.signature(inspect.unwrap(check), follow_wrapped=False).parameters
     defaults |= {name: parameter.default for name, parameter in own.items()}
     texts = dict(_described(check, *own) | _described(typed, *inspect.get_annotations(typed)))
     names = [*(name for name in own if name != "options"), *inspect.get_annotations(typed)]
@@ -482,6 +483,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "sink-task-context": lambda: methods(SinkTaskContext),
     "sink-task-harness": lambda: methods(SinkTaskHarness),
     "source-capabilities": lambda: capabilities(SourceCapabilities),
+    "connector-context": lambda: methods(ConnectorContext),
     "source-connector": lambda: methods(SourceConnector, *SourceConnector.__bases__),
     "source-keys": source_keys,
     "source-names": lambda: names_of(sinksdk.source),

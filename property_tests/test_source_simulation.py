@@ -31,6 +31,8 @@ OFTEN = (
     "frozen in its round of fencing",
     "fencing failed",
     "asked: REBALANCE",
+    "a connector asks for new configurations",
+    "generation without tasks",
     "asked: SHUTDOWN",
     "operator: configure",
     "driver ended: FencedException",

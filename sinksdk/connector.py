@@ -74,6 +74,30 @@ class ConnectorIdentity:
     incarnation: str
 
 
+class ConnectorContext:
+    """A connector's requests to the driver that runs it. From any thread, at any time.
+
+    Here they do nothing, and so they do for an instance that no driver runs: one in a test, or one that is
+    only made to delete the connector or to alter its offsets.
+    """
+
+    def request_task_reconfiguration(self) -> None:
+        """Ask for new configurations of the tasks: what there is to read, say, has changed.
+
+        At once, all running tasks are asked to stop, and commit; then ``task_configs`` is called again, and
+        the next generation of tasks starts, also if the configurations are the same as before. Several
+        requests before that call are one. A request during the call counts: another one follows. Before the
+        tasks first run it has no further effect, and after ``stop`` none.
+        """
+
+    def raise_error(self, error: Exception) -> None:
+        """Fail the connector: for an error in a thread of its own, from which it cannot recover.
+
+        The running tasks are asked to stop, and commit; then the connector is FAILED with this error. The
+        first error counts. After ``stop`` it is only logged.
+        """
+
+
 class Connector:
     """Base of sink and source connectors: their life cycle in the driver, outside the tasks."""
 
@@ -82,6 +106,9 @@ class Connector:
 
     identity: ConnectorIdentity
     """Set by the runtime before ``start``."""
+
+    context: ConnectorContext = ConnectorContext()
+    """Set by the runtime before ``start``; until then its methods do nothing."""
 
     def start(self, config: Any) -> None:
         """Check external systems and set up what the tasks share. Called in the driver, before any task.
@@ -95,7 +122,15 @@ class Connector:
         return ()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Configuration of each task, at most ``max_tasks``: entries that differ from the connector's own."""
+        """Configuration of each task, at most ``max_tasks``: entries that differ from the connector's own.
+
+        Called before each generation of tasks, on the same instance, without another ``start``: at the
+        beginning, and again after a rebalance, a restart of failed tasks, a task's failure, or
+        ``context.request_task_reconfiguration()``. A changed configuration makes a new instance.
+
+        A source may return an empty list: then no task runs until one of these happens. A sink must return at
+        least one.
+        """
         return [{} for _ in range(max_tasks)]
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature

@@ -29,6 +29,7 @@ NAMES = [
     "ConnectException",
     "Connector",
     "ConnectorConfig",
+    "ConnectorContext",
     "DataException",
     "ErrantRecordReporter",
     "FencedException",
@@ -61,6 +62,7 @@ NAMES = [
 ]
 
 SOURCE_NAMES = [
+    "ConnectorContext",
     "ConnectorTransactionBoundaries",
     "ExactlyOnceSupport",
     "OffsetStorageReader",
@@ -79,6 +81,7 @@ SOURCE_NAMES = [
 TESTING_NAMES = [
     "Call",
     "Capabilities",
+    "ConnectorHarness",
     "Crash",
     "FakeContext",
     "Fault",

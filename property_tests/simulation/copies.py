@@ -54,7 +54,8 @@ class Round(NamedTuple):
         change = (
             "more" if self.tasks > self.recorded else "fewer" if self.tasks < self.recorded else "as many"
         )
-        return f"round: from {'one task' if self.recorded == 1 else 'several tasks'} to {change}"
+        before = {0: "no task", 1: "one task"}.get(self.recorded, "several tasks")
+        return f"round: from {before} to {change}"
 
 
 class Copies:
@@ -180,6 +181,7 @@ class Copies:
         self.reader.fences[driver].clear()
         self.planned_by = driver
         self.world.happened[round_.in_words()] += 1
+        self.world.happened["generation without tasks"] += not round_.tasks
 
     def _plan(self, generation: int) -> GenerationPlan | None:
         row = table.read(self._bystander, plan_key(CONNECTOR, generation), GenerationPlan)

@@ -21,6 +21,10 @@ IN_A_DIRECTORY = 20
 """Of so many schedules one writes to a topic directory, on the real file system."""
 
 
+WITHOUT_TABLES = 10
+"""Of so many schedules one begins with nothing to read: no task runs before the connector asks for some."""
+
+
 def run(seed: int) -> Counter[str]:
     """Run the schedule of a seed.
 
@@ -65,6 +69,8 @@ def _variation(copies: Copies) -> dict[str, str]:
 
 def _live(copies: Copies) -> None:
     world, cluster, dice = copies.world, copies.cluster, copies.world.dice
+    if not world.seed % WITHOUT_TABLES:
+        copies.tables.lengths.clear()
     for name in copies.tables.lengths:
         copies.tables.grow(name, dice.randint(1, 4))
     world.chaos = Chaos.drawn(dice)
@@ -91,6 +97,8 @@ def _go_on(copies: Copies, steps: int, until: Callable[[], bool] = lambda: False
 
 def _rows_come(copies: Copies) -> None:
     dice = copies.world.dice
+    if not copies.tables.lengths:
+        return
     copies.tables.grow(dice.choice(list(copies.tables.lengths)), dice.randint(1, 3))
 
 
@@ -161,10 +169,15 @@ _WHERE_IT_HURTS: tuple[tuple[str, Callable[[Copies], list[Process]]], ...] = (
 
 
 def _table_comes(copies: Copies) -> None:
-    """The connector's tasks need other configurations, which the connector knows."""
+    """A connector notices that its tasks need other configurations, and asks for them."""
     if len(copies.tables.lengths) < 2 * MOST_TASKS:
         copies.tables.add()
-    _ask(copies, ClosingReason.REBALANCE)
+    if copies.cluster.drivers:
+        driver = copies.world.dice.choice(copies.cluster.drivers)
+        if (connector := copies.tables.watching.get(driver)) is not None:
+            copies.world.tell(f"the connector of {driver.name} asks for new configurations of its tasks")
+            copies.world.happened["a connector asks for new configurations"] += 1
+            connector.context.request_task_reconfiguration()
 
 
 def _other_settings_come(copies: Copies) -> None:

@@ -43,6 +43,8 @@ class Tables:
         self.trouble = 0.0
         """Chance that a call of a task fails, each time."""
         self.tasks: list[TablesTask] = []
+        self.watching: dict[Process, TablesConnector] = {}
+        """The connector of each driver that has started one."""
 
     def grow(self, table: str, groups: int) -> None:
         """New rows at the end of a table."""
@@ -187,6 +189,9 @@ class TablesConnector(SourceConnector):
 
     config_class: ClassVar[type[SourceConnectorConfig]] = TablesConfig
     task_class: ClassVar[type[SourceTask]] = TablesTask
+
+    def start(self, config: Any) -> None:
+        Tables.current.watching[Tables.current.world.current.threads[0]] = self
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         tables = list(Tables.current.lengths)

@@ -1,4 +1,4 @@
-"""Requests to a driver: from its process (:class:`ClosingSignal`), and from operators, in the store."""
+"""Requests to a driver: from its process, from its connector, and from operators, in the store."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import logging
 import threading
 from typing import Final
 
+from sinksdk.connector import ConnectorContext
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
-from sinksdk.errors import FencedException
+from sinksdk.errors import ConnectException, FencedException
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, Order, TargetState
@@ -51,6 +52,81 @@ class ClosingSignal:
         """The generation has closed: ends a rebalance; a final request stays."""
         if not self._is_final:
             self._asked.clear()
+
+
+class ConnectorRequests(ConnectorContext):
+    """The requests of a running connector; from any of its threads.
+
+    Args:
+        signal: of the driver, which hears a request at once.
+    """
+
+    def __init__(self, connector: str, signal: ClosingSignal) -> None:
+        self._connector = connector
+        self._signal = signal
+        self._lock = threading.Lock()
+        self._wants_tasks = False
+        self._error: Exception | None = None
+        self._is_over = False
+
+    def request_task_reconfiguration(self) -> None:
+        """See :class:`~sinksdk.connector.ConnectorContext`."""
+        with self._lock:
+            if self._is_over:
+                return
+            is_news, self._wants_tasks = not self._wants_tasks, True
+            self._signal.ask(ClosingReason.REBALANCE, final=False)
+        if is_news:
+            log.info("connector %s asks for new configurations of its tasks", self._connector)
+
+    def raise_error(self, error: Exception) -> None:
+        """See :class:`~sinksdk.connector.ConnectorContext`."""
+        if not isinstance(error, Exception):
+            message = f"raise_error takes an exception, not {error!r}"  # type: ignore[unreachable]  # untyped authors
+            raise TypeError(message)
+        with self._lock:
+            is_first = not self._is_over and self._error is None
+            if is_first:
+                self._error = error
+                self._signal.ask(ClosingReason.FAILURE, final=False)
+        if not is_first:
+            log.error(
+                "connector %s has raised another error, or one after its end; it has no effect",
+                self._connector,
+                exc_info=error,
+            )
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the connector has raised an error."""
+        return self._error is not None
+
+    def closing(self) -> ClosingReason | None:
+        """The reason why the running generation must close; None: nothing is requested."""
+        if self._error is not None:
+            return ClosingReason.FAILURE
+        return ClosingReason.REBALANCE if self._wants_tasks else None
+
+    def answered(self) -> None:
+        """No generation runs, and ``task_configs`` is called next: it answers what was requested so far."""
+        with self._lock:
+            self._wants_tasks = False
+            self._signal.answered()
+
+    def end(self) -> None:
+        """The connector stops: later requests have no effect."""
+        with self._lock:
+            self._is_over = True
+
+    def expect_no_error(self) -> None:
+        """Raise the error that the connector has raised, if it has."""
+        if self._error is None:
+            return
+        if isinstance(self._error, ConnectException):
+            raise self._error
+        raise ConnectException(
+            f"connector {self._connector} has raised an error: {type(self._error).__name__}: {self._error}"
+        ) from self._error
 
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,8 @@ from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.topics import Topics, open_source
 from sinksdk.settings.checks import Checked, check_file, collecting
 from sinksdk.settings.references import ConfigProviders
+from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.spark.master import places_named
 from sinksdk.spark.options import SparkOptions, SparkSettings
 from sinksdk.store import absolute_store_url, open_store
 from sinksdk.topics import Source, Subscription
@@ -78,6 +80,8 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
         raise away[0]
     if problems or topics is None or spark is None:
         raise ConfigException(problems)
+    if isinstance(checked.config, SourceConnectorConfig):
+        _warn_of_places(checked.config.tasks_max, spark, warn)
     if sink is not None and opened is not None:
         _check_topics(opened.source, sink, warn)
     ready = prepare_connector(topics, checked, opened)
@@ -126,6 +130,16 @@ def _warn_of(checked: Checked, warn: Warn) -> None:
     if ignored := checked.having(Meaning.IGNORED):
         names = ", ".join(f"'{option.key}'" for option in ignored)
         warn(f"no effect here: {names} ('sinksdk validate' says why)")
+
+
+def _warn_of_places(tasks_max: int, spark: SparkSettings, warn: Warn) -> None:
+    """How many tasks there are is known once the connector has started, which comes after Spark."""
+    places = places_named(spark.master) if spark.context is None else None
+    if places is not None and tasks_max > places:
+        warn(
+            f"'tasks.max' is {tasks_max}, and Spark on {spark.master} runs {places} at the same time: more "
+            f"tasks of a source are refused; lower it, or give Spark more places (--master 'local[N]')"
+        )
 
 
 def _check_topics(source: Source, config: ConnectorConfig, warn: Warn) -> None:

@@ -6,7 +6,6 @@ import logging
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
 from sinksdk.config import ConnectorConfig
@@ -15,11 +14,13 @@ from sinksdk.context import ClosingReason
 from sinksdk.control import liveness
 from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.control.registry import deploy, register
+from sinksdk.control.requests import ConnectorRequests
 from sinksdk.control.status import StatusKeeper
-from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.errors import FencedException, RetriableException
 from sinksdk.runtime.backoff import PASSING, Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.handover import Handover
+from sinksdk.settings.checks import task_configs_of
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
@@ -78,6 +79,7 @@ class DriverSession:
         self._calls = ConnectorCalls(connector, config.name, self.clock, environment.threads.calls)
         known = environment.record or register(self.store, config.name, raw)
         connector.identity = ConnectorIdentity(identify(self.store), config.name, known.incarnation)
+        connector.context = self.connector_requests = ConnectorRequests(config.name, self.signal)
         self._driver = liveness.register()
         try:
             self.status = StatusKeeper(self.store, config.name, self._driver, self.clock)
@@ -105,7 +107,8 @@ class DriverSession:
 
         Raises:
             FencedException: a newer driver has taken over.
-            Exception: what ``start`` or ``drive`` raised; the status says FAILED.
+            Exception: what ``start`` or ``drive`` raised, or the connector through its context; the status
+                says FAILED.
         """
         self._meanwhile = meanwhile
         if self.environment.record is not None:
@@ -115,6 +118,8 @@ class DriverSession:
             self.call("start", self._connector.start, self._config)
             if self._handover.await_turn():
                 reason = self._take_turn(drive)
+                if reason is None:
+                    self.connector_requests.expect_no_error()
                 if reason is ClosingReason.DELETE and self._has_unpublished():
                     reason = ClosingReason.STOP  # deleting a stopped connector publishes first
                 self.status.become("UNASSIGNED")
@@ -127,6 +132,7 @@ class DriverSession:
             raise
         finally:
             liveness.deregister(self._driver)
+            self.connector_requests.end()
             self._calls.stop(
                 is_deleted=reason is ClosingReason.DELETE,
                 timeout=self._config.connector_shutdown_timeout_ms / 1000,
@@ -164,27 +170,10 @@ class DriverSession:
         """The connector's ``task_configs``: entries that differ from its own.
 
         Raises:
-            ConnectException: none, more than ``tasks.max``, or something else.
+            ConnectException: more than ``tasks.max``, none for a sink, or something else.
         """
-        return self.call("task_configs", self._task_configs)
-
-    def _task_configs(self) -> list[dict[str, str]]:
-        """The author's return value, checked; reads at most one element more than allowed."""
-        most = self._config.tasks_max
-        what = f"connector {self._config.name}: task_configs({most})"
-        returned = self._connector.task_configs(most)
-        try:
-            configs = [dict(own) for own in islice(returned, most + 1)]
-        except (TypeError, ValueError) as error:
-            raise ConnectException(f"{what} must return a list of dictionaries: {error}") from error
-        if not 1 <= len(configs) <= most:
-            raise ConnectException(
-                f"{what} returned {'too many' if configs else 'no'} configurations; it must return at least "
-                f"one and at most tasks.max"
-            )
-        if not all(isinstance(text, str) for own in configs for item in own.items() for text in item):
-            raise ConnectException(f"{what} must return dictionaries of texts, as Connect's: {configs}")
-        return configs
+        self.connector_requests.answered()
+        return self.call("task_configs", task_configs_of, self._connector, self.name, self._config.tasks_max)
 
     def subscribe(self, topics: set[str]) -> None:
         """Call a sink's ``subscribed`` with all its topics, if there are new ones."""
@@ -195,14 +184,18 @@ class DriverSession:
             self._subscribed |= topics
 
     def is_ended(self) -> bool:
-        """Whether the process must end, or the operator stops the connector."""
+        """Whether the process must end, the operator stops the connector, or it has raised an error."""
         self.requests.look()
-        return self.signal.is_final or self.requests.closing() is not None
+        return (
+            self.signal.is_final or self.requests.closing() is not None or self.connector_requests.has_failed
+        )
 
     def carry_out_orders(
         self, restart_failed: Callable[[], bool], flush: Callable[[], None] = lambda: None
     ) -> ClosingReason | None:
         """Carry out requests to restart, rebalance or flush; why the running generation must close for them.
+
+        Or for the connector's own requests.
 
         Args:
             restart_failed: returns whether a restart is of use.
@@ -212,6 +205,8 @@ class DriverSession:
         flushes = self.requests.consume("flush")
         if flushes:
             flush()
+        if (reason := self.connector_requests.closing()) is not None:
+            return reason
         if restarts or rebalances:
             return ClosingReason.REBALANCE
         return ClosingReason.DUE if flushes else None

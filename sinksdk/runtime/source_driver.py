@@ -21,7 +21,7 @@ from sinksdk.runtime.failures import TaskFailures
 from sinksdk.runtime.outcomes import SourceLauncher, source_outcomes, source_progress
 from sinksdk.runtime.reporter import SourceReporter
 from sinksdk.runtime.session import DriverSession
-from sinksdk.runtime.supervisor import Rows, Supervisor
+from sinksdk.runtime.supervisor import NoTasks, Rows, Supervisor
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import SourceConnector
 from sinksdk.store.generations import Claim
@@ -161,10 +161,20 @@ class SourceSession:
         session = self._session
         self._failures.generation_begins()
         self._reporter.planned(plan)
-        supervisor = Supervisor(
-            session, self._look, lambda reason: self._reporter.closing(plan.generation, reason)
-        )
-        ended = supervisor.run(self._launcher, plan)
+        launcher, idle = self._launcher, NoTasks(session.clock)
+        if not plan.tasks:
+            launcher = idle
+            log.info(
+                "connector %s: task_configs returned an empty list; no task runs until the connector asks "
+                "for new configurations, or an operator for a rebalance",
+                session.name,
+            )
+
+        def closing(reason: ClosingReason) -> None:
+            idle.close()
+            self._reporter.closing(plan.generation, reason)
+
+        ended = Supervisor(session, self._look, closing).run(launcher, plan)
         if ended is None:
             return
         outcomes = source_outcomes(ended, plan)

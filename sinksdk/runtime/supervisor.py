@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.history import task_progress
+from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
 from sinksdk.runtime.session import DriverSession
@@ -66,6 +67,36 @@ class Launches(Protocol[Report_co]):
 
     def launch(self, plan: GenerationPlan) -> RunningTasks[Report_co]:
         """Start one; it runs on its own."""
+
+
+class NoTasks:
+    """The job of a generation without tasks: it runs until it is asked to close."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._is_closed = False
+
+    def launch(self, _: GenerationPlan) -> Self:
+        """See :class:`Launches`."""
+        return self
+
+    def close(self) -> None:
+        """Its generation is asked to close."""
+        self._is_closed = True
+
+    def wait(self, timeout: float) -> bool:
+        """See :class:`RunningTasks`."""
+        if not self._is_closed:
+            self._clock.sleep(timeout)
+        return self._is_closed
+
+    def cancel(self) -> None:
+        """See :class:`RunningTasks`."""
+        self._is_closed = True
+
+    def results(self) -> Sequence[Any]:
+        """See :class:`RunningTasks`: there are none."""
+        return ()
 
 
 class Ended(NamedTuple, Generic[Report]):

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from sinksdk.compatibility import Meaning, Option
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import SinkConnector
-from sinksdk.errors import ConfigException, RetriableException
+from sinksdk.connector import Connector, SinkConnector
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.settings.file import read_config
 from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_class
@@ -140,14 +141,17 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
     try:
         connector = _connector(raw.get("connector.class", ""))
     except ConfigException as error:
-        # Without the connector's class, only the keys of all connectors have verdicts.
-        _, common = ConnectorConfig.check(raw)
+        # Without the connector's class no key has a verdict, and only problems that sinks and sources share
+        # are certain to be some.
+        _, of_sinks = ConnectorConfig.check(raw)
+        _, of_sources = SourceConnectorConfig.check(raw)
+        common = [problem for problem in of_sinks if problem in of_sources]
         return Checked(raw, problems=[*error.problems, *common])
     model = connector.config_class
     options = model.judge(raw)
     config, problems = model.check(raw)
     if config is not None:
-        problems = _validate(connector, config)
+        problems = connector_problems(connector, config)
     return Checked(
         raw,
         connector,
@@ -237,20 +241,42 @@ def _type_of(name: str, here: str) -> ConnectorType:  # noqa: ARG001 - what is f
         return "unknown"
 
 
-def _validate(
-    connector: SinkConnector | SourceConnector, config: ConnectorConfig | SourceConnectorConfig
-) -> list[str]:
+def connector_problems(connector: Connector, config: ConfigModel) -> list[str]:
     """Problems that the connector's ``validate`` reports."""
     try:
         problems = list(connector.validate(config))
         if isinstance(connector, SourceConnector):
             assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
             problems += connector.unmet(config)
-        elif not problems:
+        elif isinstance(connector, SinkConnector) and not problems:
             connector.batch_policy(config)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code may raise anything
         return [f"{type(connector).__name__} does not accept it: {error}"]
     return problems
+
+
+def task_configs_of(connector: Connector, name: str, tasks_max: int) -> list[dict[str, str]]:
+    """What the connector's ``task_configs`` returns, checked; reads at most one element more than allowed.
+
+    Raises:
+        ConnectException: more than ``tasks.max``, none for a sink, or something else.
+        Exception: what it raises.
+    """
+    what = f"connector {name}: task_configs({tasks_max})"
+    returned = connector.task_configs(tasks_max)
+    try:
+        configs = [dict(own) for own in islice(returned, tasks_max + 1)]
+    except (TypeError, ValueError) as error:
+        raise ConnectException(f"{what} must return a list of dictionaries: {error}") from error
+    if len(configs) > tasks_max:
+        raise ConnectException(f"{what} returned too many configurations; it must return at most tasks.max")
+    if not configs and isinstance(connector, SinkConnector):
+        raise ConnectException(
+            f"{what} returned no configurations; a sink has topics to read, so it must return at least one"
+        )
+    if not all(isinstance(text, str) for own in configs for item in own.items() for text in item):
+        raise ConnectException(f"{what} must return dictionaries of texts, as Connect's: {configs}")
+    return configs
 
 
 def redacted(config: Mapping[str, str]) -> dict[str, str]:

@@ -395,6 +395,10 @@ def _sentence(cls: type[ConfigModel], detail: Any) -> str:
         return f"'{key}' is required and not set"
     if _KINDS.get(detail["type"]) == "map" and len(path) == 1:
         return f"'{key}': must be pairs of key:value, separated by commas, each key once; or a JSON object"
+    if detail["type"] in ("too_short", "too_long") and len(path) == 1:  # of a list or a map
+        bound = "at least" if detail["type"] == "too_short" else "at most"
+        count = detail["ctx"]["min_length" if detail["type"] == "too_short" else "max_length"]
+        return f"'{key}': must have {bound} {count} item{'' if count == 1 else 's'}"
     if len(path) > 1 and key in cls.multi_valued():
         part = f"item {path[1] + 1}" if isinstance(path[1], int) else f"'{path[1]}'"
         return f"'{key}': {part}: {detail['msg'][0].lower()}{detail['msg'][1:]}"

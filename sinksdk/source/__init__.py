@@ -6,6 +6,7 @@ or of a topic directory, in transactions that carry the source's own offsets.
 
 from __future__ import annotations
 
+from sinksdk.connector import ConnectorContext
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.connector import ConnectorTransactionBoundaries, ExactlyOnceSupport, SourceConnector
 from sinksdk.source.context import OffsetStorageReader, SourceTaskContext, TransactionContext
@@ -13,6 +14,7 @@ from sinksdk.source.records import RecordMetadata, Scalar, SourceOffset, SourceP
 from sinksdk.source.task import SourceTask
 
 __all__ = [
+    "ConnectorContext",
     "ConnectorTransactionBoundaries",
     "ExactlyOnceSupport",
     "OffsetStorageReader",

@@ -59,6 +59,15 @@ def places_of(master: str, now: int) -> int:
     return int(match["workers"]) * int(match["cores"]) if match else now
 
 
+def places_named(master: str) -> int | None:
+    """How many tasks a local master runs at the same time, by its name alone; None: it does not say."""
+    if (match := _LOCAL_CLUSTER.fullmatch(master)) is not None:
+        return int(match["workers"]) * int(match["cores"])
+    if (match := _LOCAL.fullmatch(master)) is None or match["threads"] == "*":
+        return None
+    return int(match["threads"] or 1)
+
+
 def with_places(master: str, places: int | None = None) -> str:
     """The same master, but a local one runs more tasks at the same time than it has cores.
 

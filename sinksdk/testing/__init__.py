@@ -9,6 +9,7 @@
     replay  SinkContractError  KitError                            when it fails
     check_source  SourceCapabilities  MemoryOrigin  SourceReport   the whole contract of a source in one line
     replay_source  SourceContractError                             when it fails
+    ConnectorHarness                                               a connector's class, from start to stop
 
 Only :func:`check_sink`, :func:`sink_machine` and :func:`check_machine` need Hypothesis
 (``pip install sinksdk[testing]``), and load it when they are called.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sinksdk.testing.check import Report, SinkOptions, check_machine, check_sink, replay, sink_machine
+from sinksdk.testing.connector_harness import ConnectorHarness
 from sinksdk.testing.contract import Capabilities, Guarantee, KitError, SinkContractError, SourceContractError
 from sinksdk.testing.doubles import FakeContext, MemoryCommitLog, MemoryDestination, MemoryOrigin
 from sinksdk.testing.faults import Crash, Fault, FaultKind, FaultPlan, ManualClock
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Call",
     "Capabilities",
+    "ConnectorHarness",
     "Crash",
     "FakeContext",
     "Fault",

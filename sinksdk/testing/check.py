@@ -22,6 +22,7 @@ from sinksdk.testing.contract import (
     evenly,
     quiet,
     shorten,
+    spelling_out,
 )
 from sinksdk.testing.faults import DESTINATION, POSSIBLE, FaultPlan
 from sinksdk.testing.judge import TRANSFORMS
@@ -135,6 +136,7 @@ class SinkOptions(TypedDict, total=False):
     row: Callable[[SinkRecord], tuple[Any, Any]]
 
 
+@spelling_out(SinkOptions, Subject)
 def check_sink(
     make_task: Callable[[Any], SinkTask],
     *,
@@ -156,6 +158,7 @@ def check_sink(
             must not fail, and not depend on any task.
         settings: Hypothesis's, of how many cases and how many steps; by default the same 200 cases of up to
             30 steps each time. Use it for fewer cases where the destination is slow, and for more at night.
+        options: those of :class:`SinkOptions`.
 
     Returns:
         The checks, and the number of faults of each kind. It is also printed.
@@ -165,9 +168,11 @@ def check_sink(
         KitError: nothing can be shown: ``read_back`` sees nothing, the sink does not start, faults were
             hardly met.
     """
+    __tracebackhide__ = True  # of pytest, which shows the author's test then
     return check_machine(sink_machine(make_task, read_back=read_back, **options), settings=settings)
 
 
+@spelling_out(SinkOptions, Subject)
 def sink_machine(
     make_task: Callable[[Any], SinkTask],
     *,
@@ -193,6 +198,7 @@ def sink_machine(
 
 def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settings | None = None) -> Report:
     """Run a machine as :func:`check_sink` does. Raises what that raises."""
+    __tracebackhide__ = True
     machine.exercised.clear()
     with quiet():
         failure = _first_failure(machine, settings)
@@ -224,6 +230,7 @@ def _first_failure(
     return explore(machine, settings)
 
 
+@spelling_out(SinkOptions, Subject)
 def replay(
     schedule: Iterable[Step],
     make_task: Callable[[Any], SinkTask],
@@ -240,6 +247,7 @@ def replay(
     Raises:
         SinkContractError: the sink still does not keep its promise.
     """
+    __tracebackhide__ = True
     with quiet():
         failure = _play(Subject(make_task, read_back, **options), list(schedule))
     if failure is not None:

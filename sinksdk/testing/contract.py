@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import gc
+import inspect
 import itertools
 import json
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar
+from inspect import get_annotations
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine import EngineOptions
@@ -70,6 +74,46 @@ class Capabilities:
 
 class KitError(Exception):
     """The kit is used in a way that would make every connector pass. Says what to do."""
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def spelling_out(options: type, subject: type) -> Callable[[F], F]:
+    """A decorator that names the options of a function of the kit in its signature, and in its errors.
+
+    Args:
+        options: the typed dictionary that the function takes as ``**options``.
+        subject: what is made of them; it has their defaults.
+    """
+    defaults = {
+        one.name: one.default if one.default_factory is MISSING else one.default_factory()
+        for one in fields(subject)
+    }
+
+    def decorated(function: F) -> F:
+        written = inspect.signature(function)
+        known = [name for name in written.parameters if name != "options"]
+
+        @functools.wraps(function)
+        def spelt_out(*arguments: Any, **named: Any) -> Any:
+            __tracebackhide__ = True
+            for name in named.keys() - {*known, *get_annotations(options)}:
+                every = [*known, *get_annotations(options)]
+                nearest = difflib.get_close_matches(name, every, n=1)
+                hint = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(every)}"
+                raise TypeError(f"{function.__name__}() has no option '{name}'; {hint}")
+            return function(*arguments, **named)
+
+        shown = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
+            for name, kind in get_annotations(options).items()
+        ]
+        kept = [parameter for name, parameter in written.parameters.items() if name != "options"]
+        spelt_out.__signature__ = written.replace(parameters=[*kept, *shown])  # type: ignore[attr-defined]  # of inspect
+        return cast("F", spelt_out)
+
+    return decorated
 
 
 class ContractError(AssertionError):

@@ -53,6 +53,31 @@ def test_a_source_writes_the_topic_directory_that_sinks_read(here: Here) -> None
         prepare(config(here), place("absent/topics"), warn)
 
 
+@pytest.mark.parametrize(
+    ("master", "tasks", "is_warned"),
+    [("local[2]", 4, True), ("local[4]", 4, False), ("local", 2, True), ("local[*]", 4, False)],
+)
+def test_more_tasks_than_places_are_told_before_spark_starts(
+    here: Here, capsys: pytest.CaptureFixture[str], master: str, tasks: int, is_warned: bool
+) -> None:
+    """The connector may return fewer, so it is a warning; it was refused seconds later only."""
+    place = Place(TopicDirectory("topics"), "sqlite:///store.db", SparkOptions(master))
+    prepare(config(here, **{"tasks.max": tasks}), place, warn)
+
+    told = capsys.readouterr().err
+    assert (f"'tasks.max' is {tasks}, and Spark on {master} runs " in told) is is_warned
+
+
+def test_a_misspelt_source_is_one_problem(here: Here) -> None:
+    """Regression: that of a sink's missing topics came with it."""
+    path = here.file("numbers.json", json.dumps({"name": "n", "config": {"connector.class": SOURCE + "x"}}))
+    result = here.sinksdk("validate", path)
+
+    assert result.exit_code == 2
+    assert "has no 'Countingx'" in result.stdout
+    assert "topics" not in result.stdout
+
+
 def test_a_source_is_not_run_until_it_has_caught_up(here: Here) -> None:
     """Exit code 2, before Spark is started."""
     result = here.sinksdk("run", config(here), "--topic-directory", "topics", "--until-caught-up")

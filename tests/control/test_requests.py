@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from sinksdk import ClosingReason
+from sinksdk import ClosingReason, ConnectException, RetriableException
 from sinksdk.control import registry
 from sinksdk.control.herder import Herder
-from sinksdk.control.requests import ClosingSignal, PendingRequests
+from sinksdk.control.requests import ClosingSignal, ConnectorRequests, PendingRequests
 from sinksdk.store import StoreRefused
 from sinksdk.testing import ManualClock
 from tests.memory_store import MemoryStore
@@ -55,3 +55,59 @@ def test_the_first_reason_to_end_stays() -> None:
 
     assert signal.reason is ClosingReason.PAUSE
     assert signal.is_final
+
+
+def test_a_connectors_request_stays_until_it_is_answered() -> None:
+    """The signal may be cleared while nothing runs; the request is kept for the tasks that follow."""
+    signal = ClosingSignal()
+    requests = ConnectorRequests("c", signal)
+    assert requests.closing() is None
+    requests.request_task_reconfiguration()
+    requests.request_task_reconfiguration()
+    assert signal.reason is ClosingReason.REBALANCE
+    assert not signal.is_final
+    signal.answered()
+
+    assert requests.closing() is ClosingReason.REBALANCE
+    requests.answered()
+    assert requests.closing() is None
+    assert signal.reason is None
+
+
+def test_a_connectors_request_takes_back_no_other() -> None:
+    """An end that was asked for stays one."""
+    signal = ClosingSignal()
+    requests = ConnectorRequests("c", signal)
+    signal.ask(ClosingReason.SHUTDOWN)
+    requests.request_task_reconfiguration()
+    requests.answered()
+
+    assert signal.reason is ClosingReason.SHUTDOWN
+
+
+def test_a_connectors_first_error_is_raised_as_it_is_if_it_is_of_ours() -> None:
+    """Whether it passes, say, is known by its class; another one is told with the connector's name."""
+    requests = ConnectorRequests("c", ClosingSignal())
+    requests.expect_no_error()
+    requests.raise_error(RetriableException("the database is away"))
+    requests.raise_error(OSError("and more"))
+    assert requests.closing() is ClosingReason.FAILURE
+    with pytest.raises(RetriableException, match="the database is away"):
+        requests.expect_no_error()
+
+    other = ConnectorRequests("c", ClosingSignal())
+    other.raise_error(OSError("no slot"))
+    with pytest.raises(ConnectException, match="connector c has raised an error: OSError: no slot"):
+        other.expect_no_error()
+
+
+def test_after_its_end_a_connectors_requests_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """An error is logged, so that it is not lost."""
+    signal = ClosingSignal()
+    requests = ConnectorRequests("c", signal)
+    requests.end()
+    requests.request_task_reconfiguration()
+    requests.raise_error(OSError("too late"))
+
+    assert (signal.reason, requests.closing(), requests.has_failed) == (None, None, False)
+    assert "OSError: too late" in caplog.text

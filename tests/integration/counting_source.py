@@ -66,3 +66,29 @@ class CountingSource(SourceConnector):
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, Any]]:
         return [{"share": str(share)} for share in range(max_tasks)]
+
+
+class WatchingSource(CountingSource):
+    """Has a task for each file ``N.table`` of the folder; a thread of its own looks which there are."""
+
+    def start(self, config: CountingConfig) -> None:
+        self.config, self.stopping = config, threading.Event()
+        self.thread = threading.Thread(target=self.watch, name="tables")
+        self.thread.start()
+
+    def watch(self) -> None:
+        seen = self.tables()
+        while not self.stopping.wait(0.05):
+            if (now := self.tables()) != seen:
+                seen = now
+                self.context.request_task_reconfiguration()
+
+    def tables(self) -> list[str]:
+        return sorted(path.stem for path in self.config.folder.glob("*.table"))
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, Any]]:
+        return [{"share": share} for share in self.tables()]
+
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
+        self.stopping.set()
+        self.thread.join()

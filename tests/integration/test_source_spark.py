@@ -17,13 +17,14 @@ from sinksdk.control.herder import Herder
 from sinksdk.engine.outcome import End
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
+from sinksdk.source import SourceConnector
 from sinksdk.spark.generation_job import SparkSourceLauncher
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify, open_store
 from sinksdk.store.ledger import current_plan
 from sinksdk.topics import Subscription, TopicDirectorySource
 from sinksdk.topics.directory.writer import TopicDirectoryTarget
-from tests.integration.counting_source import CountingConfig, CountingSource
+from tests.integration.counting_source import CountingConfig, CountingSource, WatchingSource
 from tests.runtime.running_sources import Watching
 
 if TYPE_CHECKING:
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
 class Site:
     """A driver in a thread, on the shared Spark, that fills a topic directory."""
 
-    def __init__(self, folder: Path, spark: SparkContext, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spark: SparkContext,
+        *,
+        connector: SourceConnector | None = None,
+        **settings: object,
+    ) -> None:
         self.folder, self.spark = folder, spark
         self.url = f"sqlite:///{folder / 'store.db'}"
         self.store = open_store(self.url, create=True)
@@ -53,7 +61,7 @@ class Site:
         spec = GenerationSpec(self.url, identify(self.store), "numbers", 0, (str(Path.cwd()),), target=target)
         self.driver = SourceDriver(
             Environment(self.store),
-            connector=CountingSource(),
+            connector=connector or CountingSource(),
             config=CountingConfig.parse(raw),
             raw=raw,
             target=target,
@@ -164,6 +172,22 @@ def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkContext) 
     assert site.listener.reasons[0] is ClosingReason.FAILURE
     assert End.FAILED in {end for _, end in site.listener.ends[0]}
     assert site.listener.ends[1:] == [[(0, End.STOPPED), (1, End.STOPPED)]] * 2
+    site.expect_each_once()
+
+
+def test_new_tables_are_noticed(tmp_path: Path, spark: SparkContext) -> None:
+    """None at first, and no job; the connector asks for a task once there is one, and for a second one."""
+    site = Site(tmp_path, spark, connector=WatchingSource())
+    eventually(lambda: current_plan(site.store, "numbers", 1) is not None)
+    assert site.counts() == []
+    (tmp_path / "0.table").touch()
+    eventually(lambda: len(counts := site.counts()) == 1 and counts[0] > 20)
+    (tmp_path / "1.table").touch()
+    eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
+    site.close()
+
+    assert site.listener.ends == [[], [(0, End.STOPPED)], [(0, End.STOPPED), (1, End.STOPPED)]]
+    assert site.listener.reasons == [ClosingReason.REBALANCE, ClosingReason.REBALANCE, ClosingReason.SHUTDOWN]
     site.expect_each_once()
 
 

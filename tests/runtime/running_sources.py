@@ -191,10 +191,18 @@ class Running:
     Args:
         store: where it keeps what must survive.
         topics: where its records go.
+        connector: by default one that counts.
         settings: of the connector, besides the usual ones.
     """
 
-    def __init__(self, store: Store, topics: MemoryTopics | Target, **settings: object) -> None:
+    def __init__(
+        self,
+        store: Store,
+        topics: MemoryTopics | Target,
+        *,
+        connector: Counting | None = None,
+        **settings: object,
+    ) -> None:
         CountingTask.started, CountingTask.stops, CountingTask.hung = [], [], []
         CountingTask.let_go.clear()
         self.store = store
@@ -202,7 +210,7 @@ class Running:
         target = MemoryTarget(topics) if isinstance(topics, MemoryTopics) else topics
         self.target = Fencing(target)
         self.launcher = InThreads(store, self.target)
-        self.connector = Counting()
+        self.connector = connector or Counting()
         self.listener = Watching()
         self.raw = {
             "name": "c",

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from sinksdk import ClosingReason, ConnectorConfig, OffsetRange, TopicPartition
+from sinksdk import ClosingReason, ConnectException, ConnectorConfig, OffsetRange, TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
+from sinksdk.control.status import read_status
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import Store
@@ -149,3 +150,45 @@ def test_looks_of_a_driver_that_catches_up_cost_what_there_are_partitions() -> N
         idle.driver.run(until_caught_up=True)
         costs.append(Hashed.hashes / partitions)
     assert costs[1] < 2 * costs[0]
+
+
+class Asking(Connector):
+    """Counts how often its tasks' configurations are asked for."""
+
+    asked = 0
+
+    def task_configs(self, max_tasks: int) -> Any:
+        self.asked += 1
+        return super().task_configs(max_tasks)
+
+
+def test_an_idle_sinks_request_for_other_tasks_waits_for_the_next_generation() -> None:
+    """Nothing runs that could close; the next generation asks for configurations in any case, and is not closed."""
+    connector = Asking()
+    idle = Idle(connector=connector)
+
+    def ask() -> None:
+        connector.context.request_task_reconfiguration()
+
+    def grow() -> None:
+        idle.source.ends[P0] = 200
+
+    idle.at(10, ask)
+    idle.at(20, grow)
+    idle.driver.run()
+
+    assert connector.asked == len(idle.launcher.plans) == 2
+
+
+def test_an_idle_sinks_error_ends_it() -> None:
+    """As FAILED, with the cause."""
+    connector = Asking()
+    idle = Idle(connector=connector)
+    idle.at(10, lambda: connector.context.raise_error(OSError("the bucket is gone")))
+    with pytest.raises(
+        ConnectException, match="connector c has raised an error: OSError: the bucket is gone"
+    ):
+        idle.driver.run()
+
+    assert idle.clock.now() < idle.signal.end
+    assert read_status(idle.store, "c").state == "FAILED"

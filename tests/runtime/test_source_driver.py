@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,7 @@ from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics.memory import MemoryTopics
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import (
+    Counting,
     CountingTask,
     InThreads,
     Running,
@@ -245,6 +249,190 @@ def test_an_operator_stops_it(wish: registry.TargetState, reason: ClosingReason)
 
     assert running.reason is reason
     assert running.listener.reasons == [reason]
+
+
+class LookedAtSeldom(MemoryStore):
+    """Its requests are paid for: a driver looks every 20 s."""
+
+    closing_poll = 40.0
+
+
+def test_a_connector_asks_for_new_configurations_of_its_tasks() -> None:
+    """At once what runs closes, with a commit; task_configs is called anew, on the instance that was started."""
+    store, topics = LookedAtSeldom(), MemoryTopics()
+    with Running(store, topics) as running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        running.connector.shares = [{"share": "a"}, {"share": "b"}, {"share": "c"}]
+        running.connector.context.request_task_reconfiguration()
+        eventually(lambda: "c" in CountingTask.started, seconds=10)
+
+    assert running.listener.reasons == [ClosingReason.REBALANCE, ClosingReason.SHUTDOWN]
+    assert [len(plan.tasks) for plan in running.launcher.plans] == [2, 3]
+    assert running.connector.life == ["start", "stop(False)"]
+    for share in "ab":
+        assert (found := counted(running.values(), share)) == list(range(len(found)))
+
+
+def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
+    """From many threads at the same time: one generation follows, or two if one came during its call."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics) as running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        ask = running.connector.context.request_task_reconfiguration
+        threads = [threading.Thread(target=ask) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        eventually(lambda: len(running.launcher.plans) == 2)
+        for thread in threads:
+            thread.join()
+        eventually(lambda: len(CountingTask.started) == 4)
+        time.sleep(1.5)  # longer than the driver's interval of looks
+
+    assert len(running.launcher.plans) == 2
+
+
+class AsksWhileItIsAsked(Counting):
+    """Learns of a third share while it gives the first two."""
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        shares = super().task_configs(max_tasks)
+        if len(shares) == 2:
+            self.context.request_task_reconfiguration()
+            self.shares = [*shares, {"share": "c"}]
+        return shares
+
+
+def test_a_request_during_task_configs_counts() -> None:
+    """What it returns may not have what the request is about: it is called once more."""
+    running = Running(MemoryStore(), MemoryTopics(), connector=AsksWhileItIsAsked())
+    with running:
+        eventually(lambda: "c" in CountingTask.started)
+
+    assert [len(plan.tasks) for plan in running.launcher.plans] == [2, 3]
+
+
+def test_a_request_that_comes_while_nothing_runs_is_not_lost() -> None:
+    """While fencing is tried again, say, after task_configs was called: the request waits for the tasks."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics):
+        eventually(lambda: len(CountingTask.started) == 2)
+    running = Running(store, topics, **{"restart.backoff.ms": 300})
+    running.connector.shares = [{"share": "c"}]
+    running.target.refusals = [RetriableException("no coordinator")]
+    with running:
+        eventually(lambda: not running.target.refusals)
+        running.connector.shares = [{"share": "d"}]
+        running.connector.context.request_task_reconfiguration()
+        eventually(lambda: "d" in CountingTask.started)
+
+    assert running.error is None
+
+
+class AsksTooEarlyAndTooLate(Counting):
+    """Asks when there are no tasks yet, and when there are none any more."""
+
+    def start(self, config: Any) -> None:
+        super().start(config)
+        self.context.request_task_reconfiguration()
+
+    def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
+        super().stop(is_deleted)
+        self.context.request_task_reconfiguration()
+        self.context.raise_error(OSError("too late"))
+
+
+def test_requests_before_the_first_tasks_and_after_the_last_are_harmless() -> None:
+    """In start the first configurations are still to come; after stop none are."""
+    running = Running(MemoryStore(), MemoryTopics(), connector=AsksTooEarlyAndTooLate())
+    with running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        time.sleep(1.2)
+    running.connector.context.request_task_reconfiguration()
+
+    assert (running.error, len(running.launcher.plans)) == (None, 1)
+
+
+def test_a_connector_raises_an_error() -> None:
+    """Its tasks close, with a commit; then it is FAILED with the cause. The first error counts."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics) as running:
+        eventually(lambda: len(topics.records("numbers")) > 5)
+        running.connector.context.raise_error(OSError("the replication slot is gone"))
+        running.connector.context.raise_error(OSError("and another thing"))
+        running.join()
+
+    assert isinstance(running.error, ConnectException)
+    assert "connector c has raised an error: OSError: the replication slot is gone" in str(running.error)
+    assert running.listener.ends == [[(0, End.STOPPED), (1, End.STOPPED)]]
+    assert running.listener.reasons == [ClosingReason.FAILURE]
+    assert running.connector.life == ["start", "stop(False)"]
+    shown = status(store)
+    assert (shown.state, "the replication slot is gone" in (shown.trace or "")) == ("FAILED", True)
+
+
+class RaisesInStart(Counting):
+    """Its thread fails before it has come further."""
+
+    def start(self, config: Any) -> None:
+        super().start(config)
+        self.context.raise_error(ConfigException("'table' cannot be watched: make it readable"))
+
+
+def test_an_error_that_is_raised_in_start_lets_no_task_start() -> None:
+    """An exception of sinksdk's is raised as it is."""
+    running = Running(MemoryStore(), MemoryTopics(), connector=RaisesInStart())
+    with running:
+        running.join()
+
+    assert isinstance(running.error, ConfigException)
+    assert running.launcher.plans == []
+
+
+def test_what_is_no_exception_cannot_be_raised() -> None:
+    """The mistake shows where it is made."""
+    with Running(MemoryStore(), MemoryTopics()) as running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        with pytest.raises(TypeError, match="raise_error takes an exception, not 'broken'"):
+            running.connector.context.raise_error("broken")  # type: ignore[arg-type]  # that is the mistake
+
+    assert running.error is None
+
+
+def test_a_source_without_tasks_waits_for_some() -> None:
+    """An empty list, as in Connect: no job runs until the connector asks, or an operator; then all goes on."""
+    store, topics = MemoryStore(), MemoryTopics()
+    running = Running(store, topics)
+    running.connector.shares = []
+    with running:
+        eventually(lambda: status(store).state == "RUNNING" and recorded(store) == 0)
+        assert running.launcher.plans == []
+        Herder(store).rebalance("c")
+        eventually(lambda: running.listener.reasons == [ClosingReason.REBALANCE])
+        running.connector.shares = [{"share": "a"}]
+        running.connector.context.request_task_reconfiguration()
+        eventually(lambda: counted(running.values(), "a"))
+        running.connector.shares = []
+        running.connector.context.request_task_reconfiguration()
+        eventually(lambda: recorded(store) == 0)
+        Herder(store).aim("c", "PAUSED")
+        running.join()
+
+    assert (running.error, running.reason) == (None, ClosingReason.PAUSE)
+    assert running.target.fenced == [0], "the task that ran before"
+
+
+def test_a_source_without_tasks_gives_way_to_a_newer_driver() -> None:
+    """It answers as one with tasks does."""
+    store, topics = MemoryStore(), MemoryTopics()
+    older = Running(store, topics)
+    older.connector.shares = []
+    with older:
+        eventually(lambda: status(store).state == "RUNNING" and recorded(store) == 0)
+        with Running(store, topics):
+            eventually(lambda: len(CountingTask.started) == 2)
+            older.join()
+
+    assert "has taken over" in str(older.error)
 
 
 def test_orders_are_applied_while_tasks_run() -> None:

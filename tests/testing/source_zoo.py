@@ -19,6 +19,7 @@ from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.source.records import RecordMetadata, SourceRecord
 from sinksdk.source.task import SourceTask
 from sinksdk.testing.doubles import MemoryOrigin
+from sinksdk.testing.faults import FaultPlan
 from sinksdk.testing.source_kit.subject import SourceCapabilities
 
 TOPIC: Final = "lines"
@@ -396,6 +397,110 @@ class EndsTransactionsInBetween(PairingSource):
             transactions.commit_transaction(records[0])
             transactions.commit_transaction()
         return records
+
+
+# -- sources of rows that change -------------------------------------------------------------------------
+
+
+class Table:
+    """Rows that change in place: a reader may miss what one was before. Each change has its own number."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        self.faults = faults
+        self.rows: dict[bytes, tuple[int, bytes]] = {}
+        self.changed = 0
+        for key in (b"1", b"2", b"3", b"4"):
+            self.put(key, b"first of " + key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Insert a row, or change it."""
+        self.changed += 1
+        self.rows[key] = (self.changed, value)
+
+    def since(self, changed: int) -> list[tuple[int, bytes, bytes]]:
+        """Two rows that have changed since then, the oldest change first."""
+
+        def look() -> list[tuple[int, bytes, bytes]]:
+            rows = ((at, key, value) for key, (at, value) in self.rows.items() if at > changed)
+            return sorted(rows)[:2]
+
+        return self.faults.run("origin", look)
+
+    def truth(self) -> dict[bytes, bytes | None]:
+        """The rows as they are."""
+        return {key: value for key, (_, value) in self.rows.items()}
+
+
+class RowSource(SourceTask):
+    """Reads rows as they are, in the order of their changes."""
+
+    partition: Final = {"table": "rows"}
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.stopping = threading.Event()
+
+    def start(self, config: object) -> None:
+        """Go on after the last change that was read."""
+        offset = self.context.offset_storage_reader().offset(self.partition)
+        self.changed = int(str(offset["changed"])) if offset else 0
+
+    def poll(self) -> Sequence[SourceRecord]:
+        """Rows that have changed."""
+        records = [self.record(*row) for row in self.look()]
+        if not records:
+            self.stopping.wait(_A_WHILE)
+        return records
+
+    def look(self) -> list[tuple[int, bytes, bytes]]:
+        """The next rows."""
+        rows = self.table.since(self.changed)
+        if rows:
+            self.changed = rows[-1][0]
+        return rows
+
+    def record(self, changed: int, key: bytes, value: bytes) -> SourceRecord:
+        """A row, and the number of its change."""
+        return SourceRecord(self.partition, {"changed": changed}, TOPIC, value, key)
+
+    def stop(self) -> None:
+        """Only signal."""
+        self.stopping.set()
+
+
+class MissesChanges(RowSource):
+    """Wrong: gives each row once, as it was when it was first seen."""
+
+    def look(self) -> list[tuple[int, bytes, bytes]]:
+        """Without rows that were read before."""
+        return [row for row in super().look() if row[2].startswith(b"first")]
+
+
+class InventsRows(RowSource):
+    """Wrong: makes two rows of one."""
+
+    def look(self) -> list[tuple[int, bytes, bytes]]:
+        """Each row, and another one with its change."""
+        return [made for at, k, value in super().look() for made in ((at, k, value), (at, k + b"'", value))]
+
+
+class RepeatsRows(RowSource):
+    """Wrong: begins one change before the one that it has committed."""
+
+    def start(self, config: object) -> None:
+        """One too early."""
+        super().start(config)
+        self.changed -= 1
+
+
+class GivesWhatWasBefore(RowSource):
+    """Wrong: gives an older state of a row after a newer one."""
+
+    def look(self) -> list[tuple[int, bytes, bytes]]:
+        """A row as it is, and then as it was first."""
+        return [
+            made for at, k, value in super().look() for made in ((at, k, value), (at, k, b"first of " + k))
+        ]
 
 
 @dataclass(frozen=True)

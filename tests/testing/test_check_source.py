@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +112,8 @@ def test_nothing_expected_is_no_pass() -> None:
         check(expected=[])
     with pytest.raises(KitError, match="throughout"):
         check(expected=[b"a-0", ("lines", b"a-1")])
+    with pytest.raises(KitError, match="give values by key, or by"):
+        check(expected={b"a": b"a-0", ("lines", b"b"): b"a-1"})
     with pytest.raises(KitError, match="the task gave no record, though nothing went wrong"):
         check(task_configs=lambda origin, tasks: [[]])
     with pytest.raises(KitError, match="task_configs gave 4 configurations for 1 tasks"):
@@ -161,3 +165,102 @@ def test_the_story_can_be_told_again() -> None:
     assert "replay_source([" in str(caught.value)
     with pytest.raises(SourceContractError, match="has left the thread 'late'"):
         replay_source(caught.value.steps, Late, expected=MemoryOrigin.everything, task_configs=share)
+
+
+class Nested(PartSource):
+    """Has offsets of two fields, of which the second one falls when the first one rises."""
+
+    def start(self, config: Sequence[str]) -> None:
+        super().start([])
+        for part in config:
+            offset = self.context.offset_storage_reader().offset({"part": part})
+            self.next[part] = int(str(offset["block"])) * 2 + int(str(offset["line"])) if offset else 0
+
+    def record(self, part: str, number: int, line: bytes) -> SourceRecord:
+        block, within = divmod(number + 1, 2)
+        return SourceRecord({"part": part}, self.offset(block, within), part, line)
+
+    def offset(self, block: int, line: int) -> dict[str, Any]:
+        return {"block": block, "line": line}
+
+
+class NestedTexts(Nested):
+    """The same, as texts of one length."""
+
+    def offset(self, block: int, line: int) -> dict[str, Any]:
+        return {"block": f"{block:04}", "line": f"{line}"}
+
+
+class NestedMixture(Nested):
+    """Numbers first, texts later."""
+
+    def offset(self, block: int, line: int) -> dict[str, Any]:
+        return {"block": str(block) if block > 1 else block, "line": line}
+
+
+@pytest.mark.parametrize("source", [Nested, NestedTexts])
+def test_offsets_of_several_fields_are_compared_in_the_order_of_their_names(source: type[PartSource]) -> None:
+    """The first one that differs decides, whether numbers or texts."""
+    assert check(source, capabilities=SourceCapabilities(grows=("block", "line"))).cases == FEW
+    with pytest.raises(SourceContractError, match="went back from"):
+        check(source, capabilities=SourceCapabilities(grows=("line", "block")))
+
+
+@pytest.mark.parametrize(
+    ("source", "grows", "problem"),
+    [
+        (Nested, ("page",), "`grows` names 'page', which the offset"),
+        (NestedMixture, ("block", "line"), "name fields that are always numbers, or always texts"),
+    ],
+)
+def test_fields_that_cannot_be_compared_are_told(source: type[PartSource], grows: Any, problem: str) -> None:
+    """A misspelt one, and one of changing types: nothing would be looked at."""
+    with pytest.raises(SourceContractError, match=problem):
+        check(source, capabilities=SourceCapabilities(grows=grows))
+
+
+def test_options_that_do_not_fit_together_are_told() -> None:
+    """Instead of a green run, or of an error from inside the kit."""
+    with pytest.raises(KitError, match="`config` has no effect beside `task_configs`"):
+        check(config=["a"])
+    with pytest.raises(KitError, match="`changes` must be a list of functions of the origin"):
+        check(changes=lambda origin: None)
+    with pytest.raises(KitError, match="`expected` can be read only once"):
+        check(expected=iter([b"a-0"]))
+    with pytest.raises(KitError, match="must be a list of names of the offset's fields, as in grows="):
+        check(capabilities=SourceCapabilities(grows="next"))
+    with pytest.raises(TypeError, match=r"check_source\(\) has no option 'task_config'; did you mean"):
+        check(task_config=share)
+    with pytest.raises(
+        TypeError, match=r"replay_source\(\) has no option 'zz'; there are schedule, make_task, "
+    ):
+        replay_source([], PartSource, expected=[b"a-0"], zz=1)  # type: ignore[call-arg]  # that is the mistake
+
+
+def test_a_source_may_have_no_task_for_a_while() -> None:
+    """As long as there is nothing to read; what comes later is read."""
+
+    def later(origin: MemoryOrigin, tasks: int) -> list[list[str]]:
+        return share(origin, tasks) if "late" in origin.parts else []
+
+    def come(origin: MemoryOrigin) -> None:
+        origin.parts["late"] = [b"late-0"]
+
+    report = check(task_configs=later, changes=[come])
+    assert report.exercised["generations of 0 tasks"] > 0
+
+
+def test_the_options_are_in_the_signature() -> None:
+    """So that help() shows them, with their defaults."""
+    for function in (check_source, replay_source):
+        parameters = inspect.signature(function).parameters
+        assert parameters["patience"].default == 2.0
+        assert "options" not in parameters
+
+
+def test_pytest_shows_the_authors_test() -> None:
+    """Not the kit's own lines before the message: its frames ask pytest to hide them."""
+    with pytest.raises(SourceContractError) as caught:
+        check(Late)
+    shown = {Path(str(entry.path)).name for entry in caught.traceback.filter(caught)}
+    assert shown == {Path(__file__).name}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sinksdk.testing import MemoryOrigin, SourceContractError, check_source, replay_source
+from sinksdk.testing import MemoryOrigin, SourceCapabilities, SourceContractError, check_source, replay_source
 from tests.testing import source_zoo as zoo
 
 pytestmark = pytest.mark.slow
@@ -114,3 +114,35 @@ def test_honest_sources_pass(honest: zoo.SourceSpecimen) -> None:
     report = check_source(honest.make_task, cases=100, seed=11, **options_of(honest))
     assert report.cases == 100
     assert report.capabilities is honest.capabilities
+
+
+ROWS: dict[str, Any] = {
+    "expected": zoo.Table.truth,
+    "origin": zoo.Table,
+    "changes": [
+        lambda table: table.put(b"2", b"second of 2"),
+        lambda table: table.put(b"5", b"first of 5"),
+    ],
+}
+
+
+def test_a_source_of_rows_as_they_are_passes() -> None:
+    """It may have missed what a row was before: of each key the last record counts."""
+    report = check_source(zoo.RowSource, cases=100, **ROWS)
+    assert report.cases == 100
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (zoo.MissesChanges, "lost: b'2' is b'second of 2' in `expected`, and "),
+        (zoo.InventsRows, 'the keys b"1\'", '),
+        (zoo.RepeatsRows, "twice: b'first of "),
+        (zoo.GivesWhatWasBefore, "lost: b'2' is b'second of 2' in `expected`, and its last record"),
+    ],
+)
+def test_a_wrong_source_of_rows_is_noticed(wrong: type[zoo.RowSource], problem: str) -> None:
+    """A lost change, a row that nobody wrote, a record that comes twice, an older state after a newer one."""
+    with pytest.raises(SourceContractError) as caught:
+        check_source(wrong, cases=100, capabilities=SourceCapabilities(grows=False), **ROWS)
+    assert caught.value.problem.startswith(problem)

@@ -13,11 +13,19 @@ from random import Random
 from typing import Any, Final, TypedDict, Unpack
 
 from sinksdk.source.task import SourceTask
-from sinksdk.testing.contract import KitError, SourceContractError, Step, evenly, quiet, shorten
+from sinksdk.testing.contract import (
+    KitError,
+    SourceContractError,
+    Step,
+    evenly,
+    quiet,
+    shorten,
+    spelling_out,
+)
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultPlan
 from sinksdk.testing.source_kit.attempt import FAULTS, Event
 from sinksdk.testing.source_kit.judge import can_see_files
-from sinksdk.testing.source_kit.subject import Expected, SourceCapabilities, SourceSubject
+from sinksdk.testing.source_kit.subject import Expected, Rows, SourceCapabilities, SourceSubject, Truth
 from sinksdk.testing.source_kit.trial import SourceTrial
 
 _NOT_MET = ("cases", "steps", "records", "duplicates seen", "operations of the origin")
@@ -134,8 +142,9 @@ class SourceOptions(TypedDict, total=False):
             with what it reads from, or with a double of that.
         config: what ``start`` is given, or a function that makes it of the origin. Use it for a task that
             reads its configuration.
-        task_configs: makes at most so many configurations of the origin, one for each task. By default
-            there is one task. Use it for a source that several tasks share.
+        task_configs: makes at most so many configurations of the origin, one for each task; maybe none,
+            while there is nothing to read. By default there is one task. Use it, instead of ``config``, for a
+            source that several tasks share.
         capabilities: what the source promises; by default all there is to promise. Use it for a source that
             promises less.
         changes: what happens to the origin while it is read, in this order, each once: functions of it. Use
@@ -155,10 +164,11 @@ class SourceOptions(TypedDict, total=False):
     patience: float
 
 
+@spelling_out(SourceOptions, SourceSubject)
 def check_source(
     make_task: Callable[[Any], SourceTask],
     *,
-    expected: Sequence[Expected] | Callable[[Any], Iterable[Expected]],
+    expected: Truth | Callable[[Any], Iterable[Expected] | Rows],
     cases: int = 200,
     seed: int = 0,
     **options: Unpack[SourceOptions],
@@ -173,10 +183,13 @@ def check_source(
     Args:
         make_task: makes a fresh task, as in a fresh process, that reads from the given origin.
         expected: what the topics must hold in the end: values, or (topic, value), or (topic, key, value);
+            or a mapping of value by key, or by (topic, key), where the last record of a key counts, for a
+            source that reads rows as they are and may miss what they were before (None: the row is deleted);
             or a function of the origin that reads it there.
         cases: how many schedules are tried. Use it for fewer where the origin is slow, and for more at night.
         seed: what chooses those that are put together at random; the same seed, the same cases. Use it for
             other cases than yesterday's.
+        options: those of :class:`SourceOptions`.
 
     Returns:
         The checks, and the number of faults of each kind. It is also printed.
@@ -185,6 +198,7 @@ def check_source(
         SourceContractError: the source does not keep its promise; with a short story, and how to replay it.
         KitError: nothing can be shown: nothing is expected, or the options do not fit together.
     """
+    __tracebackhide__ = True  # of pytest, which shows the author's test then
     subject = SourceSubject(make_task, expected, **options)
     exercised: Counter[str] = Counter()
     with quiet(), _silent_deaths():
@@ -196,11 +210,12 @@ def check_source(
     return report
 
 
+@spelling_out(SourceOptions, SourceSubject)
 def replay_source(
     schedule: Iterable[Step],
     make_task: Callable[[Any], SourceTask],
     *,
-    expected: Sequence[Expected] | Callable[[Any], Iterable[Expected]],
+    expected: Truth | Callable[[Any], Iterable[Expected] | Rows],
     **options: Unpack[SourceOptions],
 ) -> None:
     """Do the steps of a failure again: for debugging, and as a regression test.
@@ -212,6 +227,7 @@ def replay_source(
     Raises:
         SourceContractError: the source still does not keep its promise.
     """
+    __tracebackhide__ = True
     with quiet(), _silent_deaths():
         failure = SourceTrial(SourceSubject(make_task, expected, **options)).play(list(schedule))
     if failure is not None:
@@ -227,6 +243,7 @@ def _schedules(subject: SourceSubject, cases: int, random: Random) -> Iterator[S
 
 def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] | None = None) -> None:
     """Play a schedule. Raises its failure, of a shorter schedule if there is one."""
+    __tracebackhide__ = True
     trial = SourceTrial(subject, exercised)
     failure = trial.play(steps)
     if failure is None:
@@ -247,6 +264,7 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] 
 
 def _see_something(subject: SourceSubject) -> None:
     """Before anything goes wrong everything must arrive; and imports and caches are warm after it."""
+    __tracebackhide__ = True
     trial = SourceTrial(subject, looks_at_what_is_left=False)
     failure = trial.play([])
     if not any(trial.topics.logs.values()) and not trial.is_hanging:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sinksdk.source.positions import SourcePosition, as_json, partition_key
 from sinksdk.source.records import SourceOffset, SourceRecord
-from sinksdk.testing.source_kit.subject import Expected, SourceCapabilities, shape_of
+from sinksdk.testing.source_kit.subject import Expected, Rows, SourceCapabilities, key_of, shape_of
 
 KIT_THREAD: Final = "sinksdk kit"
 """What the names of the kit's own threads begin with."""
@@ -102,7 +102,7 @@ class SourceJudge:
         before = self._last.get(key)
         if before is not None and as_json(before.offset) != offset:
             if self._promise.grows and (
-                offset in self._passed[key] or _is_less(position.offset, before.offset)
+                offset in self._passed[key] or self._went_back(position.offset, before.offset)
             ):
                 self.blame(
                     f"the offset of {dict(position.partition)} went back from {dict(before.offset)} to "
@@ -110,6 +110,23 @@ class SourceJudge:
                 )
             self._passed[key].add(as_json(before.offset))
         self._last[key] = position
+
+    def _went_back(self, offset: SourceOffset, before: SourceOffset) -> bool:
+        names = self._promise.grows
+        if isinstance(names, bool):
+            return _is_less(offset, before)
+        if missing := [name for name in names if name not in offset or name not in before]:
+            shown = dict(offset if missing[0] not in offset else before)
+            self.blame(f"`grows` names {missing[0]!r}, which the offset {shown} does not have")
+            return False
+        try:
+            return [offset[name] for name in names] < [before[name] for name in names]
+        except TypeError as error:
+            self.blame(
+                f"`grows` cannot compare the offset {dict(offset)} with {dict(before)} ({error}): name "
+                f"fields that are always numbers, or always texts"
+            )
+            return False
 
     def follows(self, before: dict[str, str], record: SourceRecord) -> None:
         """A task gave a record. ``before`` is the offset that it had reached in each source partition."""
@@ -126,10 +143,13 @@ class SourceJudge:
 
     # -- at the end ----------------------------------------------------------------------------------
 
-    def look(self, truth: Sequence[Expected], logs: Iterable[Sequence[SourceRecord]]) -> None:
+    def look(self, truth: Sequence[Expected] | Rows, logs: Iterable[Sequence[SourceRecord]]) -> None:
         """Compare what readers see with what the source held."""
-        shape = shape_of(truth)
         logs = list(logs)
+        if isinstance(truth, Mapping):
+            self._look_at_rows(truth, logs)
+            return
+        shape = shape_of(truth)
         seen = Counter(shape(record) for log in logs for record in log)
         wanted = Counter(truth)
         self.duplicates = sum((seen - wanted).values())
@@ -144,6 +164,30 @@ class SourceJudge:
             self.blame(f"twice: {_listed(again)} in the topics more often than expected{self._why()}")
         if self._promise.ordered and not again:
             self._look_at_order(truth, logs)
+
+    def _look_at_rows(self, truth: Rows, logs: Sequence[Sequence[SourceRecord]]) -> None:
+        """The last record of each key counts; those before it only if they come twice."""
+        rows = rows_of(truth, logs)
+        strangers = [key for key, value in rows.items() if value is not None and key not in truth]
+        if strangers:
+            self.blame(f"the keys {_listed(strangers)} in the topics, and not in `expected`")
+        for key, value in truth.items():
+            if (found := rows.get(key)) != value:
+                last = f"says {found!r}" if found is not None else "says that it is deleted"
+                self.blame(
+                    f"lost: {key!r} is {value!r} in `expected`, and "
+                    f"{f'its last record in the topics {last}' if key in rows else 'not in the topics'}"
+                    f"{self._why()}"
+                )
+        seen = Counter(_identity(record) for log in logs for record in log)
+        again = [identity for identity, count in seen.items() if count > 1]
+        self.duplicates = sum(seen[identity] - 1 for identity in again)
+        if again and self._promise.exactly_once:
+            _, key, value, partition, offset = again[0]
+            self.blame(
+                f"twice: {value!r} with the key {key!r} from {partition} at {offset} is in the topics "
+                f"{seen[again[0]]} times{self._why()}"
+            )
 
     def _why(self) -> str:
         """What the source gave after one and the same offset, where that was not the same."""
@@ -172,6 +216,17 @@ class SourceJudge:
                             f"`expected` has it; declare ordered=False if that is as it should be"
                         )
                         return
+
+
+def rows_of(truth: Rows, logs: Iterable[Sequence[SourceRecord]]) -> dict[Any, bytes | None]:
+    """What the last record of each key says. Records of one key are in one log, as Kafka keeps them."""
+    key_in = key_of(truth)
+    return {key_in(record): record.value for log in logs for record in log}
+
+
+def _identity(record: SourceRecord) -> tuple[str, bytes | None, bytes | None, str, str]:
+    partition, offset = partition_key(record.source_partition), partition_key(record.source_offset)
+    return record.topic, record.key, record.value, partition, offset
 
 
 def _is_less(offset: SourceOffset, before: SourceOffset) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -20,6 +20,12 @@ Boundary: TypeAlias = Literal["poll", "interval", "connector"]
 Expected: TypeAlias = bytes | tuple[Any, ...] | None
 """A record as an author expects it: its value, or topic and value, or topic, key and value."""
 
+Rows: TypeAlias = Mapping[Any, bytes | None]
+"""What the last record of each key says: value by key, or by topic and key; None: the row is deleted."""
+
+Truth: TypeAlias = Sequence[Expected] | Rows
+"""Every record; or the rows that the records lead to."""
+
 MOST_TASKS: Final = 3
 """Tasks at a time, where there can be several."""
 
@@ -31,13 +37,17 @@ class SourceCapabilities:
     Args:
         exactly_once: from an offset on it gives the same records again, so that none is seen twice.
         ordered: records of one source partition come in the order of ``expected``.
-        grows: the offsets of a source partition never go back.
+        grows: the offsets of a source partition never go back. True: an offset that was left never comes
+            again, and if only numbers of it change, not all of them fall; texts are not compared. Names of
+            the offset's fields, ``("updated_at", "id")``: they are compared as a whole, the first one that
+            differs decides, numbers by size and texts by their characters; other fields are not compared.
+            False: nothing is.
         boundaries: where its transactions may end; ``("connector",)`` for tasks that say so themselves.
     """
 
     exactly_once: bool = True
     ordered: bool = True
-    grows: bool = True
+    grows: bool | Sequence[str] = True
     boundaries: Sequence[Boundary] = ("poll", "interval")
 
 
@@ -46,7 +56,7 @@ class SourceSubject:
     """A source under test, and how to read back its records. See :func:`~sinksdk.testing.check_source`."""
 
     make_task: Callable[[Any], SourceTask]
-    expected: Sequence[Expected] | Callable[[Any], Iterable[Expected]]
+    expected: Truth | Callable[[Any], Iterable[Expected] | Rows]
     origin: Callable[[FaultPlan], Any] = MemoryOrigin
     config: Any = None
     task_configs: Callable[[Any, int], Sequence[Any]] | None = None
@@ -57,19 +67,40 @@ class SourceSubject:
     shared: set[str] = field(default_factory=set)
     """Attributes of the task's classes that have changed while a task ran."""
 
+    def __post_init__(self) -> None:
+        """Raises KitError for options that cannot be meant so."""
+        if isinstance(self.expected, Iterator):
+            problem = (  # type: ignore[unreachable]  # an author's generator
+                "`expected` can be read only once: give a list, a mapping, or a function of the origin that "
+                "makes one"
+            )
+            raise KitError(problem)
+        if not isinstance(self.changes, Sequence) or not all(map(callable, self.changes)):
+            problem = "`changes` must be a list of functions of the origin, as in changes=[more]"
+            raise KitError(problem)
+        if self.task_configs is not None and self.config is not None:
+            problem = (
+                "`config` has no effect beside `task_configs`, which makes what `start` of each task is "
+                "given: leave one of them out"
+            )
+            raise KitError(problem)
+        grows = self.capabilities.grows
+        if isinstance(grows, str):
+            raise KitError(f"`grows` must be a list of names of the offset's fields, as in grows=[{grows!r}]")
+
     @property
     def most_tasks(self) -> int:
         """How many tasks there may be."""
         return 1 if self.task_configs is None else MOST_TASKS
 
     def configs(self, origin: Any, tasks: int) -> Sequence[Any]:
-        """What ``start`` of each task is given; fewer than asked for where the source has less to share."""
+        """What ``start`` of each task is given; fewer than asked for where there is less to share."""
         if self.task_configs is None:
             return [self.config(origin) if callable(self.config) else self.config]
         configs = self.task_configs(origin, tasks)
-        if not 1 <= len(configs) <= tasks:
+        if len(configs) > tasks:
             raise KitError(
-                f"task_configs gave {len(configs)} configurations for {tasks} tasks; give 1 to {tasks}"
+                f"task_configs gave {len(configs)} configurations for {tasks} tasks; give at most {tasks}"
             )
         return configs
 
@@ -79,13 +110,14 @@ class SourceSubject:
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         return replace(options, boundary=boundary)
 
-    def truth(self, origin: Any) -> list[Expected]:
+    def truth(self, origin: Any) -> list[Expected] | Rows:
         """What the topics must hold in the end."""
-        rows = list(self.expected(origin) if callable(self.expected) else self.expected)
+        expected = self.expected(origin) if callable(self.expected) else self.expected
+        rows = expected if isinstance(expected, Mapping) else list(expected)
         if not rows:
             message = (
-                "`expected` is empty: name every record that the source holds, as values, as (topic, value) "
-                "or as (topic, key, value); without it every source would pass"
+                "`expected` is empty: name every record that the source holds, as values, as (topic, value), "
+                "as (topic, key, value) or as a mapping of value by key; without it every source would pass"
             )
             raise KitError(message)
         return rows
@@ -103,4 +135,16 @@ def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
             return lambda record: (record.topic, record.key, record.value)
     raise KitError(
         f"`expected` has {truth[0]!r}; give values, or (topic, value), or (topic, key, value) throughout"
+    )
+
+
+def key_of(truth: Rows) -> Callable[[SourceRecord], Any]:
+    """A record's row in a mapping: its key, or its topic and key."""
+    kinds = {isinstance(key, tuple) for key in truth}
+    if kinds == {False}:
+        return lambda record: record.key
+    if kinds == {True} and {len(key) for key in truth} == {2}:
+        return lambda record: (record.topic, record.key)
+    raise KitError(
+        f"`expected` has the key {next(iter(truth))!r}; give values by key, or by (topic, key), throughout"
     )

@@ -19,6 +19,7 @@ from sinksdk.testing.source_kit.judge import (
     SourceJudge,
     changed_classes,
     class_state,
+    rows_of,
 )
 from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
 from sinksdk.topics.memory import MemoryTopics
@@ -209,7 +210,7 @@ class SourceTrial:
         """Fence the last one, then run tasks, each begun while the one before it polls."""
         for number in range(self._count):
             self.topics.take_over(f"{GROUP}-{CONNECTOR}-{number}")
-        configs = self.subject.configs(self.origin, min(tasks, self.subject.most_tasks))
+        configs = self.subject.configs(self.origin, min(max(tasks, 1), self.subject.most_tasks))
         self._count = len(configs)
         self.exercised[f"generations of {self._count} tasks"] += 1
         waiting = list(enumerate(configs))
@@ -266,10 +267,14 @@ class SourceTrial:
         return self._is_complete() or attempt.quiet() > self._patience
 
     def _is_complete(self) -> bool:
-        """Whether everything is in the topics, as far as its number goes."""
+        """Whether everything is in the topics: as many records as expected, or the last one of each key."""
         if self._changes:
             return False
-        return sum(map(len, self.topics.logs.values())) >= len(self.subject.truth(self.origin))
+        truth, logs = self.subject.truth(self.origin), self.topics.logs.values()
+        if isinstance(truth, Mapping):
+            rows = rows_of(truth, logs)
+            return all(rows.get(key) == value for key, value in truth.items())
+        return sum(map(len, logs)) >= len(truth)
 
     # -- calls that really wait ------------------------------------------------------------------------
 
