@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from sinksdk.records import SinkRecord, TopicPartition
 from sinksdk.task import SinkTask
 from sinksdk.testing.contract import (
+    HIDDEN,
     Capabilities,
     Guarantee,
     KitError,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from sinksdk.testing.machine import SinkTaskMachine
 
+
+__tracebackhide__ = HIDDEN
 
 _MEANINGS = {
     Guarantee.AT_LEAST_ONCE: "nothing was lost",
@@ -77,6 +80,8 @@ class Report:
             shown.append("dead letters: what could not be delivered was reported before it was committed")
         if promise.commits_on_close:
             shown.append("commit on close: no closing commit kept anything back")
+        if counts["leftovers looked at"]:
+            shown.append("leftovers: nothing with data in it was left behind")
         lines = [f"shown in {self.cases:,} cases of {counts['steps']:,} steps in all:"]
         lines += [f"  {what}" for what in shown]
         if promise.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -312,10 +317,12 @@ def _see_something(subject: Subject[Any]) -> None:
     try:
         for step in (("deliver", 0, 3), ("commit",), ("deliver", 1, 2), ("rebalance",)):
             trial.step(*step)
-        if not trial.has_seen_rows:
+        _insist_on_values(trial)
+        if not trial.has_seen_rows and not (_keeps_all_back(trial) and subject.capabilities.commits_on_close):
             raise KitError(_nothing_seen(trial))
         trial.finish()
     except SinkContractError:
+        _insist_on_values(trial)
         # The destination may be cleaned up by now: only earlier reads count.
         if trial.live.log.offsets and not trial.has_seen_rows:
             raise KitError(_nothing_seen(trial)) from None
@@ -324,12 +331,48 @@ def _see_something(subject: Subject[Any]) -> None:
         trial.end()
 
 
+def _insist_on_values(trial: Trial[Any]) -> None:
+    """A run in which only tombstones come through shows nothing."""
+    refused = trial.judge.values_refused()
+    if refused is not None:
+        raise KitError(
+            f"no record with a value was ever delivered: {refused}; a run of tombstones alone shows little: "
+            f"let `record` make records that `config` and the sink accept"
+        ) from None
+
+
+def _keeps_all_back(trial: Trial[Any]) -> bool:
+    """Whether nothing is committed, since closing commits return nothing either."""
+    closed = trial.judge.closed.values()
+    return bool(closed) and not trial.live.log.offsets and all(answer.returned is None for answer in closed)
+
+
 def _nothing_seen(trial: Trial[Any]) -> str:
+    told = f"What happened: {'. '.join(trial.story)}"
+    if _keeps_all_back(trial):
+        return (
+            f"nothing was committed of what was put, also not on close, so there is nothing to judge: let "
+            f"`config` have the sink write smaller files or batches. {told}"
+        )
     return (
-        "read_back sees nothing after records were put and committed without any fault: "
-        f"either it does not look where the sink writes, or the sink wrote nothing (committed: "
-        f"{ {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }). What happened: "
-        f"{'. '.join(trial.story)}"
+        f"read_back sees nothing after records were put and committed without any fault: either the sink "
+        f"does not show what it commits{_on_close(trial)}, or read_back does not look where the sink writes "
+        f"(committed: { {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }). {told}"
+    )
+
+
+def _on_close(trial: Trial[Any]) -> str:
+    """What closing commits were answered, where that is all there was."""
+    answers = {p: a for p, a in trial.judge.closed.items() if a.returned is not None}
+    if not answers:
+        return ""
+    returned = " and ".join(f"{p} up to {answer.returned}" for p, answer in sorted(answers.items()))
+    forgotten = sum(len(answer.forgotten) for answer in answers.values())
+    if not forgotten:
+        return f" (on close, pre_commit returned {returned})"
+    return (
+        f" (on close, pre_commit returned {returned}, and {forgotten} of the tokens that it had noted with "
+        f"context.prepared are not in `publish`, so what they stand for is discarded)"
     )
 
 

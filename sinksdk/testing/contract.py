@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import methodcaller
 from typing import Any, ClassVar, Generic, TypeVar
 
 from sinksdk.config import ConnectorConfig
@@ -106,6 +107,9 @@ class SourceContractError(ContractError):
     replayed_by = "replay_source"
 
 
+HIDDEN: Callable[[Any], bool] = methodcaller("errisinstance", (KitError, ContractError))
+"""As a module's ``__tracebackhide__``: pytest shows an author none of the kit's frames with these errors."""
+
 PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1), TopicPartition("others", 0))
 """Of two topics, so that a number alone does not name a partition."""
 
@@ -180,6 +184,7 @@ class Subject(Generic[D]):
         return replace(
             options,
             tolerate_errors=options.tolerate_errors or self.capabilities.dead_letters,
+            context_headers=True,  # the kit quotes the first cause
             is_transformed=options.is_transformed or is_transformed,
         )
 

@@ -8,8 +8,10 @@ from typing import Any
 
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.store.records import TaskRecord
-from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
+from sinksdk.testing.contract import HIDDEN, Capabilities, Guarantee, KitError, Row
 from sinksdk.testing.judge import EndlessSource, Judge, Seen
+
+__tracebackhide__ = HIDDEN
 
 _Place = tuple[TopicPartition, int]
 """Partition and offset of a record."""

@@ -11,11 +11,13 @@ from sinksdk.context import ClosingReason
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.store import StoreUnavailable
-from sinksdk.testing.contract import D, KitError, Row, SinkContractError, Step, Subject, ordinal
+from sinksdk.testing.contract import HIDDEN, D, KitError, Row, SinkContractError, Step, Subject, ordinal
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan
 from sinksdk.testing.judge import TRANSFORMS, EndlessSource, Judge, Seen
 from sinksdk.testing.keyed import KeyedJudge
 from sinksdk.testing.process import Process
+
+__tracebackhide__ = HIDDEN
 
 END: Final = "in the end: no more faults, zombies close late, a new owner reads everything and closes"
 _OPERATIONS: Final = {

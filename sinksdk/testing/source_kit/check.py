@@ -13,12 +13,14 @@ from random import Random
 from typing import Any, Final, TypedDict, Unpack
 
 from sinksdk.source.task import SourceTask
-from sinksdk.testing.contract import KitError, SourceContractError, Step, evenly, quiet, shorten
+from sinksdk.testing.contract import HIDDEN, KitError, SourceContractError, Step, evenly, quiet, shorten
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultPlan
 from sinksdk.testing.source_kit.attempt import FAULTS, Event
 from sinksdk.testing.source_kit.judge import can_see_files
 from sinksdk.testing.source_kit.subject import Expected, SourceCapabilities, SourceSubject
 from sinksdk.testing.source_kit.trial import SourceTrial
+
+__tracebackhide__ = HIDDEN
 
 _NOT_MET = ("cases", "steps", "records", "duplicates seen", "operations of the origin")
 
