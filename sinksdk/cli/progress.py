@@ -26,6 +26,7 @@ _WINDOW: Final = 10.0  # seconds over which a rate is taken
 _STARTING: Final = "starting tasks"
 _READING: Final = "reading"
 _RUNNING: Final = "running"
+_CLOSING: Final = "closing"
 _WAITING: Final = "waiting for records"
 _WAITING_TO_RETRY: Final = "waiting to try again"
 
@@ -124,6 +125,11 @@ class Snapshot:
     offsets: int
     source: SourceTotals | None = None
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a generation runs, which may have read what is not committed yet."""
+        return self.state in (_STARTING, _READING, _RUNNING) or self.state.startswith(_CLOSING)
+
 
 class Rate:
     """Records per second over the last seconds, from totals that grow in steps."""
@@ -187,7 +193,7 @@ class RunProgress(Listener):
     def closing(self, generation: int, reason: ClosingReason) -> None:  # noqa: ARG002 - the listener's
         """The generation was asked to close."""
         with self._lock:
-            self._state = f"closing: {reason}"
+            self._state = f"{_CLOSING}: {reason}"
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:  # noqa: ARG002 - the listener's
         """The generation has ended."""

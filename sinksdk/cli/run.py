@@ -132,6 +132,15 @@ def summary(shown: Snapshot) -> str:
     return ", ".join(parts)
 
 
+def on_close(shown: Snapshot) -> str:
+    """What becomes of records when a connector closes now."""
+    if shown.has_tasks:
+        return "partial batches are flushed and committed"
+    if not shown.total.lag:
+        return "no task is open"
+    return f"no task is open, and the next run reads what waits ({counted(shown.total.lag, 'offset')})"
+
+
 def lost(shown: Snapshot) -> str:
     """What the source had forgotten before it was read, by partition."""
     lost_rows = ((row.partition, row.counts.get(LOST, 0)) for row in shown.rows)
@@ -171,8 +180,7 @@ def drive(
 
     def note(received: signal.Signals) -> None:
         progress.note(
-            f"{received.name}: closing, partial batches are flushed and committed "
-            f"(a second signal stops at once)"
+            f"{received.name}: closing, {on_close(progress.snapshot())} (a second signal stops at once)"
         )
 
     try:

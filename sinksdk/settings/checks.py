@@ -42,6 +42,9 @@ def collecting(problems: list[str], away: list[RetriableException] | None = None
         away.append(error)
 
 
+_CHECKED_BY_SPARK: Final = ("records.sql", "records.transform")
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
     """A configuration file and the results of its check.
@@ -74,6 +77,11 @@ class Checked:
     def is_startable(self) -> bool:
         """Whether ``sinksdk run`` would start it."""
         return not self.problems
+
+    @property
+    def unchecked(self) -> Sequence[str]:
+        """Keys that only Spark can check, when it starts."""
+        return [key for key in _CHECKED_BY_SPARK if self.raw.get(key)]
 
     @property
     def other_problems(self) -> Sequence[str]:

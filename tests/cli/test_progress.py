@@ -13,7 +13,7 @@ from sinksdk import ClosingReason, TopicPartition
 from sinksdk.cli.display import LiveProgress, PlainProgress, render
 from sinksdk.cli.output import counted, duration, number, size
 from sinksdk.cli.progress import RunProgress
-from sinksdk.cli.run import lost, progress_on, summary
+from sinksdk.cli.run import lost, on_close, progress_on, summary
 from sinksdk.control.progress import PartitionView
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
@@ -83,6 +83,22 @@ def test_a_tasks_second_attempt_makes_no_negative_rate(progress: RunProgress, cl
     progress.progress([view(position=100, records=100)])
 
     assert progress.snapshot().total.rate >= 0
+
+
+def test_what_a_close_does_is_told_as_it_is(progress: RunProgress) -> None:
+    """Without a generation nothing is flushed: what waits in the source is for the next run."""
+    assert on_close(progress.snapshot()) == "no task is open"
+    progress.progress([view(committed=300)])
+    waiting = "no task is open, and the next run reads what waits (700 offsets)"
+    assert on_close(progress.snapshot()) == waiting
+
+    progress.planned(plan(1, {0: 300}))
+    assert on_close(progress.snapshot()) == "partial batches are flushed and committed"
+    progress.progress([view(committed=300, position=400)])
+    assert on_close(progress.snapshot()) == "partial batches are flushed and committed"
+
+    progress.ended(1, [view(committed=300, position=400, records=100, tail=100)])
+    assert on_close(progress.snapshot()) == waiting
 
 
 def test_records_committed_are_those_read_less_those_read_again(progress: RunProgress) -> None:
