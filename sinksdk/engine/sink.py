@@ -419,7 +419,8 @@ class WorkerSinkTask:
         """``put`` failed for good: commit what was accepted before, as Connect does, and close.
 
         No commit if that is in doubt: too many records failed, and those skipped since the last commit must
-        be read again; or the source delivers out of order, and a commit would skip late records.
+        be read again; or the source delivers out of order, and a commit would skip late records; or the task
+        says that somebody newer owns the partition.
         """
         self._scope.note(partition, error)
         if not self._scope.casts_doubt(error):
@@ -452,11 +453,12 @@ class WorkerSinkTask:
     def _clean_up(self, partitions: Collection[TopicPartition]) -> None:
         """Discard tokens prepared and not committed: the outcomes of all our writes are known here.
 
-        If a later generation retries, it also discards: the destination is unavailable now.
+        If a later generation retries, it also discards: the destination is unavailable now. What a fenced
+        task has prepared, its successor decides about.
         """
         for partition in partitions:
-            failure = self._states[partition].failure
-            if failure is not None and failure.retry is not None:
+            state = self._states[partition]
+            if state.is_fenced or (state.failure is not None and state.failure.retry is not None):
                 continue
             self._committer.discard(partition, self._commits.prepared(partition))
 
