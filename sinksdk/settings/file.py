@@ -44,7 +44,7 @@ class ConfigFile:
 
 
 def read_config_file(path: str | os.PathLike[str]) -> ConfigFile:
-    """Read a configuration, with its references unresolved: ``MyConfig.parse(read_config_file(path).config)``.
+    """Read a configuration, references unresolved: ``MyConfig.parse(read_config_file(path).config)``.
 
     Raises:
         ConfigException: the file cannot be read, or is neither JSON nor properties.

@@ -3,8 +3,8 @@
 A list is ``a, b`` and a map ``a:1, b:2``, as Connect writes them. Both may also be JSON, for items that hold
 a comma or a colon, or several values themselves.
 
-A list or map of a program or of a JSON file becomes JSON, too, if it holds a reference: what that stands for may have
-a comma in it, and is looked up only where the configuration is used.
+A list or map of a program or of a JSON file becomes JSON, too, if it holds a reference: what that stands for
+may have a comma in it, and is looked up only where the configuration is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def kind_of(value: object) -> Kind | None:
 
 
 def as_text(value: Any) -> str:
-    """A value as text: in Connect's form if that can be read back whatever references stand for, else as JSON."""
+    """A value as text: in Connect's form if that can be read back, whatever references stand for; or JSON."""
     kind = kind_of(value)
     if kind is None:
         return str(value).lower() if isinstance(value, bool) else str(value)

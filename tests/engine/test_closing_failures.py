@@ -169,9 +169,7 @@ def test_no_closing_commit_after_stop() -> None:
 
 
 @pytest.mark.parametrize("method", ["put", "pre_commit", "publish"])
-def test_a_task_that_says_it_is_fenced_is_only_closed(
-    method: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_task_that_says_it_is_fenced_is_only_closed(method: str, caplog: pytest.LogCaptureFixture) -> None:
     """FencedException of the task: no commit, no discard and no closing pre_commit follow, only close.
 
     Somebody newer owns the destination: what the task has prepared is the successor's. It is a warning

@@ -124,6 +124,18 @@ def test_a_destination_without_faults_is_told() -> None:
     assert "the destination asks no fault plan" in str(report)
 
 
+def test_more_than_at_least_once_is_not_shown_where_nothing_can_go_wrong() -> None:
+    """A destination that never asks the plan would let a sink pass that repeats what had a lost answer."""
+    with pytest.raises(KitError, match=r"never asked its fault plan.*effectively once is not shown"):
+        check_sink(
+            Unwatched,
+            read_back=coordinates,
+            destination=lambda faults: [],
+            capabilities=EFFECTIVELY,
+            settings=FEW,
+        )
+
+
 def bare(faults: FaultPlan) -> MemoryDestination:
     """A destination that cannot tell what is left over."""
     destination = MemoryDestination(faults)
@@ -185,6 +197,61 @@ def test_a_sink_that_writes_nothing_is_an_error_that_says_why() -> None:
 
     with pytest.raises(KitError, match=r"put raises TypeError: no such table"):
         check_sink(lambda _: Wrong(), read_back=read_back)
+
+
+class Picky(SinkTask):
+    """Reports what it does not like as bad, and writes the rest."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+
+    def put(self, records: SinkRecords) -> None:
+        for number, record in enumerate(records):
+            if record.value is None or record.value.startswith(b"bad"):
+                self.context.errant_record_reporter().report(record, DataException("it has no name"))
+            else:
+                self.destination.append("all", records[number : number + 1])
+
+
+def test_a_sink_that_reports_every_record_is_an_error_that_says_why() -> None:
+    """Nothing is wrong with read_back then: how many records were bad, and what the first one had."""
+    with pytest.raises(
+        KitError,
+        match=r"has reported 5 of 5 records as bad, the first one with .*DataException: it has no name",
+    ):
+        check_sink(
+            Picky,
+            read_back=read_back,
+            record=lambda partition, offset: SinkRecord(*partition, offset, value=None),
+            capabilities=Capabilities(dead_letters=True),
+        )
+
+
+def test_there_may_be_several_kinds_of_bad_records() -> None:
+    """They are put in turn."""
+    seen = set()
+
+    class Counting(Picky):
+        def put(self, records: SinkRecords) -> None:
+            seen.update(record.value for record in records)
+            super().put(records)
+
+    check_sink(
+        Counting,
+        read_back=read_back,
+        record=lambda partition, offset: SinkRecord(*partition, offset, value=b"good"),
+        poison=[b"bad one", b"bad two"],
+        capabilities=Capabilities(dead_letters=True),
+        settings=settings(DEFAULTS, max_examples=20),
+    )
+    assert seen == {b"good", b"bad one", b"bad two"}
+
+
+def test_bad_records_that_the_configuration_refuses_are_an_error() -> None:
+    """dead_letters=True is tried with bad records; errors.tolerance=none says that there must be none."""
+    config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.tolerance": "none"})
+    with pytest.raises(KitError, match=r"errors.tolerance=none, and dead_letters=True is declared"):
+        check_sink(Picky, read_back=read_back, config=config, capabilities=Capabilities(dead_letters=True))
 
 
 def test_a_destination_that_is_not_new_is_an_error() -> None:
