@@ -121,9 +121,9 @@ class SinkOptions(TypedDict, total=False):
             five, with the same offset, of others. Use it, as False, for a sink that never runs with one that
             multiplies records, such as one whose table has the offset as its key.
         row: key and value that a record leaves in the mapping that ``read_back`` gives; None as the value: it
-            is deleted. It is given the record as it is in the topic, before converters; by default its own key
-            and value, which are bytes. Use it where a row is more, or less, than these bytes: with converters,
-            always.
+            is deleted. It is given the record as it is in the topic, before converters. By default they are
+            the record's own key and value, which are bytes. Use it where a row is more, or less, than these
+            bytes: with converters, always.
     """
 
     destination: Callable[[FaultPlan], Any]
@@ -334,8 +334,8 @@ def _expect_questions(trial: Trial[Any]) -> None:
     promise = trial.subject.capabilities.guarantee
     if promise is not Guarantee.AT_LEAST_ONCE and not trial.faults.asked[DESTINATION]:
         raise KitError(
-            f"records were written and committed, and the destination never asked its fault plan: nothing can "
-            f"go wrong inside of it, and then {promise} is not shown. Let what `destination` makes, or the "
+            f"records were written and committed, and the destination never asked its fault plan: nothing "
+            f"can go wrong inside of it, and then {promise} is not shown. Let what `destination` makes, or the "
             f"client in front of it, do each operation with faults.run({DESTINATION!r}, operation)"
         )
 
