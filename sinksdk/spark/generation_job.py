@@ -18,10 +18,11 @@ from threading import Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.engine.outcome import TransformFailure
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec, packed
-from sinksdk.spark.jvm import missing_module, raised, unavailable_store
+from sinksdk.spark.jvm import data_error, failed_task, missing_module, raised, unavailable_store
 from sinksdk.spark.places import POOL, expect_room, speculates
 from sinksdk.spark.source_executor import run_source_task
 from sinksdk.spark.task_result import R, SourceTaskResult, TaskResult, from_rows, to_row
@@ -47,10 +48,23 @@ Job = Callable[[], Iterable[str]]
 
 
 class SparkGeneration(Generic[R]):
-    """A running generation, whose tasks report a ``kind``."""
+    """A running generation, whose tasks report a ``kind``.
 
-    def __init__(self, spark: SparkContext, spec: GenerationSpec, job: Job, kind: type[R]) -> None:
+    Args:
+        transform: the configuration's key for it, if the job has one.
+    """
+
+    def __init__(
+        self,
+        spark: SparkContext,
+        spec: GenerationSpec,
+        job: Job,
+        kind: type[R],
+        *,
+        transform: str | None = None,
+    ) -> None:
         self._spark = spark
+        self._transform = transform
         self._tag = f"sinksdk-{uuid.uuid4().hex}"
         self._is_cancelled = False
         self._future: Future[list[R]] = Future()
@@ -73,6 +87,7 @@ class SparkGeneration(Generic[R]):
         Raises:
             ConfigException: the executors' Python lacks a module.
             RetriableException: the store was unavailable to the tasks in all of Spark's attempts.
+            TransformFailure: a record's values are none that the transform can compute with.
             ConnectException: the job itself failed: a task's worker died too often, Spark's own error.
         """
         try:
@@ -87,8 +102,11 @@ class SparkGeneration(Generic[R]):
                 ) from error
             if not self._is_cancelled and (problem := unavailable_store(_text(error))) is not None:
                 raise RetriableException(f"its tasks cannot work: {problem}") from error
+            key = self._transform
+            if key is not None and not self._is_cancelled and (cause := data_error(_text(error))) is not None:
+                raise TransformFailure(key, cause, failed_task(error)) from error
             what = "was cancelled" if self._is_cancelled else f"failed: {_first_line(error)}"
-            message = f"the Spark job {what}"
+            message = f"the Spark job{f' with {key!r}' if key is not None else ''} {what}"
             raise ConnectException(message) from error
 
     def cancel(self) -> None:
@@ -167,11 +185,12 @@ class SparkLauncher:
             readers=packed(reader.of([r.topic_partition for r in task.ranges]) for task in plan.tasks),
             columns=tuple(self._columns),
         )
+        transform = None if self._transformed is None else self._transformed.key
         if self._transformed is not None:
             job: Job = self._transformed.job(spec, len(plan.tasks))
         else:
             job = job_of(self._spark, len(plan.tasks), spec, run_task)
-        return SparkGeneration(self._spark, spec, job, TaskResult)
+        return SparkGeneration(self._spark, spec, job, TaskResult, transform=transform)
 
 
 class SparkSourceLauncher:

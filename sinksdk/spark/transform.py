@@ -207,6 +207,11 @@ class TransformedRecords:
         found.check()
         return found
 
+    @property
+    def key(self) -> str:
+        """The configuration's key for the transform."""
+        return self._transform.key
+
     def job(self, spec: GenerationSpec, tasks: int) -> Callable[[], list[str]]:
         """The job of a generation: called, it runs until all tasks have reported, and returns their reports.
 

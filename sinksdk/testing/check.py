@@ -335,8 +335,8 @@ def _expect_questions(trial: Trial[Any]) -> None:
     if promise is not Guarantee.AT_LEAST_ONCE and not trial.faults.asked[DESTINATION]:
         raise KitError(
             f"records were written and committed, and the destination never asked its fault plan: nothing "
-            f"can go wrong inside of it, and then {promise} is not shown. Let what `destination` makes, or the "
-            f"client in front of it, do each operation with faults.run({DESTINATION!r}, operation)"
+            f"can go wrong inside of it, and then {promise} is not shown. Let what `destination` makes, or "
+            f"the client in front of it, do each operation with faults.run({DESTINATION!r}, operation)"
         )
 
 
