@@ -159,12 +159,14 @@ class WorkerSinkTask:
                 continue
             offset = operator.index(asked)
             if offset > state.start:
-                log.warning(
-                    "%s: the task asked for %s at offset %d; what is there from %d on is not delivered",
+                log.info(
+                    "%s: the task's destination has %s up to offset %d already: %d to %d are skipped, and "
+                    "committed",
                     self._label,
                     partition,
                     offset,
                     state.start,
+                    offset - 1,
                 )
                 state.skip_to(offset)
             elif committed is not None and offset < committed.offset:

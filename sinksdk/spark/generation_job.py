@@ -18,11 +18,10 @@ from threading import Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.engine.outcome import TransformFailure
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec, packed
-from sinksdk.spark.jvm import data_error, failed_task, missing_module, raised, unavailable_store
+from sinksdk.spark.jvm import missing_module, raised, unavailable_store
 from sinksdk.spark.places import POOL, expect_room, speculates
 from sinksdk.spark.source_executor import run_source_task
 from sinksdk.spark.task_result import R, SourceTaskResult, TaskResult, from_rows, to_row
@@ -51,7 +50,7 @@ class SparkGeneration(Generic[R]):
     """A running generation, whose tasks report a ``kind``.
 
     Args:
-        transform: the configuration's key for it, if the job has one.
+        transformed: the records that it reads, if it has a transform.
     """
 
     def __init__(
@@ -61,10 +60,10 @@ class SparkGeneration(Generic[R]):
         job: Job,
         kind: type[R],
         *,
-        transform: str | None = None,
+        transformed: TransformedRecords | None = None,
     ) -> None:
         self._spark = spark
-        self._transform = transform
+        self._transformed = transformed
         self._tag = f"sinksdk-{uuid.uuid4().hex}"
         self._is_cancelled = False
         self._future: Future[list[R]] = Future()
@@ -102,11 +101,12 @@ class SparkGeneration(Generic[R]):
                 ) from error
             if not self._is_cancelled and (problem := unavailable_store(_text(error))) is not None:
                 raise RetriableException(f"its tasks cannot work: {problem}") from error
-            key = self._transform
-            if key is not None and not self._is_cancelled and (cause := data_error(_text(error))) is not None:
-                raise TransformFailure(key, cause, failed_task(error)) from error
+            transformed = self._transformed
+            if transformed is not None and not self._is_cancelled:
+                if (failure := transformed.failure(_text(error), error)) is not None:
+                    raise failure from error
             what = "was cancelled" if self._is_cancelled else f"failed: {_first_line(error)}"
-            message = f"the Spark job{f' with {key!r}' if key is not None else ''} {what}"
+            message = f"the Spark job{f' with {transformed.key!r}' if transformed else ''} {what}"
             raise ConnectException(message) from error
 
     def cancel(self) -> None:
@@ -185,12 +185,11 @@ class SparkLauncher:
             readers=packed(reader.of([r.topic_partition for r in task.ranges]) for task in plan.tasks),
             columns=tuple(self._columns),
         )
-        transform = None if self._transformed is None else self._transformed.key
         if self._transformed is not None:
             job: Job = self._transformed.job(spec, len(plan.tasks))
         else:
             job = job_of(self._spark, len(plan.tasks), spec, run_task)
-        return SparkGeneration(self._spark, spec, job, TaskResult, transform=transform)
+        return SparkGeneration(self._spark, spec, job, TaskResult, transformed=self._transformed)
 
 
 class SparkSourceLauncher:

@@ -123,7 +123,7 @@ def test_a_job_whose_executors_lack_a_module_is_a_wrong_configuration() -> None:
     job = object.__new__(SparkGeneration)
     job._is_cancelled = False
     job._future = Future()
-    job._transform = None
+    job._transformed = None
     job._future.set_exception(RuntimeError(MISSING))
     job._spark = SimpleNamespace(pythonExec="/usr/bin/python3")  # type: ignore[assignment]  # all that is asked of it
 
@@ -157,7 +157,7 @@ def test_a_job_whose_tasks_got_no_answer_from_their_store_is_tried_again(*, is_c
     job = object.__new__(SparkGeneration)
     job._is_cancelled = is_cancelled
     job._future = Future()
-    job._transform = None
+    job._transformed = None
     job._future.set_exception(RuntimeError(UNAVAILABLE))
 
     with pytest.raises(ConnectException) as raised_error:
