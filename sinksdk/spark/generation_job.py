@@ -101,10 +101,9 @@ class SparkGeneration(Generic[R]):
                 ) from error
             if not self._is_cancelled and (problem := unavailable_store(_text(error))) is not None:
                 raise RetriableException(f"its tasks cannot work: {problem}") from error
-            transformed = self._transformed
-            if transformed is not None and not self._is_cancelled:
-                if (failure := transformed.failure(_text(error), error)) is not None:
-                    raise failure from error
+            transformed = None if self._is_cancelled else self._transformed
+            if transformed is not None and (failure := transformed.failure(_text(error), error)) is not None:
+                raise failure from error
             what = "was cancelled" if self._is_cancelled else f"failed: {_first_line(error)}"
             message = f"the Spark job{f' with {transformed.key!r}' if transformed else ''} {what}"
             raise ConnectException(message) from error

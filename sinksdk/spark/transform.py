@@ -215,7 +215,7 @@ class TransformedRecords:
         return self._transform.key
 
     def failure(self, text: str, error: BaseException) -> TransformFailure | None:
-        """Of a job that has failed so: that a record is none that the transform can compute with; else None."""
+        """Of a job that failed so: that a record is none the transform can compute with; else None."""
         cause = data_error(text)
         return None if cause is None else TransformFailure(self.key, cause, failed_task(error))
 
