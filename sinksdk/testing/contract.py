@@ -35,7 +35,11 @@ Step = tuple[Any, ...]
 
 def ordinal(at: int) -> str:
     """Which operation a story means: the next one after ``at`` others."""
-    return ("next", "second next", "third next")[at] if at <= 2 else f"{at + 1}th next"  # noqa: PLR2004
+    if at <= 2:  # noqa: PLR2004 - these have names
+        return ("next", "second next", "third next")[at]
+    number = at + 1
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending} next"
 
 
 class Guarantee(StrEnum):
