@@ -40,8 +40,8 @@ class ErrantRecordReporter(ABC):
         """Send a record to the dead letters.
 
         The future is done once the record is durable there. The engine waits for all futures of a
-        partition before that partition's next commit, also for those of records that the ``pre_commit`` itself
-        has reported. So a task need not.
+        partition before that partition's next commit, also for those of records that the ``pre_commit``
+        itself has reported. So a task need not.
 
         Raises:
             ConnectException: ``errors.tolerance`` is ``none``: bad records are not tolerated.

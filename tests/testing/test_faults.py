@@ -94,6 +94,16 @@ def test_ordinal_numbers_are_english() -> None:
         at + 1: ordinal(at).removesuffix(" next") for at in (0, 1, 2, 3, 10, 11, 12, 20, 21, 22, 110, 120)
     }
     assert counted == {
-        **{1: "next", 2: "second", 3: "third", 4: "4th", 11: "11th", 12: "12th", 13: "13th"},
-        **{21: "21st", 22: "22nd", 23: "23rd", 111: "111th", 121: "121st"},
+        1: "next",
+        2: "second",
+        3: "third",
+        4: "4th",
+        11: "11th",
+        12: "12th",
+        13: "13th",
+        21: "21st",
+        22: "22nd",
+        23: "23rd",
+        111: "111th",
+        121: "121st",
     }
