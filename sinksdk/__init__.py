@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from sinksdk.compatibility import Meaning, Option, Verdict
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import BatchPolicy, Connector, SinkConnector
+from sinksdk.connector import BatchPolicy, Connector, ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.errors import (
     ConfigException,
@@ -66,6 +66,7 @@ __all__ = [
     "ConnectException",
     "Connector",
     "ConnectorConfig",
+    "ConnectorIdentity",
     "DataException",
     "ErrantRecordReporter",
     "FencedException",

@@ -29,6 +29,7 @@ NAMES = [
     "ConnectException",
     "Connector",
     "ConnectorConfig",
+    "ConnectorIdentity",
     "DataException",
     "ErrantRecordReporter",
     "FencedException",

@@ -120,11 +120,12 @@ def progress_on(
 
 
 def summary(shown: Snapshot) -> str:
-    """The commits since the start, in one line."""
+    """The commits since the start, in one line. A driver that was replaced has not seen all of them."""
+    least = "at least " if shown.state == REPLACED else ""
     if shown.source is not None:
-        return f"{shown.source}, {duration(shown.seconds)}"
+        return f"{least}{shown.source}, {duration(shown.seconds)}"
     offsets = "" if shown.offsets == shown.records else f" ({counted(shown.offsets, 'offset')})"
-    parts = [f"{counted(shown.records, 'record')}{offsets} committed"]
+    parts = [f"{least}{counted(shown.records, 'record')}{offsets} committed"]
     if shown.total.files is not None:
         files = counted(shown.total.files, "file")
         parts.append(f"{files} ({size(shown.total.size)})" if shown.total.size is not None else files)

@@ -120,7 +120,10 @@ def misplaced(nested: Mapping[str, Kind], config: Mapping[str, str]) -> list[str
     """Problems of keys that were given a list or an object, where the connector wants something else."""
     if not nested:
         return []
-    several = _model_of(config.get("connector.class", "")).multi_valued()
+    try:
+        several = _loaded_model(config.get("connector.class", "")).multi_valued()
+    except ConfigException:
+        return []  # that is the problem: which keys are lists, only the class knows
     wanted = {"list": "a list, or a text", "map": "an object, or a text"}
     return [
         f"'{key}' must be {wanted.get(several.get(key, ''), 'a text, a number or a boolean')}"

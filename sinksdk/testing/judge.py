@@ -26,6 +26,14 @@ TRANSFORMS: Final[Sequence[Sequence[int]]] = (
 The first one returns what it is given."""
 
 
+_CAUSE: Final = ("__connect.errors.exception.class.name", "__connect.errors.exception.message")
+"""Headers of a dead letter that say why."""
+
+
+WITHDRAWN: Final = "commit withdrawn: publish raised UnpublishableException"
+MOVED_BACK: Final = "commit moved back: open asked for an earlier offset with context.offset"
+
+
 class EndlessSource:
     """Topic partitions that grow as they are read; reading again gives the same records again.
 
@@ -156,7 +164,7 @@ class Judge:
         self._source = source
         self._put: Counter[tuple[TopicPartition, int]] = Counter()
         self._letters: Counter[tuple[TopicPartition, int]] = Counter()
-        self._first_letter = ""
+        self._cause = ""
         self.closed: dict[TopicPartition, ClosingAnswer] = {}
         """What the last closing commit of each partition was answered."""
         self._committed: dict[TopicPartition, int] = {}
@@ -190,11 +198,19 @@ class Judge:
     def send(self, record: SinkRecord) -> Future[None]:
         """Take a dead letter."""
         self._letters[record.topic_partition, record.offset] += 1
-        cause = next((h.value for h in record.headers if h.key == _CAUSE), None) or b""
-        self._first_letter = self._first_letter or (
-            f"offset {record.offset} of {record.topic_partition}: {cause.decode()}"
-        )
+        said = {header.key: header.value.decode() for header in record.headers if header.value is not None}
+        self._cause = self._cause or ": ".join(said[key] for key in _CAUSE if key in said)
         return reported()
+
+    @property
+    def letters(self) -> tuple[int, str]:
+        """How many records were reported as bad, and with what the first one."""
+        return len(self._letters), self._cause
+
+    @property
+    def records_put(self) -> int:
+        """How many records tasks were given; each counts once."""
+        return len(self._put)
 
     def values_refused(self) -> str | None:
         """What became of the records with a value, if there were some and none was delivered."""
@@ -208,7 +224,7 @@ class Judge:
         if any(self._put[place] and not self._letters[place] for place in values):
             return None
         if letters:
-            return f"{letters} became dead letters, the first of them {self._first_letter}"
+            return f"{letters} became dead letters, the first one with {self._cause}"
         return _SKIPPED if any(self._was_skipped(*place) for place in values) else None
 
     def _was_skipped(self, partition: TopicPartition, offset: int) -> bool:
@@ -254,10 +270,11 @@ class Judge:
         entries = {entry.topic_partition: entry for entry in before.entries}
         for entry in after.entries:
             partition, former = entry.topic_partition, entries.get(entry.topic_partition)
-            # A commit may go back when the entry says that it is this very commit that is withdrawn.
+            # A commit may go back when the entry says that it is this very one: publish has withdrawn it,
+            # which needs tokens, or the task asked for an earlier position in open.
             if former and entry.offset < former.offset == entry.withdrawn_from:
                 self._committed[partition] = min(self._committed.get(partition, 0), entry.offset)
-                self.met["commit withdrawn"] += 1
+                self.met[WITHDRAWN if former.publish else MOVED_BACK] += 1
             if not entry.publish:
                 self._unpublished.pop(partition, None)
             elif former is None or former.publish != entry.publish:
@@ -454,7 +471,6 @@ class Judge:
             )
 
 
-_CAUSE: Final = "__connect.errors.exception.message"
 _SKIPPED: Final = (
     "no task was given it, since a converter or a transform of `config` refuses it and errors.tolerance=all "
     "passes over it"

@@ -124,6 +124,18 @@ def test_a_destination_without_faults_is_told() -> None:
     assert "the destination asks no fault plan" in str(report)
 
 
+def test_more_than_at_least_once_is_not_shown_where_nothing_can_go_wrong() -> None:
+    """A destination that never asks the plan would let a sink pass that repeats what had a lost answer."""
+    with pytest.raises(KitError, match=r"never asked its fault plan.*effectively once is not shown"):
+        check_sink(
+            Unwatched,
+            read_back=coordinates,
+            destination=lambda faults: [],
+            capabilities=EFFECTIVELY,
+            settings=FEW,
+        )
+
+
 def bare(faults: FaultPlan) -> MemoryDestination:
     """A destination that cannot tell what is left over."""
     destination = MemoryDestination(faults)
@@ -208,7 +220,7 @@ def test_a_run_of_tombstones_alone_is_an_error() -> None:
     """A configured schema that no default record fits would let every sink pass that tolerates bad records."""
     with pytest.raises(
         KitError,
-        match=r"no record with a value was ever delivered: 3 became dead letters, the first.*sensor.*let `record`",
+        match=r"no record with a value was ever delivered: 3 became dead letters, the first one with .*DataException: .*sensor.*let `record`",
     ):
         check_sink(
             zoo.BufferingSink,
@@ -279,12 +291,13 @@ class KeepsFive(zoo.BufferingSink):
         return {}
 
 
-def test_a_closing_commit_that_keeps_everything_back_is_the_sinks_mistake() -> None:
+@pytest.mark.parametrize("promise", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+def test_a_closing_commit_that_keeps_everything_back_is_the_sinks_mistake(promise: Guarantee) -> None:
     """It ignores is_closing(), the mistake that costs every rebalance the most; not one of read_back."""
     with pytest.raises(
         SinkContractError, match=r"closing left records-0 committed up to 0 only.*return all of it then"
     ):
-        check_sink(KeepsFive, read_back=read_back)
+        check_sink(KeepsFive, read_back=read_back, capabilities=Capabilities(promise))
 
 
 def test_a_sink_that_says_so_may_commit_nothing_and_then_nothing_is_shown() -> None:
@@ -309,6 +322,61 @@ def test_a_failing_test_shows_none_of_the_kits_frames(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "2 failed" in done.stdout, done.stdout
     assert not re.findall(r"^\S*sinksdk/testing/\w+\.py:\d+", done.stdout, re.MULTILINE)
+
+
+class Picky(SinkTask):
+    """Reports what it does not like as bad, and writes the rest."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+
+    def put(self, records: SinkRecords) -> None:
+        for number, record in enumerate(records):
+            if record.value is None or record.value.startswith(b"bad"):
+                self.context.errant_record_reporter().report(record, DataException("it has no name"))
+            else:
+                self.destination.append("all", records[number : number + 1])
+
+
+def test_a_sink_that_reports_every_record_is_an_error_that_says_why() -> None:
+    """Nothing is wrong with read_back then: how many records were bad, and what the first one had."""
+    with pytest.raises(
+        KitError,
+        match=r"has reported 5 of 5 records as bad, the first one with .*DataException: it has no name",
+    ):
+        check_sink(
+            Picky,
+            read_back=read_back,
+            record=lambda partition, offset: SinkRecord(*partition, offset, value=None),
+            capabilities=Capabilities(dead_letters=True),
+        )
+
+
+def test_there_may_be_several_kinds_of_bad_records() -> None:
+    """They are put in turn."""
+    seen = set()
+
+    class Counting(Picky):
+        def put(self, records: SinkRecords) -> None:
+            seen.update(record.value for record in records)
+            super().put(records)
+
+    check_sink(
+        Counting,
+        read_back=read_back,
+        record=lambda partition, offset: SinkRecord(*partition, offset, value=b"good"),
+        poison=[b"bad one", b"bad two"],
+        capabilities=Capabilities(dead_letters=True),
+        settings=settings(DEFAULTS, max_examples=20),
+    )
+    assert seen == {b"good", b"bad one", b"bad two"}
+
+
+def test_bad_records_that_the_configuration_refuses_are_an_error() -> None:
+    """dead_letters=True is tried with bad records; errors.tolerance=none says that there must be none."""
+    config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.tolerance": "none"})
+    with pytest.raises(KitError, match=r"errors.tolerance=none, and dead_letters=True is declared"):
+        check_sink(Picky, read_back=read_back, config=config, capabilities=Capabilities(dead_letters=True))
 
 
 def test_a_destination_that_is_not_new_is_an_error() -> None:
