@@ -99,7 +99,8 @@ class SinkTaskContext(ABC):
 
         Raises:
             FencedException: a newer generation or attempt owns this task. Do not catch it.
-            ConnectException: a partition that is not open here.
+            ConnectException: a partition that is not open here; or the store does not respond, after retries.
+                Then the attempt is over, whatever catches it: no more commits, ``put`` is not repeated.
         """
 
     @abstractmethod

@@ -104,6 +104,7 @@ TESTING_NAMES = [
     "check_machine",
     "check_sink",
     "check_source",
+    "json_record",
     "replay",
     "replay_source",
     "sink_machine",

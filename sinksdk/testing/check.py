@@ -110,9 +110,10 @@ class SinkOptions(TypedDict, total=False):
         capabilities: what the sink promises; by default only that nothing is lost. Use it as soon as the sink
             promises more, or less: the kit judges what is declared.
         partitions: at least two topic partitions. Use it for a sink whose behaviour depends on their names.
-        record: makes the record of a partition at an offset; by default its value is a JSON object, some
-            records have no value (tombstones), some no key, some neither, and some keys are in several
-            partitions. Use it for a sink that can read only certain records.
+        record: makes the record of a partition at an offset, the same each time; by default its value is a
+            JSON object, some records have no value (tombstones), some no key, some neither, and some keys are
+            in several partitions. Use it for a sink that can read only certain records, or a configuration
+            with a schema for values.
         poison: value of records that cannot be delivered, put when ``dead_letters`` is declared, or several
             such values, put in turn. Everything else of such a record is what ``record`` makes. Use it where
             the sink refuses other values than such as are no JSON, or refuses values for several reasons.
