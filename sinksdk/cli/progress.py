@@ -254,7 +254,7 @@ class RunProgress(Listener):
             if view.failure is not None:
                 self._failures[view.partition] = view.failure
         if self._running is not None:
-            for view in partitions:
+            for view in (view for view in partitions if view.position is not None):
                 committed, before = view.records - view.tail, self._running.get(view.partition, 0)
                 if committed < before:  # another attempt, which counts from nought
                     self._records += before

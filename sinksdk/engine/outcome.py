@@ -78,7 +78,9 @@ class TransformFailure(ConnectException):
 
     def at(self, place: str) -> TransformFailure:
         """The same, with a place."""
-        return TransformFailure(self.key, self.cause, self.task, place)
+        told = TransformFailure(self.key, self.cause, self.task, place)
+        told.__cause__ = self.__cause__
+        return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,8 +198,8 @@ class Judge:
     def send(self, record: SinkRecord) -> Future[None]:
         """Take a dead letter."""
         self._letters[record.topic_partition, record.offset] += 1
-        said = {header.key: header.value.decode() for header in record.headers if header.value is not None}
-        self._cause = self._cause or ": ".join(said[key] for key in _CAUSE if key in said)
+        said = {header.key: header.value for header in record.headers if header.key in _CAUSE}
+        self._cause = self._cause or ": ".join((said.get(key) or b"").decode() for key in _CAUSE)
         return reported()
 
     @property
