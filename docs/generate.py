@@ -57,7 +57,16 @@ from sinksdk.source import records as source_records
 from sinksdk.source.config import SOURCE_OPTIONS
 from sinksdk.store import keys, records
 from sinksdk.support.measures import Phase
-from sinksdk.testing import Capabilities, FaultKind, Guarantee, SinkTaskHarness, SourceCapabilities, Trial
+from sinksdk.testing import (
+    Capabilities,
+    FaultKind,
+    FaultPlan,
+    Guarantee,
+    ManualClock,
+    SinkTaskHarness,
+    SourceCapabilities,
+    Trial,
+)
 from sinksdk.testing.contract import Subject
 from sinksdk.testing.source_kit.attempt import Event
 from sinksdk.testing.source_kit.subject import SourceSubject
@@ -420,6 +429,23 @@ def excerpt(path: str, *names: str) -> str:
     return python(found[name] for name in names)
 
 
+def whole(*paths: str) -> str:
+    """Files of this project, folded: pages are read without them, and followed with nothing else at hand."""
+    return "\n\n".join(
+        f"<details>\n<summary><code>{path}</code></summary>\n\n```python\n"
+        f"{(DOCS.parent / path).read_text(encoding='utf-8')}```\n\n</details>"
+        for path in paths
+    )
+
+
+def arguments(thing: type) -> str:
+    """What a class is made with: its parameters, and what its docstring says of them."""
+    found = inspect.signature(thing).parameters
+    texts = _described(thing, *found)
+    rows = ((f"`{name}`", _shown(parameter.default), texts[name]) for name, parameter in found.items())
+    return table(("argument", "default", "meaning"), rows)
+
+
 def _names_of(node: ast.stmt) -> Sequence[str]:
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
@@ -462,6 +488,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "connect-verdicts": lambda: verdicts(CONNECT_OPTIONS),
     "exactly-once-task": lambda: source(exactly_once_folder_sink.FolderTask),
     "exit-codes": exit_codes,
+    "fault-plan": lambda: methods(FaultPlan),
     "faults": lambda: members(FaultKind),
     "folder-config": lambda: source(folder_sink.FolderConfig),
     "folder-connector": lambda: source(folder_sink.FolderSink),
@@ -469,6 +496,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "guarantees": lambda: members(Guarantee),
     "kafka-transforms": lambda: transforms([*OF_KEY_OR_VALUE, *OF_RECORDS, TombstoneHandler]),
     "kafka-predicates": lambda: transforms(PREDICATES),
+    "manual-clock": lambda: methods(ManualClock),
     "meanings": meanings,
     "metrics-left-out": metrics_left_out,
     "other-defaults": other_defaults,
@@ -482,6 +510,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "sink-task": lambda: methods(SinkTask),
     "sink-task-context": lambda: methods(SinkTaskContext),
     "sink-task-harness": lambda: methods(SinkTaskHarness),
+    "sink-task-harness-arguments": lambda: arguments(SinkTaskHarness),
     "source-capabilities": lambda: capabilities(SourceCapabilities),
     "connector-context": lambda: methods(ConnectorContext),
     "source-connector": lambda: methods(SourceConnector, *SourceConnector.__bases__),
@@ -496,6 +525,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "testing-names": lambda: names_of(testing),
     "store-keys": store_keys,
     "transaction-context": lambda: methods(TransactionContext),
+    "upsert-files": lambda: whole("examples/upsert_sink.py", KIT_TESTS),
     "upsert-apply": lambda: source(UpsertTask.apply, UpsertTask.lock),
     "upsert-bad-records": lambda: source(UpsertTask.put, UpsertTask.write_each),
     "upsert-kit": lambda: excerpt(
@@ -507,6 +537,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "upsert-offsets": lambda: source(UpsertTask.open, UpsertTask.pre_commit),
     "upsert-connector": lambda: source(UpsertSink.task_configs, UpsertSink.alter_offsets, UpsertSink.stop),
     "webhook-answers": lambda: source(webhook_sink.judge, webhook_sink.seconds_in),
+    "webhook-files": lambda: whole("examples/webhook_sink.py", "examples/webhook_receiver.py", KIT_TESTS),
     "webhook-keys": lambda: config_keys(own_keys(webhook_sink.WebhookConfig)),
     "webhook-kit": lambda: excerpt(
         KIT_TESTS,

@@ -3,9 +3,10 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -14,45 +15,78 @@ import sqlalchemy
 from hypothesis import settings
 
 from examples import exactly_once_folder_sink, folder_sink, queue_sink, upsert_sink, webhook_sink
-from examples.webhook_receiver import Endpoint
-from sinksdk import SinkRecord, TopicPartition
+from examples.webhook_receiver import Endpoint, Mishap
+from sinksdk import RetriableException, SinkRecord, Token, TopicPartition
 from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink, replay
 
 FEW = settings(max_examples=40, stateful_step_count=15, derandomize=True, database=None, deadline=None)
 """Files and databases are slower than memory."""
 
 
-def new_folder(faults: object) -> Path:
-    return Path(mkdtemp())
+class Folder:
+    """A new one for each case, and what goes wrong with it."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        self.faults = faults
+        self.path = Path(mkdtemp())
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path)
 
 
-def lines_in(folder: Path) -> Iterator[tuple[str, int, int]]:
-    for path in sorted(folder.glob("*.jsonl")):
+def lines_in(folder: Folder) -> Iterator[tuple[str, int, int]]:
+    for path in sorted(folder.path.glob("*.jsonl")):
         topic, partition = path.name.partition("+")[0].rsplit("-", 1)
         for line in path.read_text().splitlines():
             yield topic, int(partition), json.loads(line)["offset"]
 
 
-def folder_config(folder: Path) -> folder_sink.FolderConfig:
-    keys = {"folder": str(folder), "flush.size": "3", "value.converter": "json"}
+def folder_config(folder: Folder) -> folder_sink.FolderConfig:
+    keys = {"folder": str(folder.path), "flush.size": "3", "value.converter": "json"}
     return folder_sink.FolderConfig.parse({"name": "test", "topics": "records", **keys})
 
 
-FOLDER: SinkOptions = {"destination": new_folder, "config": folder_config, "clean_up": shutil.rmtree}
+FOLDER: SinkOptions = {"destination": Folder, "config": folder_config, "clean_up": Folder.remove}
+
+
+class FolderTask(folder_sink.FolderTask):
+    """Writing a file may fail, or have its answer lost."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.faults = folder.faults
+
+    def write(self, partition: TopicPartition, records: list[SinkRecord]) -> None:
+        write = super().write
+        self.faults.run("destination", lambda: write(partition, records))
+
+
+class ExactlyOnceFolderTask(exactly_once_folder_sink.FolderTask):
+    """Publishing and discarding may fail, or have their answers lost."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.faults = folder.faults
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        publish = super().publish
+        self.faults.run("destination", lambda: publish(partition, tokens))
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        discard = super().discard
+        self.faults.run("destination", lambda: discard(partition, tokens))
 
 
 def test_the_folder_sink_loses_nothing() -> None:
     """A record may be in two files, never in none."""
-    check_sink(lambda folder: folder_sink.FolderTask(), read_back=lines_in, settings=FEW, **FOLDER)
+    check_sink(FolderTask, read_back=lines_in, settings=FEW, **FOLDER)
 
 
 def test_the_other_folder_sink_is_exactly_once() -> None:
     """Each record is in one file, which is not seen before it is committed; hidden files are cleaned up."""
     check_sink(
-        lambda folder: exactly_once_folder_sink.FolderTask(),
+        ExactlyOnceFolderTask,
         read_back=lines_in,
         capabilities=Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
-        leftovers=lambda folder: [path.name for path in folder.glob(".*") if path.stat().st_size],
+        leftovers=lambda folder: [path.name for path in folder.path.glob(".*") if path.stat().st_size],
         settings=FEW,
         **FOLDER,
     )
@@ -103,7 +137,7 @@ class Database:
 
 
 def new_database(faults: FaultPlan) -> Database:
-    path = new_folder(faults) / "records.sqlite"
+    path = Path(mkdtemp()) / "records.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(TABLES)
     return Database(faults, f"sqlite:///{path}")
@@ -228,7 +262,10 @@ class Connection:
 
     def request(self, *request: Any) -> None:
         _, _, body, headers = request
-        answer = self.faults.run("destination", lambda: self.endpoint.answer(headers, body.decode()))
+        try:
+            answer = self.faults.run("destination", lambda: self.endpoint.answer(headers, body.decode()))
+        except RetriableException as error:  # busy, or a gateway in front of it has lost the answer
+            answer = Mishap(HTTPStatus.SERVICE_UNAVAILABLE), str(error)
         (self.status, *_), self.reason = answer
 
     def getresponse(self) -> "Connection":

@@ -30,6 +30,7 @@ from sinksdk.testing import (
     check_sink,
 )
 from sinksdk.testing.faults import DESTINATION
+from sinksdk.testing.judge import WITHDRAWN
 from sinksdk.testing.machine import DEFAULTS
 from tests.depth import DEPTH
 from tests.integration.archive_site import client
@@ -138,7 +139,7 @@ def test_an_archiver_that_aborts_when_it_is_fenced_has_to_go_back() -> None:
     """Its last commit may have happened: then it is withdrawn and archived again, and the report counts it."""
     make = functools.partial(make_archiver, Aborting)
     report = check_sink(make, read_back=archived, settings=CASES, **IN_MEMORY)
-    assert report.exercised["commit withdrawn"] > 0
+    assert report.exercised[WITHDRAWN] > 0
 
 
 class AbortingInSilence(Aborting):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from sinksdk.compatibility import Meaning, Option, Verdict
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import BatchPolicy, Connector, ConnectorContext, SinkConnector
+from sinksdk.connector import BatchPolicy, Connector, ConnectorContext, ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.errors import (
     ConfigException,
@@ -67,6 +67,7 @@ __all__ = [
     "Connector",
     "ConnectorConfig",
     "ConnectorContext",
+    "ConnectorIdentity",
     "DataException",
     "ErrantRecordReporter",
     "FencedException",

@@ -40,7 +40,8 @@ class ErrantRecordReporter(ABC):
         """Send a record to the dead letters.
 
         The future is done once the record is durable there. The engine waits for all futures of a
-        partition before that partition's next ``pre_commit``, so a task need not.
+        partition before that partition's next commit, also for those of records that the ``pre_commit``
+        itself has reported. So a task need not.
 
         Raises:
             ConnectException: ``errors.tolerance`` is ``none``: bad records are not tolerated.
@@ -80,7 +81,10 @@ class SinkTaskContext(ABC):
 
     @abstractmethod
     def configs(self) -> Mapping[str, str]:
-        """The task's configuration as it was written: dotted names, references unresolved."""
+        """The task's configuration as it was written: dotted names, references unresolved.
+
+        What the connector's ``task_configs`` has returned for this task is in it.
+        """
 
     @abstractmethod
     def generation(self) -> int:
@@ -95,7 +99,8 @@ class SinkTaskContext(ABC):
 
         Raises:
             FencedException: a newer generation or attempt owns this task. Do not catch it.
-            ConnectException: a partition that is not open here.
+            ConnectException: a partition that is not open here; or the store does not respond, after retries.
+                Then the attempt is over, whatever catches it: no more commits, ``put`` is not repeated.
         """
 
     @abstractmethod
@@ -128,7 +133,8 @@ class SinkTaskContext(ABC):
         """End one partition for this generation with its cause; the task's others continue.
 
         For a task that works on several partitions in one call (``pre_commit``) and cannot raise
-        for one of them alone. The next generation starts the partition again from its last commit.
+        for one of them alone. The next generation starts the partition again from its last commit: what
+        the same ``pre_commit`` returns for the partition is still committed, and published.
         """
 
     def count(self, partition: TopicPartition, **amounts: int) -> None:  # noqa: B027 - a hook

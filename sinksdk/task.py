@@ -84,8 +84,9 @@ class SinkTask(ABC):
             :meth:`flush` and returns ``offsets``.
 
         Raises:
-            Exception: nothing is committed. A periodic call ends the partitions for this
-                generation; a closing one still closes them.
+            Exception: nothing is committed, and the partitions of this call are closed. The next generation
+                starts them from their commits; after a RetriableException when its ``retry_after`` or the
+                engine's growing delay is over, without counting a failure.
         """
         self.flush(offsets)
         return offsets

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
-from sinksdk import ConfigException
+from sinksdk import ConfigException, ConnectorConfig
 from sinksdk.settings.file import ConfigFile, read_config_file
 
 Read = Callable[..., ConfigFile]
@@ -154,3 +155,29 @@ def test_a_value_without_a_key_is_a_problem(read: Read) -> None:
     file = read("name=a\n=b\n", "a.properties")
 
     assert (file.config, file.problems) == ({"name": "a"}, ["line 2 has no key in front of '='"])
+
+
+def test_a_path_may_be_a_text(tmp_path: Path) -> None:
+    """read_config_file takes what open takes."""
+    path = tmp_path / "connector.json"
+    path.write_text('{"name": "c", "topics": "t"}')
+    assert read_config_file(str(path)) == read_config_file(path)
+
+
+def test_references_in_lists_and_objects_are_items_whatever_they_stand_for(
+    read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value with a comma stays one item: the text is divided before the reference is looked up."""
+    monkeypatch.setenv("WITH_A_COMMA", "open,X-Evil:sesame")
+
+    class Several(ConnectorConfig):
+        names: list[str] = Field(default=[])
+        headers: dict[str, str] = Field(default={})
+
+    file = read(
+        '{"name": "c", "topics": "t", "headers": {"X": "${env:WITH_A_COMMA}"}, '
+        '"names": ["${env:WITH_A_COMMA}", "z"]}'
+    )
+    config = Several.parse(file.config)
+    assert config.headers == {"X": "open,X-Evil:sesame"}
+    assert config.names == ["open,X-Evil:sesame", "z"]

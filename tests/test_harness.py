@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from pydantic import Field
 
 from sinksdk import (
     ClosingReason,
@@ -15,6 +16,7 @@ from sinksdk import (
     OffsetRange,
     RetriableException,
     SinkRecord,
+    SinkRecords,
     SinkTask,
     Token,
 )
@@ -451,3 +453,23 @@ def test_a_task_without_a_context_can_be_watched() -> None:
     harness.deliver(P0, ["a"])
     harness.stop()
     assert harness.committed == {P0: OffsetAndMetadata(1)}
+
+
+def test_the_harness_gives_a_task_what_task_configs_said() -> None:
+    """Entries of its own are set in the configuration that start is given, and in context.configs()."""
+    seen = []
+
+    class Config(ConnectorConfig):
+        incarnation: str = Field(default="")
+
+    class Telling(SinkTask):
+        def start(self, config: Config) -> None:
+            seen.append((config.incarnation, dict(self.context.configs())))
+
+        def put(self, records: SinkRecords) -> None:
+            pass
+
+    raw = {"name": "c", "topics": "t"}
+    SinkTaskHarness(Telling, Config.parse(raw)).start()
+    SinkTaskHarness(Telling, Config.parse(raw), task_config={"incarnation": "a1"}).start()
+    assert seen == [("", raw), ("a1", {**raw, "incarnation": "a1"})]

@@ -160,6 +160,12 @@ def test_a_list_where_none_is_wanted_is_a_problem() -> None:
     assert bad.config is None
 
 
+def test_of_a_class_that_is_not_there_nobody_knows_which_keys_are_lists() -> None:
+    """The class is the problem, and nothing is said of lists and objects, which may be right."""
+    found = check_file({**RAW, "connector.class": "no.such:Sink", "columns": ["a"], "limits": {"a": 1}})
+    assert [problem.split(":")[0] for problem in found.problems] == ["'connector.class'"]
+
+
 def test_secrets_in_them_are_hidden() -> None:
     """By the field's type, and by the names of entries; references stay, and no message quotes an item."""
     raw = {

@@ -55,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--store", required=True, metavar="URL", help="its store, as in sqlite:///FILE")
     source = command.add_mutually_exclusive_group()
     source.add_argument(
+        "--topic-directory",
         "--source-directory",
+        dest="source_directory",
         type=Path,
         metavar="DIR",
         help="compare each archived record with this topic directory too",

@@ -111,7 +111,7 @@ def run(python: Path, folder: Path, master: str) -> None:
     (folder / "readings.json").write_text(json.dumps({"name": "readings-to-csv", "config": config}))
     command = [python.with_name("sinksdk"), "run", folder / "readings.json", "--until-caught-up"]
     command += [
-        "--source-directory",
+        "--topic-directory",
         folder / "elsewhere/build/topics",
         "--store",
         f"sqlite:///{folder}/commits.sqlite",

@@ -166,7 +166,8 @@ class PlainProgress(RunProgress):
         self._write_end(generation, _outcome(partitions))
         for view in partitions:
             if view.failure is not None:
-                self.note(f"{view.partition} failed at offset {number(view.position)}: {view.failure}")
+                again = f", is tried again in {duration(view.opens_in)}" if view.opens_in else ""
+                self.note(f"{view.partition} failed at offset {number(view.position)}{again}: {view.failure}")
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         """Now and then a line."""
@@ -209,7 +210,7 @@ def _work(plan: GenerationPlan) -> str:
 
 def _amounts(shown: Snapshot) -> str:
     total = shown.total
-    parts = [f"{number(shown.offsets)} committed", f"lag {number(total.lag)}"]
+    parts = [f"{counted(shown.records, 'record')} committed", f"lag {number(total.lag)}"]
     parts.append(f"{number(total.rate)} records/s")
     if total.files is not None:
         parts.append(counted(total.files, "file"))

@@ -64,8 +64,8 @@ StoreUrl = Annotated[
 SourceDirectory = Annotated[
     str,
     typer.Option(
-        "--source-directory",
         "--topic-directory",
+        "--source-directory",
         metavar="DIR",
         help="Topic directory that sinks read and sources write: topic=<t>/partition=<p>/*.parquet.",
     ),
@@ -128,7 +128,7 @@ class SourceOptions:
     def topics(self) -> Topics:
         """What they name. Raises ConfigException unless it is exactly one source."""
         if bool(self.directory) == bool(self.bootstrap_servers):
-            message = "name one source: --source-directory DIR, or --bootstrap-servers HOST:PORT"
+            message = "name one source: --topic-directory DIR, or --bootstrap-servers HOST:PORT"
             raise ConfigException(message)
         if not self.directory:
             if problems := list(address_problems(self.bootstrap_servers, "--bootstrap-servers")):

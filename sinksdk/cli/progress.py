@@ -26,6 +26,7 @@ _WINDOW: Final = 10.0  # seconds over which a rate is taken
 _STARTING: Final = "starting tasks"
 _READING: Final = "reading"
 _RUNNING: Final = "running"
+_CLOSING: Final = "closing"
 _WAITING: Final = "waiting for records"
 _WAITING_TO_RETRY: Final = "waiting to try again"
 
@@ -110,7 +111,8 @@ class Snapshot:
         seconds: since the start.
         rows: by topic and partition; rates are over the last ten seconds, an error stays until the partition
             does better.
-        records: committed since the start, as far as tasks lived to report them.
+        records: committed since the start, as far as tasks lived to report them: a driver that was replaced
+            has not seen all.
         offsets: by how much the commits have grown since the start: gaps between records included.
         source: None of a sink.
     """
@@ -123,6 +125,11 @@ class Snapshot:
     records: int
     offsets: int
     source: SourceTotals | None = None
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a generation runs, which may have read what is not committed yet."""
+        return self.state in (_STARTING, _READING, _RUNNING) or self.state.startswith(_CLOSING)
 
 
 class Rate:
@@ -164,7 +171,8 @@ class RunProgress(Listener):
         self._before: dict[TopicPartition, int] = {}  # records of the generations that have ended
         self._rates: dict[TopicPartition, Rate] = {}
         self._starts: dict[TopicPartition, int] = {}
-        self._records = 0
+        self._records = 0  # of the generations that have ended
+        self._running: dict[TopicPartition, int] | None = None  # of the one that runs; None if none does
         self._source: SourceTotals | None = None
 
     def planned(self, plan: GenerationPlan) -> None:
@@ -172,6 +180,8 @@ class RunProgress(Listener):
         with self._lock:
             self._generation = plan.generation
             self._state = _STARTING
+            self._add_running()
+            self._running = {}
             for planned in (planned for task in plan.tasks for planned in task.ranges):
                 self._starts.setdefault(planned.topic_partition, planned.start)
 
@@ -187,7 +197,7 @@ class RunProgress(Listener):
     def closing(self, generation: int, reason: ClosingReason) -> None:  # noqa: ARG002 - the listener's
         """The generation was asked to close."""
         with self._lock:
-            self._state = f"closing: {reason}"
+            self._state = f"{_CLOSING}: {reason}"
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:  # noqa: ARG002 - the listener's
         """The generation has ended."""
@@ -195,9 +205,9 @@ class RunProgress(Listener):
             self._update(partitions)
             for view in partitions:
                 self._before[view.partition] = self._before.get(view.partition, 0) + view.records
-                self._records += view.records - view.tail
                 if view.position is not None and view.failure is None:
                     self._failures.pop(view.partition, None)
+            self._add_running()
             self._state = _WAITING_TO_RETRY if self._failures else _WAITING
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
@@ -230,7 +240,7 @@ class RunProgress(Listener):
                 now - self._started,
                 rows,
                 Amounts.of(rows),
-                self._records,
+                self._records + sum((self._running or {}).values()),
                 self._offsets(),
                 self._source,
             )
@@ -243,6 +253,17 @@ class RunProgress(Listener):
             self._rates.setdefault(view.partition, Rate()).add(now, total)
             if view.failure is not None:
                 self._failures[view.partition] = view.failure
+        if self._running is not None:
+            for view in (view for view in partitions if view.position is not None):
+                committed, before = view.records - view.tail, self._running.get(view.partition, 0)
+                if committed < before:  # another attempt, which counts from nought
+                    self._records += before
+                self._running[view.partition] = committed
+
+    def _add_running(self) -> None:
+        """The running generation is over, or a driver that was replaced has not seen its end."""
+        self._records += sum((self._running or {}).values())
+        self._running = None
 
     def _offsets(self) -> int:
         views = [self._views[partition] for partition in self._starts if partition in self._views]

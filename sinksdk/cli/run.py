@@ -120,16 +120,26 @@ def progress_on(
 
 
 def summary(shown: Snapshot) -> str:
-    """The commits since the start, in one line."""
+    """The commits since the start, in one line. A driver that was replaced has not seen all of them."""
+    least = "at least " if shown.state == REPLACED else ""
     if shown.source is not None:
-        return f"{shown.source}, {duration(shown.seconds)}"
+        return f"{least}{shown.source}, {duration(shown.seconds)}"
     offsets = "" if shown.offsets == shown.records else f" ({counted(shown.offsets, 'offset')})"
-    parts = [f"{counted(shown.records, 'record')}{offsets} committed"]
+    parts = [f"{least}{counted(shown.records, 'record')}{offsets} committed"]
     if shown.total.files is not None:
         files = counted(shown.total.files, "file")
         parts.append(f"{files} ({size(shown.total.size)})" if shown.total.size is not None else files)
     parts.append(duration(shown.seconds))
     return ", ".join(parts)
+
+
+def on_close(shown: Snapshot) -> str:
+    """What becomes of records when a connector closes now."""
+    if shown.has_tasks:
+        return "partial batches are flushed and committed"
+    if not shown.total.lag:
+        return "no task is open"
+    return f"no task is open, and the next run reads what waits ({counted(shown.total.lag, 'offset')})"
 
 
 def lost(shown: Snapshot) -> str:
@@ -171,8 +181,7 @@ def drive(
 
     def note(received: signal.Signals) -> None:
         progress.note(
-            f"{received.name}: closing, partial batches are flushed and committed "
-            f"(a second signal stops at once)"
+            f"{received.name}: closing, {on_close(progress.snapshot())} (a second signal stops at once)"
         )
 
     try:

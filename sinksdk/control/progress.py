@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,6 +28,7 @@ class PartitionView:
         counts: its task's counters since this driver started: files, bytes, …; and :data:`LOST`.
         failure: why it ended early.
         tail: of ``records``, those above the commit.
+        opens_in: of one that failed or waits: seconds until it may be opened again.
     """
 
     partition: TopicPartition
@@ -38,6 +39,7 @@ class PartitionView:
     counts: Mapping[str, int] = field(default_factory=dict)
     failure: str | None = None
     tail: int = 0
+    opens_in: float = 0.0
 
 
 class Listener:
@@ -62,10 +64,19 @@ class Listener:
         """As :meth:`ended`, of a source: ``state`` is how each task ended (``End``)."""
 
 
-class ProgressTracker:
-    """Keeps the last known state of each partition."""
+def _at_once(_: TopicPartition) -> float:
+    return 0.0
 
-    def __init__(self) -> None:
+
+class ProgressTracker:
+    """Keeps the last known state of each partition.
+
+    Args:
+        opens_in: seconds until a partition may be opened again.
+    """
+
+    def __init__(self, opens_in: Callable[[TopicPartition], float] = _at_once) -> None:
+        self._opens_in = opens_in
         self._ends: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._counts: dict[TopicPartition, dict[str, int]] = {}
@@ -110,10 +121,11 @@ class ProgressTracker:
 
     def _view(self, partition: TopicPartition, end: int, row: PartitionProgress | None) -> PartitionView:
         committed, counts = self._committed.get(partition), dict(self._counts.get(partition, {}))
+        opens_in = self._opens_in(partition)
         if row is None:
-            return PartitionView(partition, committed, None, end, counts=counts)
+            return PartitionView(partition, committed, None, end, counts=counts, opens_in=opens_in)
         if row.committed is not None:
             committed = row.committed
         return PartitionView(
-            partition, committed, row.position, end, row.records, counts, row.failure, row.tail
+            partition, committed, row.position, end, row.records, counts, row.failure, row.tail, opens_in
         )

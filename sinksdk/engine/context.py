@@ -18,7 +18,7 @@ from sinksdk.engine.options import EngineOptions, RangeTerms
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.partition import InDoubt, OrderViolation, PartitionState
 from sinksdk.engine.retry import Attempts
-from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition, as_token
 from sinksdk.support.retry import Retry
 from sinksdk.task import SinkTask
@@ -176,7 +176,17 @@ class TaskScope:
             retry = self._retry_of(state, error, began)
         is_final = isinstance(error, OrderViolation)
         state.failure = Failure.of(error, at_once=at_once, is_final=is_final, retry=retry)
-        if retry is None:
+        if isinstance(error, FencedException):
+            state.is_fenced = True
+            self.measures.given_up()
+            log.warning(
+                "%s: %s ends at offset %d, and nothing more is written: %s",
+                self.label,
+                partition,
+                state.position,
+                error,
+            )
+        elif retry is None:
             self.measures.given_up()
             log.error(
                 "%s: %s ends at offset %d: %s", self.label, partition, state.position, error, exc_info=error
@@ -195,7 +205,7 @@ class TaskScope:
     @staticmethod
     def casts_doubt(error: BaseException) -> bool:
         """Whether nothing may be committed of what the task accepted before this."""
-        return isinstance(error, InDoubt)
+        return isinstance(error, (InDoubt, FencedException))
 
     def _retry_of(
         self, state: PartitionState, error: RetriableException, began: float | None

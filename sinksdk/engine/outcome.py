@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.support.confidential import SECRETS
 from sinksdk.support.retry import Retry
@@ -57,6 +58,29 @@ class Failure:
             is_final,
             retry,
         )
+
+
+class TransformFailure(ConnectException):
+    """Spark cannot compute what a transform makes of a record. No retry can help: the record stays the same.
+
+    Args:
+        key: of the configuration.
+        cause: Spark's message, which begins with its class of errors in brackets.
+        task: number of the task that has read the record, if known.
+        place: where the record is, in words.
+    """
+
+    def __init__(self, key: str, cause: str, task: int | None = None, place: str = "") -> None:
+        super().__init__(f"'{key}' fails for a record{place}: {cause}")
+        self.key = key
+        self.cause = cause
+        self.task = task
+
+    def at(self, place: str) -> TransformFailure:
+        """The same, with a place."""
+        told = TransformFailure(self.key, self.cause, self.task, place)
+        told.__cause__ = self.__cause__
+        return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,7 @@ class PartitionState:
         requested: what the task's call, not returned yet, gave ``context.fail``.
         refusal: the first of its records that this call reported, where bad records are not tolerated.
         misplaced: an impossible position that this call requested.
+        is_fenced: its failure says that somebody newer owns it: nothing more is written or discarded.
         letters: dead letters that may not be durable yet.
     """
 
@@ -151,6 +152,7 @@ class PartitionState:
     is_transformed: bool = False
     stays: bool = False
     failure: Failure | None = None
+    is_fenced: bool = False
     requested: BaseException | None = None
     refusal: BaseException | None = None
     misplaced: BaseException | None = None

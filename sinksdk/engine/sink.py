@@ -159,12 +159,14 @@ class WorkerSinkTask:
                 continue
             offset = operator.index(asked)
             if offset > state.start:
-                log.warning(
-                    "%s: the task asked for %s at offset %d; what is there from %d on is not delivered",
+                log.info(
+                    "%s: the task's destination has %s up to offset %d already: %d to %d are skipped, and "
+                    "committed",
                     self._label,
                     partition,
                     offset,
                     state.start,
+                    offset - 1,
                 )
                 state.skip_to(offset)
             elif committed is not None and offset < committed.offset:
@@ -419,7 +421,8 @@ class WorkerSinkTask:
         """``put`` failed for good: commit what was accepted before, as Connect does, and close.
 
         No commit if that is in doubt: too many records failed, and those skipped since the last commit must
-        be read again; or the source delivers out of order, and a commit would skip late records.
+        be read again; or the source delivers out of order, and a commit would skip late records; or the task
+        says that somebody newer owns the partition.
         """
         self._scope.note(partition, error)
         if not self._scope.casts_doubt(error):
@@ -452,11 +455,12 @@ class WorkerSinkTask:
     def _clean_up(self, partitions: Collection[TopicPartition]) -> None:
         """Discard tokens prepared and not committed: the outcomes of all our writes are known here.
 
-        If a later generation retries, it also discards: the destination is unavailable now.
+        If a later generation retries, it also discards: the destination is unavailable now. What a fenced
+        task has prepared, its successor decides about.
         """
         for partition in partitions:
-            failure = self._states[partition].failure
-            if failure is not None and failure.retry is not None:
+            state = self._states[partition]
+            if state.is_fenced or (state.failure is not None and state.failure.retry is not None):
                 continue
             self._committer.discard(partition, self._commits.prepared(partition))
 

@@ -118,8 +118,8 @@ class SinkSession:
         self._session = session
         self._launcher = driver.launcher
         self._monitor = SourceMonitor(config, driver.source, session.clock, background, is_fixed=is_fixed)
-        self._reporter = SinkReporter(session, driver.listener, sync)
         backoff = Backoff.of_restarts(config, session.clock, session.environment.jitter)
+        self._reporter = SinkReporter(session, driver.listener, sync, backoff.waiting)
         self._failures = PartitionFailures(config, session.status, backoff, session.clock)
         lag = PartitionLag(
             config,

@@ -81,12 +81,15 @@ class Failures:
 
     def _give_up(self, what: str, failure: Failure) -> None:
         """The connector fails, with its first fatal failure."""
-        often = (
-            "which no restart would heal"
-            if failure.is_final
-            else f"{self._most + 1} times in a row or within {self._window:g} s (restart.max.attempts is "
-            f"{self._most})"
-        )
+        if failure.is_final:
+            often = "which no restart would heal"
+        elif not self._most:
+            often = "and restart.max.attempts is 0"
+        else:
+            often = (
+                f"{self._most + 1} times in a row or within {self._window:g} s (restart.max.attempts is "
+                f"{self._most})"
+            )
         error = ConnectException(f"connector {self._name} has FAILED: {what} {often}: {failure.message}")
         error.add_note(failure.trace)
         self._fatal = self._fatal or error
@@ -199,14 +202,14 @@ class PartitionFailures(Failures):
         seconds = min(max(retry.next_attempt - self._clock.time(), 0.0), longest)
         self.backoff.waits(partition, seconds)
         self._outage.failed(
-            "connector %s: %s waits without a place, and is tried again in %.1f s (failed %d times since "
-            "%.0f s, errors.retry.timeout=%d): %s",
+            "connector %s: %s waits without a place, and is tried again %s (tried %s in %.0f s, until "
+            "errors.retry.timeout, %s): %s",
             self._name,
             partition,
-            seconds,
-            retry.attempts,
+            f"in {seconds:.1f} s" if seconds else "now",
+            "once" if retry.attempts == 1 else f"{retry.attempts} times",
             self._clock.time() - retry.since,
-            timeout,
+            f"{timeout / 1000:g} s" if timeout >= 0 else "which is never",
             failure.message,
         )
 

@@ -61,7 +61,11 @@ def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[P
     outcomes = [outcome for report in ended.reports for outcome in report.outcomes]
     reported = {outcome.partition for outcome in outcomes}
     return outcomes + [
-        _unreported(planned, known.get(planned.topic_partition), ended.hung.get(task, ended.failure))
+        _unreported(
+            planned,
+            known.get(planned.topic_partition),
+            ended.broken.get(planned.topic_partition, ended.hung.get(task, ended.failure)),
+        )
         for task, share in enumerate(plan.tasks)
         for planned in share.ranges
         if planned.topic_partition not in reported
@@ -75,6 +79,8 @@ def _unreported(
     outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
     if known is None:
         return outcome
+    if failure is not None and failure.is_final:
+        outcome = replace(outcome, delivered=known.position)
     return replace(outcome, committed=known.committed, visible=known.visible, counts=known.counts)
 
 

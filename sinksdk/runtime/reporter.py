@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
@@ -48,11 +48,18 @@ class SinkReporter(Reporter):
 
     Args:
         sync: copies published offsets to a consumer group.
+        opens_in: seconds until a partition may be opened again.
     """
 
-    def __init__(self, session: DriverSession, listener: Listener, sync: ConsumerGroupSync) -> None:
+    def __init__(
+        self,
+        session: DriverSession,
+        listener: Listener,
+        sync: ConsumerGroupSync,
+        opens_in: Callable[[TopicPartition], float],
+    ) -> None:
         super().__init__(session, listener)
-        self.tracker = ProgressTracker()
+        self.tracker = ProgressTracker(opens_in)
         """The view of each partition."""
         self._ends = EndsKeeper(session.store, session.name, session.clock)
         self._sync = sync

@@ -9,8 +9,9 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 from sinksdk.context import ClosingReason
 from sinksdk.control.history import task_progress
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.outcome import Failure
+from sinksdk.engine.outcome import Failure, TransformFailure
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
+from sinksdk.records import TopicPartition
 from sinksdk.runtime.session import DriverSession
 from sinksdk.store import StoreRefused, StoreUnavailable
 from sinksdk.store.records import Closing, GenerationPlan
@@ -107,6 +108,7 @@ class Ended(NamedTuple, Generic[Report]):
         failure: why the job failed, if it did and was not cancelled.
         away: the unavailable system that failed the job: then no task has failed.
         hung: the stack of each task whose author's code does not return.
+        broken: by partition, the failure of a transform at one of its records, which has failed the job.
         began: when its job had been launched, on the clock.
         closing_seconds: from the request to close until the end; None if there was none.
     """
@@ -117,6 +119,7 @@ class Ended(NamedTuple, Generic[Report]):
     failure: Failure | None
     away: RetriableException | None
     hung: Mapping[int, Failure]
+    broken: Mapping[TopicPartition, Failure]
     is_cancelled: bool
     began: float
     closing_seconds: float | None
@@ -182,6 +185,7 @@ class Supervisor:
             raise
         reports: Sequence[Report] = ()
         failure: Failure | None = None
+        broken: Mapping[TopicPartition, Failure] = {}
         away: RetriableException | None = None
         try:
             reports = running.results()
@@ -191,6 +195,11 @@ class Supervisor:
             away = error
         except ConnectException as error:
             if not is_cancelled:
+                if isinstance(error, TransformFailure) and (
+                    places := suspects(error, plan, self._rows(plan))
+                ):
+                    error = error.at(in_words(places))
+                    broken = {next(iter(places)): Failure.of(error, is_final=True)}
                 # Its trace is Spark's and ours, and in the status, too.
                 log.warning(
                     "generation %d: %s", plan.generation, error, exc_info=log.isEnabledFor(logging.DEBUG)
@@ -200,7 +209,7 @@ class Supervisor:
         measures = {task: row.measures for task, row in rows.items()}
         measures |= {report.task: report.measures for report in reports if report.attempt}
         took = None if self._asked is None else session.clock.now() - self._asked
-        return Ended(reports, rows, measures, failure, away, self._hung, is_cancelled, began, took)
+        return Ended(reports, rows, measures, failure, away, self._hung, broken, is_cancelled, began, took)
 
     def _watch(self, running: RunningTasks[Report], plan: GenerationPlan) -> bool:
         """Wait for the end of the job; whether it had to be cancelled."""
@@ -279,3 +288,31 @@ class Supervisor:
                 log.error("%s", row.hangs)
                 self._hung[task] = Failure(ConnectException.__name__, row.hangs.splitlines()[0], row.hangs)
         return found
+
+
+def suspects(error: TransformFailure, plan: GenerationPlan, rows: Rows) -> dict[TopicPartition, int]:
+    """Partitions that may have the record, each with the offset from which on it may be; the likeliest first.
+
+    A task reads its ranges in turn: those before the last one with an accepted record are read. The next may
+    have begun, since what is under way in Spark is in no report.
+    """
+    places: dict[TopicPartition, int] = {}
+    for number, task in enumerate(plan.tasks):
+        if error.task not in (None, number):
+            continue
+        row = rows.get(number)
+        read = {part.topic_partition: part.position for part in (row.partitions if row else ())}
+        of_task: dict[TopicPartition, int] = {}
+        for planned in task.ranges:
+            position = read.get(planned.topic_partition, planned.start)
+            if position > planned.start:
+                of_task.clear()
+            if position < planned.end:
+                of_task[planned.topic_partition] = position
+        places |= of_task
+    return places
+
+
+def in_words(places: Mapping[TopicPartition, int]) -> str:
+    """Where the record is, in words that follow "a record"."""
+    return " of " + ", or of ".join(f"{partition} from offset {at} on" for partition, at in places.items())

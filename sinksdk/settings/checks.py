@@ -43,6 +43,9 @@ def collecting(problems: list[str], away: list[RetriableException] | None = None
         away.append(error)
 
 
+_CHECKED_BY_SPARK: Final = ("records.sql", "records.transform")
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
     """A configuration file and the results of its check.
@@ -75,6 +78,11 @@ class Checked:
     def is_startable(self) -> bool:
         """Whether ``sinksdk run`` would start it."""
         return not self.problems
+
+    @property
+    def unchecked(self) -> Sequence[str]:
+        """Keys that only Spark can check, when it starts."""
+        return [key for key in _CHECKED_BY_SPARK if self.raw.get(key)]
 
     @property
     def other_problems(self) -> Sequence[str]:
@@ -113,7 +121,10 @@ def misplaced(nested: Mapping[str, Kind], config: Mapping[str, str]) -> list[str
     """Problems of keys that were given a list or an object, where the connector wants something else."""
     if not nested:
         return []
-    several = _model_of(config.get("connector.class", "")).multi_valued()
+    try:
+        several = _loaded_model(config.get("connector.class", "")).multi_valued()
+    except ConfigException:
+        return []  # that is the problem: which keys are lists, only the class knows
     wanted = {"list": "a list, or a text", "map": "an object, or a text"}
     return [
         f"'{key}' must be {wanted.get(several.get(key, ''), 'a text, a number or a boolean')}"

@@ -43,12 +43,13 @@ class ConfigFile:
     nested: Mapping[str, Kind] = field(default_factory=dict)
 
 
-def read_config_file(path: Path) -> ConfigFile:
-    """Read a configuration.
+def read_config_file(path: str | os.PathLike[str]) -> ConfigFile:
+    """Read a configuration, references unresolved: ``MyConfig.parse(read_config_file(path).config)``.
 
     Raises:
         ConfigException: the file cannot be read, or is neither JSON nor properties.
     """
+    path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -72,7 +73,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> ConfigFil
         return _from_document(config, [])
     if isinstance(config, str) and config.lstrip().startswith("{"):
         return _from_json("the configuration", config)
-    return read_config_file(Path(config))
+    return read_config_file(config)
 
 
 def _from_properties(path: Path, text: str) -> ConfigFile:

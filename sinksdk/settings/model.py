@@ -349,6 +349,12 @@ class ConfigModel(BaseModel):
         return cls.reference()
 
 
+def written(config: ConfigModel) -> dict[str, str]:
+    """The texts it was parsed from, by dotted name, references unresolved; empty if it was not parsed."""
+    texts = config._written or {}  # noqa: SLF001 - of this module
+    return {key: as_text(value) for key, value in texts.items() if value is not None}
+
+
 class ConfigKey(BaseModel):
     """One row of a connector's configuration reference.
 

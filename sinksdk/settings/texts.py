@@ -2,6 +2,9 @@
 
 A list is ``a, b`` and a map ``a:1, b:2``, as Connect writes them. Both may also be JSON, for items that hold
 a comma or a colon, or several values themselves.
+
+A list or map of a program or of a JSON file becomes JSON, too, if it holds a reference: what that stands for
+may have a comma in it, and is looked up only where the configuration is used.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal
+
+from sinksdk.settings.references import references
 
 Kind = Literal["list", "map"]
 """What a field that holds several values is."""
@@ -23,7 +28,7 @@ def kind_of(value: object) -> Kind | None:
 
 
 def as_text(value: Any) -> str:
-    """A value as text: in Connect's form if that can be read back, else as JSON."""
+    """A value as text: in Connect's form if that can be read back, whatever references stand for; or JSON."""
     kind = kind_of(value)
     if kind is None:
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -34,7 +39,8 @@ def as_text(value: Any) -> str:
         content = sorted(value, key=str) if isinstance(value, AbstractSet) else list(value)
         text = ",".join(map(_plain, content))
     texts = _texts_in(content)
-    return text if read(text, kind) == texts else json.dumps(texts, ensure_ascii=False, default=str)
+    is_plain = read(text, kind) == texts and not references(text)
+    return text if is_plain else json.dumps(texts, ensure_ascii=False, default=str)
 
 
 def _plain(value: Any) -> str:

@@ -47,10 +47,23 @@ Job = Callable[[], Iterable[str]]
 
 
 class SparkGeneration(Generic[R]):
-    """A running generation, whose tasks report a ``kind``."""
+    """A running generation, whose tasks report a ``kind``.
 
-    def __init__(self, spark: SparkContext, spec: GenerationSpec, job: Job, kind: type[R]) -> None:
+    Args:
+        transformed: the records that it reads, if it has a transform.
+    """
+
+    def __init__(
+        self,
+        spark: SparkContext,
+        spec: GenerationSpec,
+        job: Job,
+        kind: type[R],
+        *,
+        transformed: TransformedRecords | None = None,
+    ) -> None:
         self._spark = spark
+        self._transformed = transformed
         self._tag = f"sinksdk-{uuid.uuid4().hex}"
         self._is_cancelled = False
         self._future: Future[list[R]] = Future()
@@ -73,6 +86,7 @@ class SparkGeneration(Generic[R]):
         Raises:
             ConfigException: the executors' Python lacks a module.
             RetriableException: the store was unavailable to the tasks in all of Spark's attempts.
+            TransformFailure: a record's values are none that the transform can compute with.
             ConnectException: the job itself failed: a task's worker died too often, Spark's own error.
         """
         try:
@@ -87,8 +101,11 @@ class SparkGeneration(Generic[R]):
                 ) from error
             if not self._is_cancelled and (problem := unavailable_store(_text(error))) is not None:
                 raise RetriableException(f"its tasks cannot work: {problem}") from error
+            transformed = None if self._is_cancelled else self._transformed
+            if transformed is not None and (failure := transformed.failure(_text(error), error)) is not None:
+                raise failure from error
             what = "was cancelled" if self._is_cancelled else f"failed: {_first_line(error)}"
-            message = f"the Spark job {what}"
+            message = f"the Spark job{f' with {transformed.key!r}' if transformed else ''} {what}"
             raise ConnectException(message) from error
 
     def cancel(self) -> None:
@@ -177,7 +194,7 @@ class SparkLauncher:
             job: Job = self._transformed.job(spec, len(plan.tasks))
         else:
             job = job_of(self._spark, len(plan.tasks), spec, run_task)
-        return SparkGeneration(self._spark, spec, job, TaskResult)
+        return SparkGeneration(self._spark, spec, job, TaskResult, transformed=self._transformed)
 
 
 class SparkSourceLauncher:

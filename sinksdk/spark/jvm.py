@@ -33,6 +33,9 @@ _TRACE: Final = "Traceback (most recent call last):"
 _JAVA_FRAME: Final = "\tat "
 _UNAVAILABLE: Final = f"{StoreUnavailable.__module__}.{StoreUnavailable.__qualname__}: "
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
+_CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
+_SQLSTATE: Final = re.compile(r"SQLSTATE: (\w{5})")
+_TASK: Final = re.compile(r"Task (\d+) in stage")
 
 _log = logging.getLogger(__name__)
 
@@ -201,6 +204,30 @@ def raised(text: str) -> str | None:
             break
         if line and not line[0].isspace():
             return line
+    return None
+
+
+def data_error(text: str) -> str | None:
+    """The first line of Spark's error about a value (ANSI casts, divisions by zero), if it is one.
+
+    The same value has the same error again. SQL's classes say so: 22 is "data exception", P0001 is raised by
+    the query itself.
+    """
+    found = _CONDITION.search(text)
+    if raised(text) is not None or found is None:
+        return None
+    if (state := _SQLSTATE.search(text)) is None or not state[1].startswith(("22", "P0001")):
+        return None
+    return text[found.start() :].splitlines()[0]
+
+
+def failed_task(error: BaseException | None) -> int | None:
+    """Number of the task that has failed a job, if Spark tells it: in the error, or in the one around it."""
+    while error is not None:
+        java = getattr(error, "java_exception", None)
+        if found := _TASK.search(str(error) if java is None else str(java.getMessage())):
+            return int(found[1])
+        error = error.__cause__ or error.__context__
     return None
 
 

@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine.encoding import becoming_bytes
+from sinksdk.engine.outcome import TransformFailure
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.jvm import data_error, failed_task
 from sinksdk.spark.past_spark import Columns
 from sinksdk.spark.transform_task import READ, REPORT, SINK, TYPES, reads, sinks
 from sinksdk.transforms.parts import PARTS, Part
@@ -216,6 +218,16 @@ class TransformedRecords:
         found = cls(spark, transform, columns, python_path, as_bytes)
         found.check()
         return found
+
+    @property
+    def key(self) -> str:
+        """The configuration's key for the transform."""
+        return self._transform.key
+
+    def failure(self, text: str, error: BaseException) -> TransformFailure | None:
+        """Of a job that failed so: that a record is none the transform can compute with; else None."""
+        cause = data_error(text)
+        return None if cause is None else TransformFailure(self.key, cause, failed_task(error))
 
     def job(self, spec: GenerationSpec, tasks: int) -> Callable[[], list[str]]:
         """The job of a generation: called, it runs until all tasks have reported, and returns their reports.

@@ -4,7 +4,7 @@
 
     SinkTaskHarness  FakeContext  ManualClock  MemoryCommitLog     one task, step by step
     MemoryDestination  FaultPlan  Fault  FaultKind  Crash          what it writes to, and what goes wrong
-    check_sink  Capabilities  Guarantee  Report                    the whole contract in one line
+    check_sink  Capabilities  Guarantee  Report  json_record       the whole contract in one line
     sink_machine  check_machine  SinkTaskMachine  Trial            the same, with rules of your own
     replay  SinkContractError  KitError                            when it fails
     check_source  SourceCapabilities  MemoryOrigin  SourceReport   the whole contract of a source in one line
@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from sinksdk.testing.check import Report, SinkOptions, check_machine, check_sink, replay, sink_machine
 from sinksdk.testing.connector_harness import ConnectorHarness
-from sinksdk.testing.contract import Capabilities, Guarantee, KitError, SinkContractError, SourceContractError
+from sinksdk.testing.contract import (
+    Capabilities,
+    Guarantee,
+    KitError,
+    SinkContractError,
+    SourceContractError,
+    json_record,
+)
 from sinksdk.testing.doubles import FakeContext, MemoryCommitLog, MemoryDestination, MemoryOrigin
 from sinksdk.testing.faults import Crash, Fault, FaultKind, FaultPlan, ManualClock
 from sinksdk.testing.harness import Call, SinkTaskHarness
@@ -60,6 +67,7 @@ __all__ = [
     "check_machine",
     "check_sink",
     "check_source",
+    "json_record",
     "replay",
     "replay_source",
     "sink_machine",

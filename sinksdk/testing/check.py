@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from sinksdk.records import SinkRecord, TopicPartition
 from sinksdk.task import SinkTask
 from sinksdk.testing.contract import (
+    HIDDEN,
     Capabilities,
     Guarantee,
     KitError,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     from sinksdk.testing.machine import SinkTaskMachine
 
+
+__tracebackhide__ = HIDDEN
 
 _MEANINGS = {
     Guarantee.AT_LEAST_ONCE: "nothing was lost",
@@ -78,6 +81,8 @@ class Report:
             shown.append("dead letters: what could not be delivered was reported before it was committed")
         if promise.commits_on_close:
             shown.append("commit on close: no closing commit kept anything back")
+        if counts["leftovers looked at"]:
+            shown.append("leftovers: nothing with data in it was left behind")
         lines = [f"shown in {self.cases:,} cases of {counts['steps']:,} steps in all:"]
         lines += [f"  {what}" for what in shown]
         if promise.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -101,15 +106,18 @@ class SinkOptions(TypedDict, total=False):
             in front of it) should ask before each operation. Use it to try the sink with what it writes to,
             or with a double of that.
         config: what ``start`` is given, or a function that makes it of the destination. Use it for a task
-            that reads its configuration; converters in it are applied.
+            that reads its configuration; converters in it are applied, and with ``dead_letters`` bad
+            records are tolerated as with ``errors.tolerance=all``.
         capabilities: what the sink promises; by default only that nothing is lost. Use it as soon as the sink
             promises more, or less: the kit judges what is declared.
         partitions: at least two topic partitions. Use it for a sink whose behaviour depends on their names.
-        record: makes the record of a partition at an offset; by default its value is a JSON object, some
-            records have no value (tombstones), some no key, some neither, and some keys are in several
-            partitions. Use it for a sink that can read only certain records.
-        poison: value of records that cannot be delivered, put when ``dead_letters`` is declared. Use it
-            where the sink refuses other values than such as are no JSON.
+        record: makes the record of a partition at an offset, the same each time; by default its value is a
+            JSON object, some records have no value (tombstones), some no key, some neither, and some keys are
+            in several partitions. Use it for a sink that can read only certain records, or a configuration
+            with a schema for values.
+        poison: value of records that cannot be delivered, put when ``dead_letters`` is declared, or several
+            such values, put in turn. Everything else of such a record is what ``record`` makes. Use it where
+            the sink refuses other values than such as are no JSON, or refuses values for several reasons.
         leftovers: names what a destination holds with data in it that readers will never see. By default its
             own method of this name is called, if it has one. Use it for a sink with ``discard``.
         clean_up: called with the destination when a case is over; by default nothing is done. Use it for
@@ -120,7 +128,9 @@ class SinkOptions(TypedDict, total=False):
             five, with the same offset, of others. Use it, as False, for a sink that never runs with one that
             multiplies records, such as one whose table has the offset as its key.
         row: key and value that a record leaves in the mapping that ``read_back`` gives; None as the value: it
-            is deleted. By default the record's own. Use it where a row is more, or less, than these bytes.
+            is deleted. It is given the record as it is in the topic, before converters. By default they are
+            the record's own key and value, which are bytes. Use it where a row is more, or less, than these
+            bytes: with converters, always.
     """
 
     destination: Callable[[FaultPlan], Any]
@@ -128,7 +138,7 @@ class SinkOptions(TypedDict, total=False):
     capabilities: Capabilities
     partitions: Sequence[TopicPartition]
     record: Callable[[TopicPartition, int], SinkRecord]
-    poison: bytes
+    poison: bytes | Sequence[bytes]
     leftovers: Callable[[Any], Iterable[str]]
     clean_up: Callable[[Any], object]
     steps: Mapping[str, Callable[..., object]]
@@ -166,7 +176,7 @@ def check_sink(
     Raises:
         SinkContractError: the sink does not keep its promise; with a short story, and how to replay it.
         KitError: nothing can be shown: ``read_back`` sees nothing, the sink does not start, faults were
-            hardly met.
+            hardly met, or ``destination`` never asks its fault plan and more than at-least-once is declared.
     """
     __tracebackhide__ = True  # of pytest, which shows the author's test then
     return check_machine(sink_machine(make_task, read_back=read_back, **options), settings=settings)
@@ -320,10 +330,14 @@ def _see_something(subject: Subject[Any]) -> None:
     try:
         for step in (("deliver", 0, 3), ("commit",), ("deliver", 1, 2), ("rebalance",)):
             trial.step(*step)
-        if not trial.has_seen_rows:
+        _insist_on_values(trial)
+        if trial.has_seen_rows:
+            _expect_questions(trial)
+        elif not (_keeps_all_back(trial) and subject.capabilities.commits_on_close):
             raise KitError(_nothing_seen(trial))
         trial.finish()
     except SinkContractError:
+        _insist_on_values(trial)
         # The destination may be cleaned up by now: only earlier reads count.
         if trial.live.log.offsets and not trial.has_seen_rows:
             raise KitError(_nothing_seen(trial)) from None
@@ -332,12 +346,67 @@ def _see_something(subject: Subject[Any]) -> None:
         trial.end()
 
 
+def _expect_questions(trial: Trial[Any]) -> None:
+    """A destination of the author's own must be able to fail where readers may not see a record twice."""
+    promise = trial.subject.capabilities.guarantee
+    if promise is not Guarantee.AT_LEAST_ONCE and not trial.faults.asked[DESTINATION]:
+        raise KitError(
+            f"records were written and committed, and the destination never asked its fault plan: nothing "
+            f"can go wrong inside of it, and then {promise} is not shown. Let what `destination` makes, or "
+            f"the client in front of it, do each operation with faults.run({DESTINATION!r}, operation)"
+        )
+
+
+def _insist_on_values(trial: Trial[Any]) -> None:
+    """A run in which only tombstones come through shows nothing."""
+    refused = trial.judge.values_refused()
+    if refused is not None:
+        raise KitError(
+            f"no record with a value was ever delivered: {refused}; a run of tombstones alone shows little: "
+            f"let `record` make records that `config` and the sink accept"
+        ) from None
+
+
+def _keeps_all_back(trial: Trial[Any]) -> bool:
+    """Whether nothing is committed, since closing commits return nothing either."""
+    closed = trial.judge.closed.values()
+    return bool(closed) and not trial.live.log.offsets and all(answer.returned is None for answer in closed)
+
+
 def _nothing_seen(trial: Trial[Any]) -> str:
+    letters, cause = trial.judge.letters
+    if letters:
+        return (
+            f"read_back sees nothing after records were put and committed without any fault: the sink has "
+            f"reported {letters} of {trial.judge.records_put} records as bad, the first one with {cause}. "
+            f"Let `record` make records that the sink can write, or set the converters that it needs in "
+            f"`config`"
+        )
+    told = f"What happened: {'. '.join(trial.story)}"
+    if _keeps_all_back(trial):
+        return (
+            f"nothing was committed of what was put, also not on close, so there is nothing to judge: let "
+            f"`config` have the sink write smaller files or batches. {told}"
+        )
     return (
-        "read_back sees nothing after records were put and committed without any fault: "
-        f"either it does not look where the sink writes, or the sink wrote nothing (committed: "
-        f"{ {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }). What happened: "
-        f"{'. '.join(trial.story)}"
+        f"read_back sees nothing after records were put and committed without any fault: either the sink "
+        f"does not show what it commits{_on_close(trial)}, or read_back does not look where the sink writes "
+        f"(committed: { {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }). {told}"
+    )
+
+
+def _on_close(trial: Trial[Any]) -> str:
+    """What closing commits were answered, where that is all there was."""
+    answers = {p: a for p, a in trial.judge.closed.items() if a.returned is not None}
+    if not answers:
+        return ""
+    returned = " and ".join(f"{p} up to {answer.returned}" for p, answer in sorted(answers.items()))
+    forgotten = sum(len(answer.forgotten) for answer in answers.values())
+    if not forgotten:
+        return f" (on close, pre_commit returned {returned})"
+    return (
+        f" (on close, pre_commit returned {returned}, and {forgotten} of the tokens that it had noted with "
+        f"context.prepared are not in `publish`, so what they stand for is discarded)"
     )
 
 

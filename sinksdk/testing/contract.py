@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from inspect import get_annotations
+from operator import methodcaller
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from sinksdk.config import ConnectorConfig
@@ -39,7 +40,11 @@ Step = tuple[Any, ...]
 
 def ordinal(at: int) -> str:
     """Which operation a story means: the next one after ``at`` others."""
-    return ("next", "second next", "third next")[at] if at <= 2 else f"{at + 1}th next"  # noqa: PLR2004
+    if at <= 2:  # noqa: PLR2004 - these have names
+        return ("next", "second next", "third next")[at]
+    number = at + 1
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending} next"
 
 
 class Guarantee(StrEnum):
@@ -150,6 +155,9 @@ class SourceContractError(ContractError):
     replayed_by = "replay_source"
 
 
+HIDDEN: Callable[[Any], bool] = methodcaller("errisinstance", (KitError, ContractError))
+"""As a module's ``__tracebackhide__``: pytest shows an author none of the kit's frames with these errors."""
+
 PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1), TopicPartition("others", 0))
 """Of two topics, so that a number alone does not name a partition."""
 
@@ -195,12 +203,17 @@ class Subject(Generic[D]):
     capabilities: Capabilities = field(default_factory=Capabilities)
     partitions: Sequence[TopicPartition] = PARTITIONS
     record: Callable[[TopicPartition, int], SinkRecord] = json_record
-    poison: bytes = POISON
+    poison: bytes | Sequence[bytes] = POISON
     leftovers: Callable[[D], Iterable[str]] | None = None
     clean_up: Callable[[D], object] = keep
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     transforms: bool = True
     row: Callable[[SinkRecord], tuple[Any, Any]] = key_and_value
+
+    @property
+    def poisons(self) -> Sequence[bytes]:
+        """Values of records that cannot be delivered."""
+        return (self.poison,) if isinstance(self.poison, bytes) else tuple(self.poison)
 
     def leftovers_of(self, destination: D) -> list[str] | None:
         """Data at a destination that no reader will ever see; None if unknown."""
@@ -221,11 +234,24 @@ class Subject(Generic[D]):
         """
         configured = isinstance(config, ConnectorConfig)
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
+        if configured and self.capabilities.dead_letters and _refuses_bad_records(config):
+            problem = (
+                "the configuration says errors.tolerance=none, and dead_letters=True is declared, which is "
+                "tried with records that cannot be delivered: leave the key out of the kit's configuration, "
+                "or set it to all"
+            )
+            raise KitError(problem)
         return replace(
             options,
             tolerate_errors=options.tolerate_errors or self.capabilities.dead_letters,
+            context_headers=True,  # the kit's messages name the cause
             is_transformed=options.is_transformed or is_transformed,
         )
+
+
+def _refuses_bad_records(config: ConnectorConfig) -> bool:
+    """Whether it says so: the default is the same."""
+    return config.errors_tolerance == "none" and "errors_tolerance" in config.model_fields_set
 
 
 def evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:

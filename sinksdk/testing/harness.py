@@ -15,6 +15,7 @@ from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.options import RangeTerms
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.settings.model import written
 from sinksdk.task import SinkTask
 from sinksdk.testing.doubles import MemoryCommitLog
 from sinksdk.testing.faults import ManualClock
@@ -56,8 +57,11 @@ class SinkTaskHarness:
             instance, which cannot be crashed.
         config: what ``start`` is given: a validated model, or anything the task likes.
         committed: commits to start with: offsets, or offsets with metadata and tokens.
-        options: intervals, retries, converters of the engine.
+        options: intervals, retries, converters of the engine; by default those of ``config``.
+        dead_letters: where bad records go; without, they go nowhere.
         generation: what ``context.generation()`` says.
+        task_config: what the connector's ``task_configs`` says of this task: entries that are set in
+            ``config``, as in a running connector.
         log: a commit log to take over instead of ``committed``.
         clock: a clock to share with what else lives in the test.
     """
@@ -75,8 +79,13 @@ class SinkTaskHarness:
         generation: int = 1,
         log: MemoryCommitLog | None = None,
         clock: ManualClock | None = None,
+        task_config: Mapping[str, str] | None = None,
     ) -> None:
         self._make = task
+        self._raw = written(config) if isinstance(config, ConnectorConfig) else {}
+        if task_config and isinstance(config, ConnectorConfig):
+            config = type(config).parse({**self._raw, **task_config})
+        self._raw |= task_config or {}
         self._config = config
         self._options = options or (EngineOptions.of(config) if isinstance(config, ConnectorConfig) else None)
         self._dead_letters = dead_letters
@@ -107,6 +116,7 @@ class SinkTaskHarness:
             commits=self.log,
             clock=self.clock,
             generation=self._generation,
+            raw_config=self._raw,
             options=self._options,
             dead_letters=self._dead_letters,
         )

@@ -6,15 +6,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from sinksdk.engine.committer import flaw_of
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.store.records import TaskRecord
-from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
+from sinksdk.testing.contract import HIDDEN, Capabilities, Guarantee, KitError, Row
 from sinksdk.testing.doubles import reported
+
+__tracebackhide__ = HIDDEN
 
 TRANSFORMS: Final[Sequence[Sequence[int]]] = (
     *((1,), (2,), (1, 3, 0, 2), (0, 0, 1, 0, 0, 5)),
@@ -22,6 +24,14 @@ TRANSFORMS: Final[Sequence[Sequence[int]]] = (
 )
 """How many records a transform returns for each record that it is given: of offsets 0, 1, …, again and again.
 The first one returns what it is given."""
+
+
+_CAUSE: Final = ("__connect.errors.exception.class.name", "__connect.errors.exception.message")
+"""Headers of a dead letter that say why."""
+
+
+WITHDRAWN: Final = "commit withdrawn: publish raised UnpublishableException"
+MOVED_BACK: Final = "commit moved back: open asked for an earlier offset with context.offset"
 
 
 class EndlessSource:
@@ -130,6 +140,20 @@ Seen = Mapping[Any, Any]
 """Offsets by partition, in the order in which they are read back; or value by key."""
 
 
+class ClosingAnswer(NamedTuple):
+    """What a closing ``pre_commit`` made of a partition.
+
+    Args:
+        offered: what it might have returned.
+        returned: what it returned; None: nothing.
+        forgotten: tokens that were noted and are not among those to publish.
+    """
+
+    offered: int
+    returned: int | None
+    forgotten: Collection[str]
+
+
 class Judge:
     """Remembers what happened, and finds what must not be. Only the first problem counts."""
 
@@ -140,6 +164,9 @@ class Judge:
         self._source = source
         self._put: Counter[tuple[TopicPartition, int]] = Counter()
         self._letters: Counter[tuple[TopicPartition, int]] = Counter()
+        self._cause = ""
+        self.closed: dict[TopicPartition, ClosingAnswer] = {}
+        """What the last closing commit of each partition was answered."""
         self._committed: dict[TopicPartition, int] = {}
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
         self._discarded: set[str] = set()
@@ -171,7 +198,40 @@ class Judge:
     def send(self, record: SinkRecord) -> Future[None]:
         """Take a dead letter."""
         self._letters[record.topic_partition, record.offset] += 1
+        said = {header.key: header.value for header in record.headers if header.key in _CAUSE}
+        self._cause = self._cause or ": ".join((said.get(key) or b"").decode() for key in _CAUSE)
         return reported()
+
+    @property
+    def letters(self) -> tuple[int, str]:
+        """How many records were reported as bad, and with what the first one."""
+        return len(self._letters), self._cause
+
+    @property
+    def records_put(self) -> int:
+        """How many records tasks were given; each counts once."""
+        return len(self._put)
+
+    def values_refused(self) -> str | None:
+        """What became of the records with a value, if there were some and none was delivered."""
+        values = [
+            (partition, offset)
+            for partition in self._source.partitions
+            for offset in self._source.offsets(partition)
+            if self._source.record(partition, offset).value is not None
+        ]
+        letters = sum(self._letters[place] > 0 for place in values)
+        if any(self._put[place] and not self._letters[place] for place in values):
+            return None
+        if letters:
+            return f"{letters} became dead letters, the first one with {self._cause}"
+        return _SKIPPED if any(self._was_skipped(*place) for place in values) else None
+
+    def _was_skipped(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record is committed, and no task was ever given it."""
+        place = partition, offset
+        is_committed = offset < self._committed.get(partition, 0)
+        return is_committed and not self._put[place] and not self._letters[place]
 
     def answered(
         self,
@@ -186,6 +246,10 @@ class Judge:
         if not isinstance(answer, Mapping):
             self.blame(f"pre_commit returned {answer!r}, not a mapping of offsets")
             return
+        if is_closing:
+            self.closed |= {
+                p: _closing_answer(offer, answer.get(p), prepared[p]) for p, offer in offered.items()
+            }
         for partition, offset in answer.items():
             flaw = flaw_of(partition, offset, offered, floor, prepared)
             if flaw:
@@ -206,10 +270,11 @@ class Judge:
         entries = {entry.topic_partition: entry for entry in before.entries}
         for entry in after.entries:
             partition, former = entry.topic_partition, entries.get(entry.topic_partition)
-            # A commit may go back when the entry says that it is this very commit that is withdrawn.
+            # A commit may go back when the entry says that it is this very one: publish has withdrawn it,
+            # which needs tokens, or the task asked for an earlier position in open.
             if former and entry.offset < former.offset == entry.withdrawn_from:
                 self._committed[partition] = min(self._committed.get(partition, 0), entry.offset)
-                self.met["commit withdrawn"] += 1
+                self.met[WITHDRAWN if former.publish else MOVED_BACK] += 1
             if not entry.publish:
                 self._unpublished.pop(partition, None)
             elif former is None or former.publish != entry.publish:
@@ -329,7 +394,11 @@ class Judge:
             self.blame(
                 f"lost: {partition} is committed up to {commit}, and {_listed(list(lost))} "
                 f"{'is' if len(lost) == 1 else 'are'} not at the destination{or_letters}"
+                f"{self._why(partition, lost)}"
             )
+
+    def _why(self, partition: TopicPartition, lost: Collection[int]) -> str:
+        return f": {_SKIPPED}" if all(self._was_skipped(partition, offset) for offset in lost) else ""
 
     def _look_for_repetitions(self, partition: TopicPartition, seen: Counter[int]) -> None:
         for offset, times in seen.items():
@@ -370,7 +439,8 @@ class Judge:
             if kept_back and kept_back[0] >= commit:
                 self.blame(
                     f"closing left {partition} committed up to {commit} only, and it was put up to "
-                    f"{kept_back[0]}: what pre_commit does not return while is_closing() is read again"
+                    f"{kept_back[0]}: what pre_commit does not return while is_closing() is read again; "
+                    f"return all of it then, or declare commits_on_close=False"
                 )
         self._look_at_noted(noted)
         self._look_at_leftovers(list(map(str, leftovers)))
@@ -399,6 +469,21 @@ class Judge:
                 f"left over with data in it, and nobody knows of it: {', '.join(leftovers)}; "
                 f"note it with context.prepared before data is put into it{or_discard}"
             )
+
+
+_SKIPPED: Final = (
+    "no task was given it, since a converter or a transform of `config` refuses it and errors.tolerance=all "
+    "passes over it"
+)
+
+
+def _closing_answer(offered: OffsetAndMetadata, returned: Any, prepared: Collection[str]) -> ClosingAnswer:
+    if not isinstance(returned, OffsetAndMetadata):
+        return ClosingAnswer(offered.offset, None, ())
+    published = {token.id for token in returned.tokens}
+    return ClosingAnswer(
+        offered.offset, returned.offset, [token for token in prepared if token not in published]
+    )
 
 
 def _of(once: int) -> str:

@@ -8,8 +8,10 @@ from typing import Any
 
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.store.records import TaskRecord
-from sinksdk.testing.contract import Capabilities, Guarantee, KitError, Row
-from sinksdk.testing.judge import EndlessSource, Judge, Seen
+from sinksdk.testing.contract import HIDDEN, Capabilities, Guarantee, KitError, Row
+from sinksdk.testing.judge import MOVED_BACK, WITHDRAWN, EndlessSource, Judge, Seen
+
+__tracebackhide__ = HIDDEN
 
 _Place = tuple[TopicPartition, int]
 """Partition and offset of a record."""
@@ -61,9 +63,9 @@ class KeyedJudge(Judge):
 
     def saved(self, before: TaskRecord, after: TaskRecord) -> None:
         """The commit log was written."""
-        withdrawn = self.met["commit withdrawn"]
+        gone_back = self.met[WITHDRAWN] + self.met[MOVED_BACK]
         super().saved(before, after)
-        if self.met["commit withdrawn"] != withdrawn:
+        if self.met[WITHDRAWN] + self.met[MOVED_BACK] != gone_back:
             self._places.clear()  # what is read again may be older
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
@@ -110,6 +112,7 @@ class KeyedJudge(Judge):
 
     def _look_at_key(self, key: Any, value: Any) -> None:
         if key not in self._written:
+            self._expect_keys_like(key)
             self.blame(f"key {key!r} can be read back, and no record with it was ever put")
             return
         partitions = self._written[key]
@@ -120,6 +123,17 @@ class KeyedJudge(Judge):
             self.blame(self._reason(key, value, last, same))
         self.met["deletion looked at"] += value is None and bool(places)
         self._look_for_return(key, value, places)
+
+    def _expect_keys_like(self, key: Any) -> None:
+        """Raise KitError where no record that was put leaves a key of this type."""
+        kinds = {type(each).__name__: each for each in self._written if each is not None}
+        if kinds and type(key).__name__ not in kinds:
+            kind, example = next(iter(kinds.items()))
+            raise KitError(
+                f"read_back gives the key {key!r}, of type {type(key).__name__}, and a record's key is of "
+                f"type {kind}, such as {example!r}: say with `row` which key and value a record leaves in "
+                f"the mapping; by default they are the record's own, the bytes before any converter"
+            )
 
     def _last_of(self, partition: TopicPartition, offsets: Iterable[int]) -> int:
         """Of these offsets of one key the last one that readers must see; -1: none."""

@@ -17,10 +17,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sinksdk.testing.contract import KitError, SinkContractError, Subject
+from sinksdk.testing.contract import HIDDEN, KitError, SinkContractError, Subject
 from sinksdk.testing.faults import POSSIBLE
 from sinksdk.testing.judge import TRANSFORMS
 from sinksdk.testing.trial import Trial
+
+__tracebackhide__ = HIDDEN
 
 DEFAULTS = settings(
     max_examples=200,

@@ -11,11 +11,13 @@ from sinksdk.context import ClosingReason
 from sinksdk.errors import FencedException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.store import StoreUnavailable
-from sinksdk.testing.contract import D, KitError, Row, SinkContractError, Step, Subject, ordinal
+from sinksdk.testing.contract import HIDDEN, D, KitError, Row, SinkContractError, Step, Subject, ordinal
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan
 from sinksdk.testing.judge import TRANSFORMS, EndlessSource, Judge, Seen
 from sinksdk.testing.keyed import KeyedJudge
 from sinksdk.testing.process import Process
+
+__tracebackhide__ = HIDDEN
 
 END: Final = "in the end: no more faults, zombies close late, a new owner reads everything and closes"
 _OPERATIONS: Final = {
@@ -100,6 +102,7 @@ class Trial(Generic[D]):
         self.story: list[str] = []
         """What happened, a sentence for each step."""
         self._is_over = False
+        self._poisoned = 0
         self.generation = 1
         """What ``context.generation()`` says in the attempts that begin now."""
         self.zombies: list[Process] = []
@@ -208,7 +211,9 @@ class Trial(Generic[D]):
     def poison(self, which: int) -> None:
         """A record that cannot be delivered, put with all that come before it."""
         partition = self._partition(which)
-        self.source.produce(partition, self.subject.poison)
+        poisons = self.subject.poisons
+        self.source.produce(partition, poisons[self._poisoned % len(poisons)])
+        self._poisoned += 1
         live = self.live
         start = live.position(partition) if self._is_open(partition) else live.floor(partition)
         self._deliver(partition, self.source.waiting(partition, start))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from sinksdk import ClosingReason, TopicPartition
 from sinksdk.cli.display import LiveProgress, PlainProgress, render
 from sinksdk.cli.output import counted, duration, number, size
 from sinksdk.cli.progress import RunProgress
-from sinksdk.cli.run import lost, progress_on, summary
+from sinksdk.cli.run import lost, on_close, progress_on, summary
 from sinksdk.control.progress import PartitionView
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
@@ -85,6 +86,22 @@ def test_a_tasks_second_attempt_makes_no_negative_rate(progress: RunProgress, cl
     assert progress.snapshot().total.rate >= 0
 
 
+def test_what_a_close_does_is_told_as_it_is(progress: RunProgress) -> None:
+    """Without a generation nothing is flushed: what waits in the source is for the next run."""
+    assert on_close(progress.snapshot()) == "no task is open"
+    progress.progress([view(committed=300)])
+    waiting = "no task is open, and the next run reads what waits (700 offsets)"
+    assert on_close(progress.snapshot()) == waiting
+
+    progress.planned(plan(1, {0: 300}))
+    assert on_close(progress.snapshot()) == "partial batches are flushed and committed"
+    progress.progress([view(committed=300, position=400)])
+    assert on_close(progress.snapshot()) == "partial batches are flushed and committed"
+
+    progress.ended(1, [view(committed=300, position=400, records=100, tail=100)])
+    assert on_close(progress.snapshot()) == waiting
+
+
 def test_records_committed_are_those_read_less_those_read_again(progress: RunProgress) -> None:
     """Over all generations; offsets say by how much the commits have grown."""
     progress.planned(plan(1, {0: 100}))
@@ -95,6 +112,31 @@ def test_records_committed_are_those_read_less_those_read_again(progress: RunPro
     total = progress.snapshot()
     assert (total.records, total.offsets) == (870, 900)
     assert summary(total) == "870 records (900 offsets) committed, 0.0 s"
+
+
+def test_what_a_running_generation_has_committed_counts(progress: RunProgress) -> None:
+    """Also where its end is never seen: a driver that was frozen is replaced, and says that there may be more.
+
+    An attempt that takes over counts from nought; what the killed one had committed stays counted.
+    """
+    progress.planned(plan(1, {0: 0}))
+    progress.progress([view(committed=60, position=70, records=70, tail=10)])
+    progress.progress([view(committed=60, position=60, records=0)])
+    progress.progress([view(committed=90, position=95, records=35, tail=5)])
+    progress.over("replaced")
+
+    assert progress.snapshot().records == 90
+    assert summary(progress.snapshot()) == "at least 90 records committed, 0.0 s"
+
+
+def test_a_line_says_when_a_failed_partition_is_tried_again(clock: ManualClock) -> None:
+    """With the failure, when the generation has ended."""
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, clock=clock.now)
+    progress.planned(plan(1, {0: 0}))
+    progress.ended(1, [replace(view(position=10, failure="busy"), opens_in=12.5)])
+
+    assert lines[-1] == "t-0 failed at offset 10, is tried again in 12.5 s: busy"
 
 
 def test_the_summary_names_files_and_bytes_where_the_connector_counts_them(progress: RunProgress) -> None:
@@ -209,7 +251,7 @@ def test_lines_tell_of_events_and_now_and_then_of_progress(clock: ManualClock) -
     progress.planned(plan(1, {0: 0, 1: 0}))
     for step in range(1, 9):
         clock.advance(1)
-        progress.progress([view(0, None, 50 * step, 50 * step, files=1, bytes=2_000)])
+        progress.progress([view(0, None, 50 * step, 50 * step, tail=30 * step, files=1, bytes=2_000)])
     progress.closing(1, ClosingReason.REBALANCE)
     progress.ended(
         1, [view(0, 400, 450, 450, tail=50), view(1, 10, 10, 10, failure="the endpoint is gone\nfor good")]
@@ -217,7 +259,7 @@ def test_lines_tell_of_events_and_now_and_then_of_progress(clock: ManualClock) -
 
     assert lines == [
         "generation 1: 1 task, 2 partitions, 2,000 offsets to read",
-        "reading: 0 committed, lag 1,000, 50 records/s, 1 file, 2.0 kB",
+        "reading: 100 records committed, lag 1,000, 50 records/s, 1 file, 2.0 kB",
         "generation 1: closing, REBALANCE",
         "generation 1: ended after 8.0 s, 460 records read, 410 committed, 50 kept for later",
         "t-1 failed at offset 10: the endpoint is gone\nfor good",
@@ -232,7 +274,7 @@ def test_waiting_for_long_does_not_fill_the_log(clock: ManualClock) -> None:
         progress.progress([view(committed=900)])
         clock.advance(1)
 
-    assert lines == ["waiting for records: 0 committed, lag 100, 0 records/s"]
+    assert lines == ["waiting for records: 0 records committed, lag 100, 0 records/s"]
 
 
 def test_what_was_committed_before_or_skipped_is_not_told_as_committed(clock: ManualClock) -> None:
@@ -245,8 +287,8 @@ def test_what_was_committed_before_or_skipped_is_not_told_as_committed(clock: Ma
     clock.advance(10)
     progress.progress([view(committed=950)])
 
-    assert lines[0] == "waiting for records: 0 committed, lag 100, 0 records/s"
-    assert lines[-1] == "waiting for records: 50 committed, lag 50, 0 records/s"
+    assert lines[0] == "waiting for records: 0 records committed, lag 100, 0 records/s"
+    assert lines[-1] == "waiting for records: 50 records committed, lag 50, 0 records/s"
 
 
 def test_a_terminal_gets_the_table_and_a_pipe_gets_lines() -> None:

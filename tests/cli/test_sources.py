@@ -94,7 +94,7 @@ def test_every_problem_of_a_source_is_told_at_once(here: Here) -> None:
     assert result.exit_code == 2
     for problem in ("'exactly.once.support' is 'required'", "'transaction.boundary' is 'connector'"):
         assert problem in result.stderr
-    assert "name one source: --source-directory DIR" in result.stderr
+    assert "name one source: --topic-directory DIR" in result.stderr
 
 
 def test_a_source_is_validated(here: Here) -> None:

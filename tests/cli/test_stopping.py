@@ -56,6 +56,8 @@ def progress(said: list[str]) -> PlainProgress:
 
 def test_the_first_signal_closes_the_connector_and_says_so(progress: PlainProgress, said: list[str]) -> None:
     """Once, with reason SHUTDOWN; the run then counts as stopped."""
+    progress.planned(PLAN)
+    said.clear()
     connector = FakeConnector()
     with ShutdownSignals() as signals:
         drive(connector, signals, progress)

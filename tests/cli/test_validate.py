@@ -18,6 +18,21 @@ def test_a_configuration_that_would_start_exits_0(here: Here) -> None:
     assert {path.name for path in here.folder.iterdir()} <= {"linesink.py", "config.json", "__pycache__"}
 
 
+@pytest.mark.parametrize(
+    ("key", "query"), [("records.sql", "SELEC * FROM records"), ("records.transform", "my_flights:delayed")]
+)
+def test_what_only_spark_can_check_is_told(here: Here, key: str, query: str) -> None:
+    """A query is not read without Spark, so that it would start is not the whole truth."""
+    path = here.config(**{key.replace(".", "_"): query})
+
+    assert (
+        f"it would start\nnot checked here: '{key}', which Spark checks when the connector starts"
+        in here.sinksdk("validate", path).stdout
+    )
+    assert json.loads(here.sinksdk("validate", path, "--json").stdout)["unchecked"] == [key]
+    assert "not checked" not in here.sinksdk("validate", here.config()).stdout
+
+
 def test_every_problem_is_told_at_once(here: Here) -> None:
     """Fields, missing keys, and the file's own form; exit code 2."""
     path = here.file(

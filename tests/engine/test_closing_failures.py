@@ -15,7 +15,7 @@ from sinksdk import (
 )
 from sinksdk.engine import EngineOptions
 from sinksdk.testing import SinkTaskHarness
-from tests.engine.sinks import P0, P1, Letters, Offsets, Sink
+from tests.engine.sinks import P0, P1, Letters, Offsets, Sink, TwoPhaseSink
 
 
 def started(sink: Callable[[], Sink] = Sink, **options: object) -> SinkTaskHarness:
@@ -166,3 +166,29 @@ def test_no_closing_commit_after_stop() -> None:
     harness.stop()
     assert harness.names()[-2:] == ["close", "stop"]
     assert harness.names().count("stop") == 1
+
+
+@pytest.mark.parametrize("method", ["put", "pre_commit", "publish"])
+def test_a_task_that_says_it_is_fenced_is_only_closed(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    """FencedException of the task: no commit, no discard and no closing pre_commit follow, only close.
+
+    Somebody newer owns the destination: what the task has prepared is the successor's. It is a warning
+    without a stack trace, for it is nobody's mistake.
+    """
+    harness = started(TwoPhaseSink)
+    harness.assign(P0, P1)
+    harness.deliver(P0, ["a"])
+    before = len(harness.calls)
+    harness.task.faults[method].append(FencedException("generation 1 does not own the rows any more"))
+    harness.deliver(P0, ["b"])
+    harness.commit()
+
+    assert "discard" not in harness.names()[before:]
+    assert not any(call.is_closing for call in harness.calls)
+    assert harness.names()[-1] == "close"
+    assert harness.outcome(P0).failure.kind == "FencedException"
+    if method == "put":
+        assert P0 not in harness.committed
+    logged = [record for record in caplog.records if "nothing more is written" in record.getMessage()]
+    assert logged
+    assert all(record.levelno == logging.WARNING and not record.exc_info for record in logged)

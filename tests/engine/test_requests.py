@@ -121,6 +121,24 @@ def test_failing_one_partition_of_a_call() -> None:
     assert harness.task.context.assignment() == {P1}
 
 
+def test_what_is_returned_for_a_failed_partition_is_committed_all_the_same() -> None:
+    """One pre_commit may do both: what it has made durable is committed and published, then the partition ends."""
+
+    class HalfWay(TwoPhaseSink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            self.context.fail(P0, ConnectException("the rest does not go"))
+            return super().pre_commit(offsets)
+
+    harness = SinkTaskHarness(HalfWay)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    assert harness.names()[-3:] == ["pre_commit", "publish", "close"]
+    assert harness.committed[P0].offset == 1
+    assert harness.outcome(P0).failure.message == "the rest does not go"
+
+
 def test_failing_a_partition_that_is_not_open(caplog: pytest.LogCaptureFixture) -> None:
     """context.fail: for a partition that is not open, ignored with a warning."""
     harness = SinkTaskHarness(Sink)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -136,3 +137,21 @@ def test_a_transform_that_cannot_be_used_ends_the_connector_with_one_sentence(ar
     assert code == 2, output
     assert "'records.sql' needs Spark's operator Sort" in output
     assert archive.committed() == {}
+
+
+def test_a_record_that_a_query_cannot_compute_fails_the_connector_at_once(archive: Site) -> None:
+    """One sentence: the key, the partition, from which offset on, Spark's class of errors. No generation follows."""
+    archive.configure(
+        records_sql="SELECT r.* EXCEPT (value), string(if(partition = 1 AND offset = 30000, "
+        "CAST(concat('x', offset) AS BIGINT), offset)) AS value FROM records AS r"
+    )
+    code, output = archive.run("--until-caught-up")
+
+    assert code == 1, output
+    found = re.search(
+        r"error: .*'records.sql' fails for a record of (\S+)-1 from offset (\d+) on: (.*)", output
+    )
+    assert found, output
+    assert int(found[2]) <= 30_000
+    assert found[3].startswith("[CAST_INVALID_INPUT]")
+    assert "generation 2:" not in output

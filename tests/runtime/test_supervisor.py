@@ -16,6 +16,7 @@ from sinksdk import (
 )
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.outcome import TransformFailure
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import SinkReport, partition_outcomes
 from sinksdk.runtime.session import DriverSession
@@ -307,3 +308,33 @@ def test_executors_that_cannot_run_its_tasks_fail_it_at_once() -> None:
 
     with pytest.raises(ConfigException, match="no module"):
         site.run()
+
+
+CAST = "[CAST_INVALID_INPUT] The value '0.0' cannot be cast to \"BIGINT\". SQLSTATE: 22018"
+
+
+def test_a_record_that_a_transform_cannot_compute_is_named_and_ends_the_connector() -> None:
+    """One sentence with the key, partition, offset and Spark's class of errors; no retry can help.
+
+    The offset is the one that the task has accepted: the record comes after it. Of the task's ranges, those
+    before the last one with an accepted record are read.
+    """
+    site = Site(looks=3)
+    others = [PlannedRange(topic="t", partition=number, start=0, end=10) for number in (1, 2)]
+    first, second = site.plan.tasks[0], TaskPlan(ranges=tuple(others))
+    site.plan = site.plan.model_copy(update={"tasks": (first, second)})
+    row = PartitionProgress(topic="t", partition=1, position=4, committed=2, records=4)
+    progress = TaskProgress(generation=1, attempt=1, partitions=(row,), measures=TaskMeasures())
+    table.write(site.store, progress_key("c", 1), progress, None)
+
+    def failed() -> list[TaskResult]:
+        raise TransformFailure("records.sql", CAST, task=1)
+
+    site.running.tells = failed
+    outcomes = {outcome.partition.partition: outcome for outcome in site.run()}
+    sentence = f"'records.sql' fails for a record of t-1 from offset 4 on, or of t-2 from offset 0 on: {CAST}"
+    assert {number: outcome.failure.message for number, outcome in outcomes.items() if outcome.failure} == (
+        dict.fromkeys((0, 1, 2), sentence)
+    )
+    assert [number for number, o in outcomes.items() if o.failure and o.failure.is_final] == [1]
+    assert outcomes[1].delivered == 4

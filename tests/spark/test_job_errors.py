@@ -9,7 +9,7 @@ import pytest
 
 from sinksdk import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.generation_job import SparkGeneration, _first_line
-from sinksdk.spark.jvm import missing_module, raised
+from sinksdk.spark.jvm import data_error, failed_task, missing_module, raised
 
 
 class JavaThrowable:
@@ -86,6 +86,32 @@ sqlalchemy.exc.OperationalError: (psycopg.OperationalError) connection refused
     assert raised("no trace") is None
 
 
+CAST = "[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"org.apache.spark.SparkNumberFormatException: {CAST}\n== SQL ==\nstring(value) > 60", CAST),
+        ("[USER_RAISED_EXCEPTION] no SQLSTATE: P0001", "[USER_RAISED_EXCEPTION] no SQLSTATE: P0001"),
+        ("[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 1 bytes. SQLSTATE: 53200", None),
+        (f"{MISSING} [DIVIDE_BY_ZERO] SQLSTATE: 22012", None),
+        ("java.lang.OutOfMemoryError", None),
+    ],
+)
+def test_an_error_about_a_value_is_told_from_others(text: str, line: str | None) -> None:
+    """By SQL's classes: a cast fails again for the same value, and memory may be there later."""
+    assert data_error(text) == line
+
+
+def test_the_task_that_failed_a_job_is_in_the_error_around() -> None:
+    """Spark raises the cause; the error about the job is its context."""
+    cause = ValueError("[DIVIDE_BY_ZERO]")
+    cause.__context__ = RuntimeError("Job aborted due to stage failure: Task 3 in stage 7.0 failed 1 times")
+    assert failed_task(cause) == 3
+    assert failed_task(ValueError("another")) is None
+
+
 @pytest.mark.parametrize(("text", "module"), [(MISSING, "sinksdk"), ("ModuleNotFoundError", None)])
 def test_a_module_that_executors_lack_is_known(text: str, module: str | None) -> None:
     """The commonest mistake on a cluster."""
@@ -97,6 +123,7 @@ def test_a_job_whose_executors_lack_a_module_is_a_wrong_configuration() -> None:
     job = object.__new__(SparkGeneration)
     job._is_cancelled = False
     job._future = Future()
+    job._transformed = None
     job._future.set_exception(RuntimeError(MISSING))
     job._spark = SimpleNamespace(pythonExec="/usr/bin/python3")  # type: ignore[assignment]  # all that is asked of it
 
@@ -130,6 +157,7 @@ def test_a_job_whose_tasks_got_no_answer_from_their_store_is_tried_again(*, is_c
     job = object.__new__(SparkGeneration)
     job._is_cancelled = is_cancelled
     job._future = Future()
+    job._transformed = None
     job._future.set_exception(RuntimeError(UNAVAILABLE))
 
     with pytest.raises(ConnectException) as raised_error:

@@ -124,6 +124,18 @@ def test_a_destination_without_faults_is_told() -> None:
     assert "the destination asks no fault plan" in str(report)
 
 
+def test_more_than_at_least_once_is_not_shown_where_nothing_can_go_wrong() -> None:
+    """A destination that never asks the plan would let a sink pass that repeats what had a lost answer."""
+    with pytest.raises(KitError, match=r"never asked its fault plan.*effectively once is not shown"):
+        check_sink(
+            Unwatched,
+            read_back=coordinates,
+            destination=lambda faults: [],
+            capabilities=EFFECTIVELY,
+            settings=FEW,
+        )
+
+
 def bare(faults: FaultPlan) -> MemoryDestination:
     """A destination that cannot tell what is left over."""
     destination = MemoryDestination(faults)
@@ -174,6 +186,7 @@ def test_a_read_back_that_sees_nothing_is_an_error() -> None:
     ) as caught:
         check_sink(zoo.RangeSink, read_back=lambda _: [])
     assert "committed: {'records-0': 3}" in str(caught.value)
+    assert "on close" not in str(caught.value)
 
 
 def test_a_sink_that_writes_nothing_is_an_error_that_says_why() -> None:
@@ -185,6 +198,185 @@ def test_a_sink_that_writes_nothing_is_an_error_that_says_why() -> None:
 
     with pytest.raises(KitError, match=r"put raises TypeError: no such table"):
         check_sink(lambda _: Wrong(), read_back=read_back)
+
+
+class Typed(ConnectorConfig):
+    """A sink's configuration, here of typed values."""
+
+
+def typed(**keys: str) -> Typed:
+    """Values with a field that the kit's default records do not have."""
+    schema = {"value.converter": "json", "value.converter.schema": "sensor STRING NOT NULL"}
+    return Typed.parse({"name": "typed", "topics": "records"} | schema | keys)
+
+
+def sensed(partition: TopicPartition, offset: int) -> SinkRecord:
+    """A record of this schema, but for every third one."""
+    value = b'{"sensor": "s"}' if offset % 3 else b"{}"
+    return SinkRecord(partition.topic, partition.partition, offset, b"k", value)
+
+
+def test_a_run_of_tombstones_alone_is_an_error() -> None:
+    """A configured schema that no default record fits would let every sink pass that tolerates bad records."""
+    with pytest.raises(
+        KitError,
+        match=r"no record with a value was ever delivered: 3 became dead letters, the first one with .*DataException: .*sensor.*let `record`",
+    ):
+        check_sink(
+            zoo.BufferingSink,
+            read_back=lambda d: [row[:3] for row in d.read_back()],
+            config=typed(),
+            capabilities=Capabilities(dead_letters=True),
+        )
+
+
+def test_values_that_are_skipped_before_put_are_not_lost_by_the_sink() -> None:
+    """errors.tolerance=all without dead letters: what no value passes is a mistake of the test."""
+    with pytest.raises(
+        KitError, match=r"no record with a value was ever delivered: no task was given it, since a conv"
+    ):
+        check_sink(
+            zoo.BufferingSink,
+            read_back=lambda d: [row[:3] for row in d.read_back()],
+            config=typed(**{"errors.tolerance": "all"}),
+        )
+
+
+def test_a_value_that_is_skipped_before_put_is_lost_and_told_so() -> None:
+    """The sink may skip none unless it declares dead letters, and the message does not blame its task."""
+    with pytest.raises(
+        SinkContractError, match=r"not at the destination: no task was given it, since a converter"
+    ):
+        check_sink(
+            zoo.BufferingSink,
+            read_back=lambda d: [row[:3] for row in d.read_back()],
+            config=typed(**{"errors.tolerance": "all"}),
+            record=sensed,
+        )
+
+
+class ForgetsOnClose(SinkTask):
+    """Notes what it stages, and publishes none of it: its closing commit forgets the tokens."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+
+    def put(self, records: SinkRecords) -> None:
+        name = self.destination.begin()
+        self.context.prepared({records.partition: [Token(name)]})
+        self.destination.fill(name, records)
+
+    def pre_commit(self, offsets: Any) -> Any:
+        return offsets if self.context.is_closing() else {}
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        for token in tokens:
+            self.destination.discard(token.id)
+
+
+def test_a_sink_that_shows_nothing_of_what_it_commits_on_close_is_told_what_it_did() -> None:
+    """The message says what the closing commit was, and that its tokens were forgotten: read_back may be right."""
+    with pytest.raises(
+        KitError,
+        match=r"the sink does not show what it commits \(on close, pre_commit returned records-0 up to 3 and "
+        r"records-1 up to 2, and 2 of the tokens that it had noted",
+    ):
+        check_sink(ForgetsOnClose, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
+
+
+class KeepsFive(zoo.BufferingSink):
+    """Commits nothing before it has more than the kit ever puts, closing or not."""
+
+    def pre_commit(self, offsets: Any) -> Any:
+        return {}
+
+
+@pytest.mark.parametrize("promise", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
+def test_a_closing_commit_that_keeps_everything_back_is_the_sinks_mistake(promise: Guarantee) -> None:
+    """It ignores is_closing(), the mistake that costs every rebalance the most; not one of read_back."""
+    with pytest.raises(
+        SinkContractError, match=r"closing left records-0 committed up to 0 only.*return all of it then"
+    ):
+        check_sink(KeepsFive, read_back=read_back, capabilities=Capabilities(promise))
+
+
+def test_a_sink_that_says_so_may_commit_nothing_and_then_nothing_is_shown() -> None:
+    """What is never committed cannot be judged."""
+    with pytest.raises(KitError, match="nothing was committed of what was put, also not on close"):
+        check_sink(KeepsFive, read_back=read_back, capabilities=Capabilities(commits_on_close=False))
+
+
+def test_a_failing_test_shows_none_of_the_kits_frames(tmp_path: Path) -> None:
+    """What an author sees is the call and the message."""
+    lines = [
+        "from sinksdk.testing import MemoryDestination, check_sink",
+        "from tests.testing.zoo import RangeSink",
+        "def test_read_back():",
+        "    check_sink(RangeSink, read_back=lambda _: [])",
+        "def test_loss():",
+        "    from tests.testing.zoo import DropsTheTail",
+        "    check_sink(DropsTheTail, read_back=MemoryDestination.read_back)",
+    ]
+    (tmp_path / "test_it.py").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", str(tmp_path / "test_it.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "2 failed" in done.stdout, done.stdout
+    assert not re.findall(r"^\S*sinksdk/testing/\w+\.py:\d+", done.stdout, re.MULTILINE)
+
+
+class Picky(SinkTask):
+    """Reports what it does not like as bad, and writes the rest."""
+
+    def __init__(self, destination: MemoryDestination) -> None:
+        self.destination = destination
+
+    def put(self, records: SinkRecords) -> None:
+        for number, record in enumerate(records):
+            if record.value is None or record.value.startswith(b"bad"):
+                self.context.errant_record_reporter().report(record, DataException("it has no name"))
+            else:
+                self.destination.append("all", records[number : number + 1])
+
+
+def test_a_sink_that_reports_every_record_is_an_error_that_says_why() -> None:
+    """Nothing is wrong with read_back then: how many records were bad, and what the first one had."""
+    with pytest.raises(
+        KitError,
+        match=r"has reported 5 of 5 records as bad, the first one with .*DataException: it has no name",
+    ):
+        check_sink(
+            Picky,
+            read_back=read_back,
+            record=lambda partition, offset: SinkRecord(*partition, offset, value=None),
+            capabilities=Capabilities(dead_letters=True),
+        )
+
+
+def test_there_may_be_several_kinds_of_bad_records() -> None:
+    """They are put in turn."""
+    seen = set()
+
+    class Counting(Picky):
+        def put(self, records: SinkRecords) -> None:
+            seen.update(record.value for record in records)
+            super().put(records)
+
+    check_sink(
+        Counting,
+        read_back=read_back,
+        record=lambda partition, offset: SinkRecord(*partition, offset, value=b"good"),
+        poison=[b"bad one", b"bad two"],
+        capabilities=Capabilities(dead_letters=True),
+        settings=settings(DEFAULTS, max_examples=20),
+    )
+    assert seen == {b"good", b"bad one", b"bad two"}
+
+
+def test_bad_records_that_the_configuration_refuses_are_an_error() -> None:
+    """dead_letters=True is tried with bad records; errors.tolerance=none says that there must be none."""
+    config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.tolerance": "none"})
+    with pytest.raises(KitError, match=r"errors.tolerance=none, and dead_letters=True is declared"):
+        check_sink(Picky, read_back=read_back, config=config, capabilities=Capabilities(dead_letters=True))
 
 
 def test_a_destination_that_is_not_new_is_an_error() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from sinksdk import ConnectException, RetriableException
 from sinksdk.testing import Crash, Fault, FaultKind, FaultPlan, ManualClock
+from sinksdk.testing.contract import ordinal
 from sinksdk.testing.faults import SLOW_SECONDS
 
 ERRORS = {
@@ -85,3 +86,24 @@ def test_a_slow_operation_takes_longer_than_the_runtime_waits() -> None:
     with pytest.raises(Crash):
         plan.run("destination", lambda: effects.append(2))
     assert effects == [1, 2]
+
+
+def test_ordinal_numbers_are_english() -> None:
+    """The story counts operations: the 21st, and the 12th."""
+    counted = {
+        at + 1: ordinal(at).removesuffix(" next") for at in (0, 1, 2, 3, 10, 11, 12, 20, 21, 22, 110, 120)
+    }
+    assert counted == {
+        1: "next",
+        2: "second",
+        3: "third",
+        4: "4th",
+        11: "11th",
+        12: "12th",
+        13: "13th",
+        21: "21st",
+        22: "22nd",
+        23: "23rd",
+        111: "111th",
+        121: "121st",
+    }

@@ -90,6 +90,21 @@ def test_a_row_is_what_the_author_makes_of_a_record() -> None:
         check_sink(Whole, settings=FEW, **options_of(effectively))
 
 
+def test_keys_of_another_type_than_the_records_are_no_mistake_of_the_sink() -> None:
+    """A converter makes text of them: the message names both types, and `row`."""
+
+    class Text(zoo.Table):
+        def read_back(self) -> dict[Any, Any]:
+            return {str(key): value for key, value in super().read_back().items()}
+
+    with pytest.raises(KitError, match=r"of type str, and a record's key is of type bytes.*say with `row`"):
+        check_sink(
+            zoo.MarkingSink,
+            settings=FEW,
+            **options_of(Capabilities(), destination=Text, read_back=Text.read_back),
+        )
+
+
 @pytest.mark.parametrize(
     "row", [lambda record: 5, lambda record: ([], 1), lambda record: (record.key, 1 / 0)]
 )

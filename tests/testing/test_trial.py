@@ -10,6 +10,7 @@ import pytest
 from sinksdk import ClosingReason, ConnectorConfig, RetriableException, SinkRecords, TopicPartition
 from sinksdk.testing import Capabilities, Guarantee, MemoryDestination, SinkContractError, Trial
 from sinksdk.testing.contract import PARTITIONS, Subject
+from sinksdk.testing.judge import MOVED_BACK
 from tests.testing import zoo
 
 P0, P1, _ = PARTITIONS
@@ -162,7 +163,7 @@ def test_a_partition_that_its_task_moves_back_begins_again_in_a_new_generation()
     trial.step("read_range", 2, 4)
     assert {commit.offset for commit in trial.live.log.offsets.values()} == {4}
     trial.finish()
-    assert trial.exercised["commit withdrawn"] == 1
+    assert trial.exercised[MOVED_BACK] == 1
     assert offsets(trial, PARTITIONS[2]) == [2, 5, 5, 5, 5, 5]
 
 

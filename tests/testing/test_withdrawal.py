@@ -22,7 +22,7 @@ from sinksdk.testing import (
     sink_machine,
 )
 from sinksdk.testing.contract import PARTITIONS, json_record
-from sinksdk.testing.judge import EndlessSource, Judge
+from sinksdk.testing.judge import WITHDRAWN, EndlessSource, Judge
 from sinksdk.testing.machine import DEFAULTS
 from tests.testing import zoo
 
@@ -115,7 +115,7 @@ def test_withdrawals_are_counted() -> None:
                 self.step(*step)
 
     report = check_machine(Machine, settings=settings(DEFAULTS, max_examples=30))
-    assert report.exercised["commit withdrawn"] > 0
+    assert report.exercised[WITHDRAWN] > 0
     assert "commit withdrawn" in str(report)
 
 

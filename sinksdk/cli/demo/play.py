@@ -168,7 +168,7 @@ def _explain(console: Console, rows: Sequence[Interrupted]) -> None:
 def _verify(console: Console, folder: Path) -> None:
     """Check the archive as its owner would."""
     _act(console, 3, "The archive is read back and compared with the topic")
-    arguments = ["verify", _CONFIG, "--store", f"sqlite:///{_STORE}", "--source-directory", _TOPICS]
+    arguments = ["verify", _CONFIG, "--store", f"sqlite:///{_STORE}", "--topic-directory", _TOPICS]
     write(console, f"$ python -m sinksdk.connectors.s3_archiver {' '.join(arguments)}", "dim")
     sys.stdout.flush()
     command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", *arguments]

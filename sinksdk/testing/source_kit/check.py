@@ -14,6 +14,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 from sinksdk.source.task import SourceTask
 from sinksdk.testing.contract import (
+    HIDDEN,
     KitError,
     SourceContractError,
     Step,
@@ -27,6 +28,8 @@ from sinksdk.testing.source_kit.attempt import FAULTS, Event
 from sinksdk.testing.source_kit.judge import can_see_files
 from sinksdk.testing.source_kit.subject import Expected, Rows, SourceCapabilities, SourceSubject, Truth
 from sinksdk.testing.source_kit.trial import SourceTrial
+
+__tracebackhide__ = HIDDEN
 
 _NOT_MET = ("cases", "steps", "records", "duplicates seen", "operations of the origin")
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sinksdk.engine.outcome import End
-from sinksdk.testing.contract import KitError, SourceContractError, Step, ordinal
+from sinksdk.testing.contract import HIDDEN, KitError, SourceContractError, Step, ordinal
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, Fault, FaultKind
 from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt, Event, FaultSchedule
 from sinksdk.testing.source_kit.judge import (
@@ -23,6 +23,8 @@ from sinksdk.testing.source_kit.judge import (
 )
 from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
 from sinksdk.topics.memory import MemoryTopics
+
+__tracebackhide__ = HIDDEN
 
 END: Final = "in the end: no more faults, everything has happened to the origin, tasks read what is left"
 _OPERATIONS: Final = {

@@ -2,13 +2,19 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 
 import hypothesis
-from sinksdk import TopicPartition
-from sinksdk.testing import Capabilities, Guarantee, SinkTaskHarness, check_sink
+from sinksdk import Token, TopicPartition
+from sinksdk.testing import (
+    Capabilities,
+    FaultPlan,
+    Guarantee,
+    SinkTaskHarness,
+    check_sink,
+)
 
 from my_sink import (
     MySinkConfig,
@@ -22,29 +28,56 @@ def config(folder: Path, flush_size: int = 3) -> MySinkConfig:
     return MySinkConfig.parse(keys)
 
 
-def read_back(folder: Path) -> Iterator[tuple[str, int, int]]:
+class Destination:
+    """A new folder for each case, and what goes wrong with it."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        self.faults = faults
+        self.folder = Path(mkdtemp())
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+class FaultyTask(MySinkTask):
+    """Publishing and discarding may fail, or have their answers lost."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.faults = destination.faults
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        publish = super().publish
+        self.faults.run("destination", lambda: publish(partition, tokens))
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        discard = super().discard
+        self.faults.run("destination", lambda: discard(partition, tokens))
+
+
+def read_back(destination: Destination) -> Iterator[tuple[str, int, int]]:
     """Topic, partition and offset of every record that a reader sees now."""
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in sorted(destination.folder.glob("*.jsonl")):
         topic, _, partition = path.name.partition("+")[0].rpartition("-")
         for line in path.read_text(encoding="utf-8").splitlines():
             yield topic, int(partition), json.loads(line)["offset"]
 
 
-def hidden(folder: Path) -> list[str]:
+def hidden(destination: Destination) -> list[str]:
     """What is left over. A crash may leave an empty file that nothing has noted."""
-    return [path.name for path in folder.glob(".*") if path.stat().st_size]
+    files = destination.folder.glob(".*")
+    return [path.name for path in files if path.stat().st_size]
 
 
 def test_each_record_is_seen_once_and_only_when_it_is_committed() -> None:
     """Crashes, zombies, rebalances and lost answers, in hundreds of schedules."""
     check_sink(
-        lambda folder: MySinkTask(),
+        FaultyTask,
         read_back=read_back,
-        destination=lambda faults: Path(mkdtemp()),
-        config=config,
+        destination=Destination,
+        config=lambda destination: config(destination.folder),
         capabilities=Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
         leftovers=hidden,
-        clean_up=shutil.rmtree,
+        clean_up=Destination.remove,
         settings=hypothesis.settings(
             max_examples=30,
             stateful_step_count=15,
