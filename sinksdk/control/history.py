@@ -61,10 +61,8 @@ class Amounts(NamedTuple):
         return Amounts(*(a + b for a, b in zip(self, more, strict=True)))
 
     def since(self, before: Amounts) -> Amounts:
-        """The increase. A count that has fallen belongs to another attempt, which began at 0."""
-        if any(now < then for now, then in zip(self, before, strict=True)):
-            return self
-        return Amounts(*(now - then for now, then in zip(self, before, strict=True)))
+        """The increase. A count that has fallen is another attempt's, which began at 0; records go on."""
+        return Amounts(*(now - then if now >= then else now for now, then in zip(self, before, strict=True)))
 
 
 class Account(NamedTuple):

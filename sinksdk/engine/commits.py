@@ -45,8 +45,20 @@ class CommitLog(Protocol):
         """Record tokens as prepared, in one write."""
         ...
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit offsets with the tokens to publish, in one atomic write."""
+    def records(self, partition: TopicPartition) -> int:
+        """How many records this generation has committed, by this attempt and earlier ones."""
+        ...
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        records: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Commit offsets with the tokens to publish, in one atomic write.
+
+        Args:
+            records: what :meth:`records` says from then on; without it, the same as before.
+        """
         ...
 
     def published(self, partition: TopicPartition) -> None:

@@ -141,10 +141,13 @@ class Committer:
         }
         if changed:
             with self._measures.commit_write():
-                self._scope.write(self._commits.commit, changed)
+                self._scope.write(self._commits.commit, changed, self._records(changed))
         for partition, offset in changed.items():
             self._states[partition].committed(offset.offset)
         return changed
+
+    def _records(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
+        return {p: self._states[p].records_below(offset.offset) for p, offset in offsets.items()}
 
     def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
         committed = self._commits.committed(partition)
@@ -173,7 +176,7 @@ class Committer:
             state.has_skipped = False
         if ends:
             with self._measures.commit_write():
-                self._scope.write(self._commits.commit, ends)
+                self._scope.write(self._commits.commit, ends, self._records(ends))
         for partition, offset in ends.items():
             self._states[partition].reach(offset.offset)
 

@@ -77,6 +77,7 @@ class TaskScope:
             retry=terms.retry,
             log=terms.log,
             is_transformed=self.options.is_transformed,
+            earlier=self.commits.records(partition),
         )
 
     def assignment(self) -> frozenset[TopicPartition]:

@@ -90,14 +90,15 @@ class PartitionOutcome:
     Args:
         committed: next offset to read after the last commit; None if it never had one.
         delivered: offset after the last record the task accepted.
-        records: records the task accepted in this generation.
+        records: records the task accepted in this generation, and those that its earlier attempts committed.
         tail: records accepted above the commit: what will be read again.
         read_to: offset up to which its range was read; beyond ``delivered`` where it ended in gaps.
         failure: why it ended early, None when it did not fail.
         counts: the task's counters (``context.count``).
         visible: next offset to read after the last commit that is published; None if that is not known.
-        read_from: offset from which its range was read; None if it was never opened.
+        read_from: offset from which its range was read, by the first attempt; None if it was never opened.
         moved_to: the position that the task requested below the commit, which was moved back to it.
+        earlier: of ``records``, those of earlier attempts.
     """
 
     partition: TopicPartition
@@ -111,6 +112,7 @@ class PartitionOutcome:
     visible: int | None = None
     read_from: int | None = None
     moved_to: int | None = None
+    earlier: int = 0
 
     def moved(self, seconds: float) -> PartitionOutcome:
         """The same, its times on a clock that is ahead by so much."""

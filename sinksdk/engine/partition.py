@@ -133,6 +133,8 @@ class PartitionState:
         misplaced: an impossible position that this call requested.
         is_fenced: its failure says that somebody newer owns it: nothing more is written or discarded.
         letters: dead letters that may not be durable yet.
+        earlier: records that earlier attempts of this generation have committed.
+        records: accepted by this attempt.
     """
 
     partition: TopicPartition
@@ -157,6 +159,7 @@ class PartitionState:
     refusal: BaseException | None = None
     misplaced: BaseException | None = None
     letters: deque[Future[None]] = field(default_factory=deque)
+    earlier: int = 0
     records: int = 0
     _uncommitted: deque[_Accepted] = field(default_factory=deque)
 
@@ -256,6 +259,10 @@ class PartitionState:
         """How many accepted records lie above a commit: counted, since offsets have gaps."""
         return sum(batch.count_from(committed) for batch in self._uncommitted)
 
+    def records_below(self, offset: int) -> int:
+        """How many records a commit of this offset makes in this generation."""
+        return self.earlier + self.records - self.tail(offset)
+
     def outcome(
         self, committed: int | None, visible: int | None, counts: Mapping[str, int]
     ) -> PartitionOutcome:
@@ -264,12 +271,13 @@ class PartitionState:
             self.partition,
             committed,
             self.position,
-            self.records,
+            self.earlier + self.records,
             self.tail(self.start if committed is None else committed),
             self.end if self.exhausted and self.end is not None else self.position,
             self.failure,
             counts,
             visible,
-            self.start,
+            self.begin if self.earlier else self.start,
             self.moved_to,
+            self.earlier,
         )

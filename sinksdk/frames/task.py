@@ -71,7 +71,15 @@ class HeldCommits(CommitLog):
         """See :class:`CommitLog`."""
         self._ledger.prepare(tokens)
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def records(self, partition: TopicPartition) -> int:
+        """None: a micro-batch is committed as a whole, or not at all."""
+        return self._ledger.records(partition)
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        records: Mapping[TopicPartition, int] | None = None,  # noqa: ARG002 - the driver counts its shares
+    ) -> None:
         """Hold these commits. Writes nothing."""
         for partition, offset in offsets.items():
             self._held.setdefault(partition, {}).update({token.id: token for token in offset.tokens})

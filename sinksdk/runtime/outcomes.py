@@ -75,13 +75,19 @@ def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[P
 def _unreported(
     planned: PlannedRange, known: PartitionProgress | None, failure: Failure | None
 ) -> PartitionOutcome:
-    """For a task without a report; commits and counters are those of its last progress."""
+    """For a task without a report: commits, their records and counters are those of its last progress."""
     outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
     if known is None:
         return outcome
     if failure is not None and failure.is_final:
         outcome = replace(outcome, delivered=known.position)
-    return replace(outcome, committed=known.committed, visible=known.visible, counts=known.counts)
+    return replace(
+        outcome,
+        committed=known.committed,
+        visible=known.visible,
+        counts=known.counts,
+        records=known.records - known.tail,
+    )
 
 
 def source_outcomes(ended: Ended[SourceReport], plan: GenerationPlan) -> list[SourceTaskOutcome]:

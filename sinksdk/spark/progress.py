@@ -122,7 +122,8 @@ class ProgressWriter(_ProgressWriter):
         self._last = [outcome.moved(ahead) for outcome in self._worker.outcomes()]
         return [
             PartitionProgress(
-                **outcome.reported(), rate=(outcome.records - before.get(outcome.partition, 0)) / seconds
+                **outcome.reported(),
+                rate=(outcome.records - before.get(outcome.partition, outcome.earlier)) / seconds,
             )
             for outcome in self._last
         ]

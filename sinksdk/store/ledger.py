@@ -79,6 +79,11 @@ class Ledger:
         entry = self._entry(partition)
         return entry.visible if entry else None
 
+    def records(self, partition: TopicPartition) -> int:
+        """How many records this generation has committed, by this attempt and earlier ones."""
+        entry = self._entry(partition)
+        return entry.records if entry is not None and entry.generation == self._generation else 0
+
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
         """Tokens that this attempt has prepared and that no commit covers."""
         return self._tokens.of(partition, TokenState.PREPARED)
@@ -101,18 +106,32 @@ class Ledger:
         """Record tokens as prepared, in one write. A discarded id is in use again."""
         self._write(self._entries, self._tokens.prepare(tokens))
 
-    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit offsets with the tokens to publish, in one atomic write."""
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        records: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Commit offsets with the tokens to publish, in one atomic write.
+
+        Args:
+            records: what :meth:`records` says from then on; without it, the same as before.
+        """
         entries, tokens = dict(self._entries), self._tokens
         for partition, offset in offsets.items():
             tokens = tokens.commit(partition, offset)
-            entries[partition] = Entry.of(partition, offset, self._generation, self._entry(partition))
+            before, count = self._entry(partition), (records or {}).get(partition, self.records(partition))
+            entries[partition] = Entry.of(partition, offset, self._generation, before, count)
         self._write(entries, tokens)
 
     def published(self, partition: TopicPartition) -> None:
         """All tokens of the last commit are published; durable with the next write."""
         before = self._entries.get(partition) or self._apart[partition]
-        changed = {"publish": (), "published_to": None, "generation": self._generation}
+        changed = {
+            "publish": (),
+            "published_to": None,
+            "generation": self._generation,
+            "records": self.records(partition),
+        }
         self._entries = {**self._entries, partition: before.model_copy(update=changed)}
         self._tokens = self._tokens.publish(partition)
         self._unsaved = True
@@ -122,7 +141,7 @@ class Ledger:
     ) -> None:
         """Move the last commit back to this offset; these of its tokens must be discarded."""
         before = self._entries.get(partition) or self._apart[partition]
-        after = Entry.of(partition, offset, self._generation)
+        after = Entry.of(partition, offset, self._generation, records=self.records(partition))
         entry = after.model_copy(update={"withdrawn_from": before.offset})
         self._write({**self._entries, partition: entry}, self._tokens.withdraw(partition, discard))
 

@@ -143,6 +143,8 @@ class Entry(NamedPartition):
             could never be published; None for every other commit.
         published_to: while ``publish`` is not empty: the offset up to which everything is published. None:
             there was no commit before, or an older version has written this one.
+        records: how many records ``generation`` has committed, by all attempts at its task. 0: none, or that
+            is not known.
     """
 
     offset: int
@@ -151,6 +153,7 @@ class Entry(NamedPartition):
     generation: int
     withdrawn_from: int | None = None
     published_to: int | None = None
+    records: int = 0
 
     def committed(self) -> OffsetAndMetadata:
         """The commit as authors get it."""
@@ -169,6 +172,7 @@ class Entry(NamedPartition):
             "published_to": None,
             "generation": generation,
             "withdrawn_from": self.offset,
+            "records": 0,
         }
         return self.model_copy(update=changed)
 
@@ -179,6 +183,7 @@ class Entry(NamedPartition):
         offset: OffsetAndMetadata,
         generation: int,
         before: Entry | None = None,
+        records: int = 0,
     ) -> Entry:
         """A commit of that generation, which follows ``before``."""
         return cls(
@@ -189,6 +194,7 @@ class Entry(NamedPartition):
             publish=offset.tokens,
             generation=generation,
             published_to=before.visible if before and offset.tokens else None,
+            records=records,
         )
 
 

@@ -169,7 +169,7 @@ class PartitionProgress(OfPartition):
     Args:
         position: offset after the last record the task accepted.
         committed: next offset to read after the last commit.
-        records: accepted in this generation.
+        records: accepted in this generation; of earlier attempts those that are committed.
         failure: why it ended early.
         rate: records per second, lately.
         tail: of ``records``, those above the commit.

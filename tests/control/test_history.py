@@ -91,6 +91,13 @@ def test_another_attempt_counts_from_nothing() -> None:
     assert growth.of([progress(20, files=1)]) == Amounts(20, 1, 10)
 
 
+def test_a_sinks_next_attempt_goes_on_with_its_records_and_not_with_its_files() -> None:
+    """Its commits say how many records they cover, and nothing of files: those begin at 0 again."""
+    growth = Growth()
+    growth.of([progress(100, files=5)])
+    assert growth.of([progress(130, files=1)]) == Amounts(30, 1, 10)
+
+
 def test_tasks_of_a_source_count_records_and_transactions() -> None:
     """Each for itself, while they run and when they have ended; nothing counts twice."""
     growth = Growth()

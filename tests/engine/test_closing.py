@@ -228,7 +228,7 @@ def test_the_order_when_closing() -> None:
     harness.assign(P0)
     harness.deliver(P0, ["a"])
     commit = harness.log.commit
-    harness.log.commit = lambda offsets: (events.append("commit"), commit(offsets))
+    harness.log.commit = lambda *given: (events.append("commit"), commit(*given))
     harness.revoke()
     assert events == ["awaited", "pre_commit", "commit", "publish", "close"]
 

@@ -5,8 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.records import OffsetRange
 from sinksdk.support.retry import Retry
-from tests.engine.sinks import P0
+from sinksdk.testing import SinkTaskHarness
+from tests.engine.sinks import P0, BufferingSink, rows
+
+
+def test_records_of_a_dead_attempt_that_are_committed_count() -> None:
+    """Regression: a run in which workers were killed told of too few records committed; those read twice count once."""
+    harness = SinkTaskHarness(BufferingSink)
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(0, 100))
+    harness.deliver(P0, rows(P0, 0, 10, 20))
+    harness.commit()
+    harness.deliver(P0, rows(P0, 30, 40))
+    harness.crash()
+
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(0, 100))
+    harness.deliver(P0, rows(P0, 0, 10, 20, 30, 40, 50))
+    (outcome,) = harness.worker.outcomes()
+    assert (outcome.records, outcome.earlier, outcome.tail, outcome.read_from) == (6, 3, 3, 0)
+    harness.revoke(P0)
+    (outcome,) = harness.worker.outcomes()
+    assert (outcome.records, outcome.tail) == (6, 0)
+    assert harness.log.records(P0) == 6
 
 
 def test_only_times_move_to_another_clock() -> None:

@@ -177,7 +177,7 @@ def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() ->
     site = Site(looks=10_000)
     site.running.tells = no_results
     partition = PartitionProgress(
-        topic="t", partition=0, position=7, committed=5, records=7, counts={"files": 2}
+        topic="t", partition=0, position=7, committed=5, records=7, tail=2, counts={"files": 2}
     )
     measures = TaskMeasures(records_read=7)
     row = TaskProgress(generation=1, attempt=1, partitions=(partition,), measures=measures)
@@ -187,7 +187,7 @@ def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() ->
     ended = site.ended()
     (outcome,) = partition_outcomes(ended, site.plan)
     assert ended.measures == {0: measures}
-    assert (outcome.committed, outcome.counts) == (5, {"files": 2})
+    assert (outcome.committed, outcome.records, outcome.tail, outcome.counts) == (5, 5, 0, {"files": 2})
 
 
 def test_measures_are_those_that_the_tasks_reported() -> None:

@@ -77,6 +77,7 @@ ENTRY = Entry(
     generation=6,
     withdrawn_from=150,
     published_to=90,
+    records=40,
 )
 ENTRY_JSON = {
     "topic": "flights",
@@ -87,6 +88,7 @@ ENTRY_JSON = {
     "generation": 6,
     "withdrawn_from": 150,
     "published_to": 90,
+    "records": 40,
 }
 NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
 NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
@@ -679,7 +681,15 @@ def test_every_value_has_a_golden_text() -> None:
         (
             Entry,
             {"topic": "t", "partition": 0, "offset": 1, "generation": 1},
-            Entry(topic="t", partition=0, offset=1, generation=1, withdrawn_from=None, published_to=None),
+            Entry(
+                topic="t",
+                partition=0,
+                offset=1,
+                generation=1,
+                withdrawn_from=None,
+                published_to=None,
+                records=0,
+            ),
         ),
         (
             PartitionProgress,

@@ -155,6 +155,27 @@ def test_a_lost_answer_does_not_fence_oneself(store: MemoryStore) -> None:
     assert recorded(store).entries == (entry(P0, 2, 1),)
 
 
+def test_records_of_a_generation_are_counted_by_all_attempts_at_its_task(store: MemoryStore) -> None:
+    """Commits say how many records they cover: a successor counts on, and the next generation from 0."""
+    plan(store, 1, [P0])
+    ledger = take_over(store, "c", 1, 0).ledger
+    ledger.prepare({P0: [A]})
+    ledger.commit({P0: OffsetAndMetadata(10, publish=[A])}, {P0: 7})
+
+    successor = take_over(store, "c", 1, 0).ledger
+    assert successor.records(P0) == 7
+    successor.published(P0)
+    successor.flush()
+    assert take_over(store, "c", 1, 0).ledger.records(P0) == 7
+
+    claim(store, 2)
+    plan(store, 2, [P0], committed=fence(store, 0, 2).entries)
+    next_one = take_over(store, "c", 2, 0).ledger
+    assert next_one.records(P0) == 0
+    next_one.commit({P0: OffsetAndMetadata(12)})
+    assert next_one.records(P0) == 0
+
+
 def test_moving_the_record_fences_its_task(store: MemoryStore) -> None:
     """Fencing: once the record is moved to a newer generation, every write of the task fails, for ever."""
     plan(store, 1, [P0], stale=(note(P0, A),))
