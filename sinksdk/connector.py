@@ -93,8 +93,12 @@ class ConnectorContext:
     def raise_error(self, error: Exception) -> None:
         """Fail the connector: for an error in a thread of its own, from which it cannot recover.
 
-        The running tasks are asked to stop, and commit; then the connector is FAILED with this error. The
-        first error counts. After ``stop`` it is only logged.
+        The running tasks are asked to stop, and commit; then the connector is FAILED with this error, or
+        started anew after a while if it is a RetriableException, as when ``start`` raises it. The first error
+        counts. After ``stop`` it is only logged.
+
+        Raises:
+            TypeError: it is no exception.
         """
 
 
