@@ -18,7 +18,6 @@ from sinksdk.launch.topics import Topics, open_source
 from sinksdk.settings.checks import Checked, check_file, collecting
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.spark.master import places_named
 from sinksdk.spark.options import SparkOptions, SparkSettings
 from sinksdk.store import absolute_store_url, open_store
 from sinksdk.topics import Source, Subscription
@@ -134,7 +133,7 @@ def _warn_of(checked: Checked, warn: Warn) -> None:
 
 def _warn_of_places(tasks_max: int, spark: SparkSettings, warn: Warn) -> None:
     """How many tasks there are is known once the connector has started, which comes after Spark."""
-    places = places_named(spark.master) if spark.context is None else None
+    places = spark.places
     if places is not None and tasks_max > places:
         warn(
             f"'tasks.max' is {tasks_max}, and Spark on {spark.master} runs {places} at the same time: more "

@@ -11,7 +11,7 @@ from sinksdk.errors import ConfigException
 from sinksdk.settings.checks import collecting
 from sinksdk.spark.conf import check_conf, is_configured, master_to_start, parse_conf
 from sinksdk.spark.context import active_spark, context_of, session_of
-from sinksdk.spark.master import check_master, is_same_master, with_places
+from sinksdk.spark.master import check_master, is_same_master, places_named, with_places
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -35,6 +35,11 @@ class SparkSettings:
     context: SparkContext | None = None
     joins: bool = False
     session: SparkSession | None = None
+
+    @property
+    def places(self) -> int | None:
+        """How many tasks a Spark to start runs at the same time; None: its master's name does not say."""
+        return places_named(self.master) if self.context is None else None
 
 
 @dataclass(frozen=True, slots=True)

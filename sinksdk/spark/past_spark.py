@@ -15,7 +15,7 @@ import itertools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS, SinkRecords
-from sinksdk.spark.packed_rows import unpacked
+from sinksdk.spark.packed_rows import packed, unpacked
 
 _SIZE: Final = 256 * 1024 * 1024
 """Of the file, in bytes: what has been read and not yet taken, at most."""
@@ -79,6 +79,10 @@ class Columns:
     def needed(self) -> tuple[str, ...]:
         """Those of a record that are read at all."""
         return tuple(name for name in RECORD_COLUMNS if name in {*self.through, *self.beside})
+
+    def pack(self, columns: Sequence[pa.Array]) -> pa.BinaryArray:
+        """The columns that :attr:`packed` names, as the one that carries them."""
+        return packed(pa.RecordBatch.from_arrays(list(columns), names=list(self.packed)))
 
 
 class Receiver:

@@ -31,7 +31,6 @@ from sinksdk.settings.plugins import sink_class
 from sinksdk.spark.attempts import prepare_process
 from sinksdk.spark.executor import ReadAhead, run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec, unpacked
-from sinksdk.spark.packed_rows import packed
 from sinksdk.spark.past_spark import Columns, Receiver, Sender
 from sinksdk.spark.task_result import to_row
 from sinksdk.store import Store, newest_plan
@@ -186,7 +185,7 @@ def sent(records: SinkRecords, columns: Columns, sender: Sender | None) -> pa.Re
         rows[carrier] = pa.nulls(count, pa.binary())
         if place is None:
             whole = [_of_column(records, name) for name in columns.packed]
-            rows[carrier] = packed(pa.RecordBatch.from_arrays(whole, names=list(columns.packed)))
+            rows[carrier] = columns.pack(whole)
     if "timestamp" in rows:
         rows["timestamp"] = _as_sparks(records, rows["timestamp"])
     return pa.RecordBatch.from_pydict({name: rows[name] for name in names})

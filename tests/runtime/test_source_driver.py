@@ -282,13 +282,13 @@ def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
         threads = [threading.Thread(target=ask) for _ in range(20)]
         for thread in threads:
             thread.start()
-        eventually(lambda: len(running.launcher.plans) == 2)
+        eventually(lambda: len(running.launcher.plans) >= 2)
         for thread in threads:
             thread.join()
-        eventually(lambda: len(CountingTask.started) == 4)
+        eventually(lambda: len(CountingTask.started) >= 4)
         time.sleep(1.5)  # longer than the driver's interval of looks
 
-    assert len(running.launcher.plans) == 2
+    assert len(running.launcher.plans) in (2, 3)
 
 
 class AsksWhileItIsAsked(Counting):
