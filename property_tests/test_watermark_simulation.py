@@ -13,7 +13,7 @@ from property_tests.simulation.runs import run_some
 from property_tests.simulation.watermark_schedule import run
 from tests.depth import DEPTH, SEED
 
-_SCHEDULES = DEPTH.schedules // 25
+_SCHEDULES = DEPTH.schedules // 16
 EXPECTED = (
     "crash",
     "pause",

@@ -38,7 +38,7 @@ class Depth(NamedTuple):
 _DEPTHS: Final = {
     depth.name: depth
     for depth in (
-        Depth("ci", schedules=1_500, deploys=25, examples=200, cases=100, stride=10),
+        Depth("ci", schedules=1_000, deploys=25, examples=200, cases=100, stride=10),
         Depth("nightly", schedules=10_000, deploys=1_000, examples=1_000, cases=1_000, stride=1),
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -172,9 +173,11 @@ def running_worker(
     jars = ":".join(map(str, [*classpath, *worker_jars()]))
     main = "org.apache.kafka.connect.cli.ConnectStandalone"
     command = ["java", *_JVM, log, *options, "-cp", jars, main, str(path)]
+    # The options above are all of them: those that tests have for other JVMs contradict them.
+    environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
     with (
         (folder / "log").open("wb") as file,
-        subprocess.Popen(command, stdout=file, stderr=file) as jvm,
+        subprocess.Popen(command, stdout=file, stderr=file, env=environment) as jvm,
     ):
         worker = Worker(jvm.pid, f"http://127.0.0.1:{port}", folder / "log", folder / "counts")
         try:

@@ -12,7 +12,7 @@ from itertools import islice
 Run = Callable[[int], Counter[str]]
 """Runs the schedule of a seed; what happened in it. Raises ScheduleFailed."""
 
-AT_ONCE = 1_500
+AT_ONCE = 1_000
 """Schedules of one test: enough that each kind of fault has its share in every one of them."""
 
 _REPORTED = 25  # schedules a process runs before it reports

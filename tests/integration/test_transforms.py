@@ -48,7 +48,8 @@ def past_spark(driver: subprocess.Popen[str]) -> int:
         with suppress(OSError):  # it ended meanwhile
             for number in Path(f"/proc/{pid}/fd").iterdir():
                 name, file = str(number.readlink()), number.stat()
-                if "/userFiles-" in name and not file.st_nlink:
+                # Spark's folder of the application: the driver's, or that of an executor
+                if ("/userFiles-" in name or "/app-" in name) and not file.st_nlink:
                     found[file.st_ino] = file.st_size
     return sum(found.values())
 
