@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinksdk.records import RECORD_COLUMNS
@@ -35,6 +35,7 @@ def batch(rows: list[dict[str, object]], names: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
+@settings(deadline=None)  # the first one loads modules
 @given(
     rows=st.lists(ROWS, max_size=12),
     names=st.sampled_from([list(KINDS), ["topic", "value"], ["value"], ["topic", "timestamp", "headers"]]),
