@@ -349,10 +349,16 @@ def _nothing_seen(trial: Trial[Any]) -> str:
             f"Let `record` make records that the sink can write, or set the converters that it needs in "
             f"`config`"
         )
+    hint = (
+        ". What it has prepared is in no commit: return its tokens with the offset, as "
+        "OffsetAndMetadata(offset, publish=tokens), also while closing"
+        if trial.judge.has_discarded or any(trial.live.log.noted.values())
+        else ""
+    )
     return (
         "read_back sees nothing after records were put and committed without any fault: "
         f"either it does not look where the sink writes, or the sink wrote nothing (committed: "
-        f"{ {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }). What happened: "
+        f"{ {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }){hint}. What happened: "
         f"{'. '.join(trial.story)}"
     )
 

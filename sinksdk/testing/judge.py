@@ -190,6 +190,11 @@ class Judge:
         return len(self._letters), self._cause
 
     @property
+    def has_discarded(self) -> bool:
+        """Whether a task was told to discard something that it had prepared."""
+        return bool(self._discarded)
+
+    @property
     def records_put(self) -> int:
         """How many records tasks were given; each counts once."""
         return len(self._put)

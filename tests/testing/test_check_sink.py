@@ -254,6 +254,18 @@ def test_bad_records_that_the_configuration_refuses_are_an_error() -> None:
         check_sink(Picky, read_back=read_back, config=config, capabilities=Capabilities(dead_letters=True))
 
 
+def test_a_sink_that_commits_without_its_tokens_is_an_error_that_says_so() -> None:
+    """Everything it has prepared will be discarded, so readers see nothing: read_back is not to blame."""
+
+    class Forgetful(zoo.TwoPhaseSink):
+        def pre_commit(self, offsets: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, Any]:
+            super().pre_commit(offsets)
+            return offsets
+
+    with pytest.raises(KitError, match=r"What it has prepared is in no commit: return its tokens"):
+        check_sink(Forgetful, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
+
+
 def test_a_destination_that_is_not_new_is_an_error() -> None:
     """Two cases must not see each other's records."""
     shared = MemoryDestination()
