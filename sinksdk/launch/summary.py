@@ -20,8 +20,9 @@ from sinksdk.support.tables import html_table
 class Summary:
     """What a connector has committed since it was started.
 
-    Counts come from tasks' reports at the end of their generation: commits of a killed task are durable, but
-    not counted here.
+    Counts come from tasks' reports at the end of their generation. Records that a killed task had committed
+    are counted by its next attempt; its files and bytes are not. Where Spark gives a whole job up, what its
+    tasks have told last, at most two seconds before, is all that is counted.
 
     Args:
         records: records committed; of a source, written.

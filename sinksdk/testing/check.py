@@ -370,7 +370,7 @@ def _insist_on_values(trial: Trial[Any]) -> None:
 def _keeps_all_back(trial: Trial[Any]) -> bool:
     """Whether nothing is committed, since closing commits return nothing either."""
     closed = trial.judge.closed.values()
-    return bool(closed) and not trial.live.log.offsets and all(answer.returned is None for answer in closed)
+    return bool(closed) and not trial.live.log.offsets and all(offset is None for offset in closed)
 
 
 def _nothing_seen(trial: Trial[Any]) -> str:
@@ -388,26 +388,26 @@ def _nothing_seen(trial: Trial[Any]) -> str:
             f"nothing was committed of what was put, also not on close, so there is nothing to judge: let "
             f"`config` have the sink write smaller files or batches. {told}"
         )
+    hint = (
+        " What it has prepared is in no commit: return its tokens with the offset, as "
+        "OffsetAndMetadata(offset, publish=tokens), also while closing."
+        if trial.judge.has_discarded or any(trial.live.log.noted.values())
+        else ""
+    )
     return (
         f"read_back sees nothing after records were put and committed without any fault: either the sink "
         f"does not show what it commits{_on_close(trial)}, or read_back does not look where the sink writes "
-        f"(committed: { {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }). {told}"
+        f"(committed: { {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} })."
+        f"{hint} {told}"
     )
 
 
 def _on_close(trial: Trial[Any]) -> str:
     """What closing commits were answered, where that is all there was."""
-    answers = {p: a for p, a in trial.judge.closed.items() if a.returned is not None}
-    if not answers:
-        return ""
-    returned = " and ".join(f"{p} up to {answer.returned}" for p, answer in sorted(answers.items()))
-    forgotten = sum(len(answer.forgotten) for answer in answers.values())
-    if not forgotten:
-        return f" (on close, pre_commit returned {returned})"
-    return (
-        f" (on close, pre_commit returned {returned}, and {forgotten} of the tokens that it had noted with "
-        f"context.prepared are not in `publish`, so what they stand for is discarded)"
-    )
+    returned = [
+        f"{p} up to {offset}" for p, offset in sorted(trial.judge.closed.items()) if offset is not None
+    ]
+    return f" (on close, pre_commit returned {' and '.join(returned)})" if returned else ""
 
 
 def _insist_on_faults(report: Report, *, has_transforms: bool) -> None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -140,20 +140,6 @@ Seen = Mapping[Any, Any]
 """Offsets by partition, in the order in which they are read back; or value by key."""
 
 
-class ClosingAnswer(NamedTuple):
-    """What a closing ``pre_commit`` made of a partition.
-
-    Args:
-        offered: what it might have returned.
-        returned: what it returned; None: nothing.
-        forgotten: tokens that were noted and are not among those to publish.
-    """
-
-    offered: int
-    returned: int | None
-    forgotten: Collection[str]
-
-
 class Judge:
     """Remembers what happened, and finds what must not be. Only the first problem counts."""
 
@@ -165,8 +151,8 @@ class Judge:
         self._put: Counter[tuple[TopicPartition, int]] = Counter()
         self._letters: Counter[tuple[TopicPartition, int]] = Counter()
         self._cause = ""
-        self.closed: dict[TopicPartition, ClosingAnswer] = {}
-        """What the last closing commit of each partition was answered."""
+        self.closed: dict[TopicPartition, int | None] = {}
+        """What the last closing ``pre_commit`` of each partition returned; None: it left it out."""
         self._committed: dict[TopicPartition, int] = {}
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
         self._discarded: set[str] = set()
@@ -208,6 +194,11 @@ class Judge:
         return len(self._letters), self._cause
 
     @property
+    def has_discarded(self) -> bool:
+        """Whether a task was told to discard something that it had prepared."""
+        return bool(self._discarded)
+
+    @property
     def records_put(self) -> int:
         """How many records tasks were given; each counts once."""
         return len(self._put)
@@ -247,9 +238,7 @@ class Judge:
             self.blame(f"pre_commit returned {answer!r}, not a mapping of offsets")
             return
         if is_closing:
-            self.closed |= {
-                p: _closing_answer(offer, answer.get(p), prepared[p]) for p, offer in offered.items()
-            }
+            self.closed |= {p: getattr(answer.get(p), "offset", None) for p in offered}
         for partition, offset in answer.items():
             flaw = flaw_of(partition, offset, offered, floor, prepared)
             if flaw:
@@ -475,15 +464,6 @@ _SKIPPED: Final = (
     "no task was given it, since a converter or a transform of `config` refuses it and errors.tolerance=all "
     "passes over it"
 )
-
-
-def _closing_answer(offered: OffsetAndMetadata, returned: Any, prepared: Collection[str]) -> ClosingAnswer:
-    if not isinstance(returned, OffsetAndMetadata):
-        return ClosingAnswer(offered.offset, None, ())
-    published = {token.id for token in returned.tokens}
-    return ClosingAnswer(
-        offered.offset, returned.offset, [token for token in prepared if token not in published]
-    )
 
 
 def _of(once: int) -> str:

@@ -54,7 +54,7 @@ def test_a_killed_driver_leaves_nothing_behind_that_its_successor_does_not_settl
 
 
 def test_a_killed_python_worker_costs_nothing_but_time(archive: Site) -> None:
-    """Kill -9 of a task's Python worker: Spark runs the task again, from its last commit."""
+    """Kill -9 of a task's Python worker: Spark runs the task again, from its last commit, and each record counts."""
     driver = archive.start("--until-caught-up")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     workers = [pid for pid, command in descendants(driver.pid) if "pyspark.worker" in command]
@@ -63,6 +63,7 @@ def test_a_killed_python_worker_costs_nothing_but_time(archive: Site) -> None:
     code, output = ended(driver)
 
     assert code == 0, output
+    assert f"caught up: {TOTAL:,} records committed" in output
     assert_complete(archive)
 
 

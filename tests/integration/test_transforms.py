@@ -148,10 +148,8 @@ def test_a_record_that_a_query_cannot_compute_fails_the_connector_at_once(archiv
     code, output = archive.run("--until-caught-up")
 
     assert code == 1, output
-    found = re.search(
-        r"error: .*'records.sql' fails for a record of (\S+)-1 from offset (\d+) on: (.*)", output
-    )
+    found = re.search(r"error: .*'records.sql' fails for a record of .*-1 from offset (\d+) on: (.*)", output)
     assert found, output
-    assert int(found[2]) <= 30_000
-    assert found[3].startswith("[CAST_INVALID_INPUT]")
+    assert int(found[1]) <= 30_000
+    assert found[2].startswith("[CAST_INVALID_INPUT]")
     assert "generation 2:" not in output

@@ -279,7 +279,7 @@ def test_a_sink_that_shows_nothing_of_what_it_commits_on_close_is_told_what_it_d
     with pytest.raises(
         KitError,
         match=r"the sink does not show what it commits \(on close, pre_commit returned records-0 up to 3 and "
-        r"records-1 up to 2, and 2 of the tokens that it had noted",
+        r"records-1 up to 2\), or read_back .* return its tokens with the offset",
     ):
         check_sink(ForgetsOnClose, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
 
@@ -377,6 +377,18 @@ def test_bad_records_that_the_configuration_refuses_are_an_error() -> None:
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.tolerance": "none"})
     with pytest.raises(KitError, match=r"errors.tolerance=none, and dead_letters=True is declared"):
         check_sink(Picky, read_back=read_back, config=config, capabilities=Capabilities(dead_letters=True))
+
+
+def test_a_sink_that_commits_without_its_tokens_is_an_error_that_says_so() -> None:
+    """Everything it has prepared will be discarded, so readers see nothing: read_back is not to blame."""
+
+    class Forgetful(zoo.TwoPhaseSink):
+        def pre_commit(self, offsets: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, Any]:
+            super().pre_commit(offsets)
+            return offsets
+
+    with pytest.raises(KitError, match=r"What it has prepared is in no commit: return its tokens"):
+        check_sink(Forgetful, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
 
 
 def test_a_destination_that_is_not_new_is_an_error() -> None:
