@@ -119,7 +119,12 @@ class SinkSession:
         self._launcher = driver.launcher
         self._monitor = SourceMonitor(config, driver.source, session.clock, background, is_fixed=is_fixed)
         backoff = Backoff.of_restarts(config, session.clock, session.environment.jitter)
-        self._reporter = SinkReporter(session, driver.listener, sync, backoff.waiting)
+        self._reporter = SinkReporter(
+            session,
+            driver.listener,
+            sync,
+            lambda partition: 0.0 if self._failures.given_up() else backoff.waiting(partition),
+        )
         self._failures = PartitionFailures(config, session.status, backoff, session.clock)
         lag = PartitionLag(
             config,

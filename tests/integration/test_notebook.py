@@ -222,7 +222,7 @@ def test_an_interrupted_cell_has_committed_what_it_read(seen: dict[str, Any], fo
         ("key", "ConfigException: 'tasks.max': input should be a valid integer"),
         ("topic", "MissingSourceTopicException: connector w: the topic directory"),
         ("query", "ConfigException: 'records.sql': [UNRESOLVED_COLUMN"),
-        ("function", "the Spark job failed: ZeroDivisionError: division by zero"),
+        ("function", "the Spark job with 'records.sql' failed: ZeroDivisionError: division by zero"),
         ("session", "ConfigException: the Spark session that was given has ended"),
     ],
 )

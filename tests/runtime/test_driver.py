@@ -25,6 +25,7 @@ from sinksdk import (
 )
 from sinksdk.control.history import read_totals
 from sinksdk.control.info import connector_info
+from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.control.status import read_status
 from sinksdk.store import committed_offsets, table
 from sinksdk.store.base import Lost
@@ -166,6 +167,29 @@ def test_a_partition_that_fails_is_tried_again_and_costs_the_others_nothing() ->
 
     assert {p: o.offset for p, o in committed_offsets(launcher.store, "c").items()} == {P0: 3, P1: 3}
     assert [[r.partition for t in plan.tasks for r in t.ranges] for plan in launcher.plans] == [[0, 1], [1]]
+
+
+def test_a_listener_hears_when_a_failed_partition_is_opened_again() -> None:
+    """In seconds from the end of its generation; 0 once the connector has failed: then it is not opened again."""
+
+    class Broken(Task):
+        def put(self, records: SinkRecords) -> None:
+            message = "the disk is on fire"
+            raise ConnectException(message)
+
+    class Hearing(Listener):
+        def __init__(self) -> None:
+            self.waits: list[bool] = []
+
+        def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+            self.waits += [view.opens_in > 0 for view in partitions]
+
+    settings = {"restart.max.attempts": 1, "restart.backoff.ms": 500}
+    made, _, _ = driver(Source({P0: 3}), Broken, **settings)
+    made.listener = hearing = Hearing()
+    with pytest.raises(ConnectException, match="the disk is on fire"):
+        made.run(until_caught_up=True)
+    assert hearing.waits == [True, False]
 
 
 def test_a_partition_that_fails_too_often_fails_the_connector_with_its_cause() -> None:
