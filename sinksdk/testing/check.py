@@ -175,8 +175,9 @@ def check_sink(
 
     Raises:
         SinkContractError: the sink does not keep its promise; with a short story, and how to replay it.
-        KitError: nothing can be shown: ``read_back`` sees nothing, the sink does not start, faults were
-            hardly met, or ``destination`` never asks its fault plan and more than at-least-once is declared.
+        KitError: nothing can be shown: ``read_back`` sees nothing, no record with a value is delivered, the
+            sink does not start, faults were hardly met, or ``destination`` never asks its fault plan and more
+            than at-least-once is declared.
     """
     __tracebackhide__ = True  # of pytest, which shows the author's test then
     return check_machine(sink_machine(make_task, read_back=read_back, **options), settings=settings)
