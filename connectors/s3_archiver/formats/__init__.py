@@ -95,8 +95,8 @@ class Format(Protocol[R]):
     def extension(self) -> str:
         """What a file's name ends with, the dot included: ``.avro``, ``.json.gz``; as Confluent's."""
 
-    def kinds(self, batch: pa.RecordBatch) -> Kinds | None:
-        """What of a batch must not be mixed in one file; None: all rows are alike."""
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
+        """What of a batch (of one topic partition) must not be mixed in one file; None: all rows are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[R]:
         """Encode a whole batch (at least one row) of one topic partition, of any kinds, in one pass.
