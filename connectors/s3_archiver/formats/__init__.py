@@ -96,7 +96,7 @@ class Format(Protocol[R]):
         """What a file's name ends with, the dot included: ``.avro``, ``.json.gz``; as Confluent's."""
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
-        """What of a batch (of one topic partition) must not be mixed in one file; None: all rows are alike."""
+        """What of a topic partition's batch must not be mixed in one file; None: all rows are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[R]:
         """Encode a whole batch (at least one row) of one topic partition, of any kinds, in one pass.
