@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import fastavro
-import numpy as np
-import pyarrow as pa
 from pydantic import Field
 
+from property_tests.simulation.groups import FLUSH_SIZE, Groups, is_in
 from property_tests.simulation.sink_cluster import LateRow, SinkCluster
 from property_tests.simulation.store import Bystander
 from property_tests.simulation.world import Process, World
@@ -32,13 +31,9 @@ from sinksdk import (
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files import Grain, Limits
-from sinksdk.connectors.s3_archiver.folders import Split
-from sinksdk.connectors.s3_archiver.formats import Kinds
-from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.files import Grain
 from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.part import one_by_one
-from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.spark.task_result import TaskResult
@@ -67,7 +62,6 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
 CONNECTOR = "archive"
-FLUSH_SIZE = 6
 CHANGES = {
     "CreateMultipartUpload",
     "UploadPart",
@@ -159,42 +153,6 @@ class SimulatedConfig(S3ArchiverConfig):
     s3_part_size: int = Field(400, alias="s3.part.size")
 
 
-class SimulatedFolders:
-    """Where records' files lie: by their rows, some also by the wall clock, which is another one the next time.
-
-    Args:
-        seed: of the schedule.
-        chance: draws the kind of folders.
-    """
-
-    def __init__(self, seed: int, chance: random.Random) -> None:
-        self._seed = seed
-        self._folders = chance.choice((1, 2, 2, 3, 5))
-        self._in_a_row = chance.choice((1, 1, 2, 7))
-        self._is_wall_clock = chance.random() < 0.2
-        self._late = chance.choice((0, 2_000, 5_000))
-
-    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """See :class:`~sinksdk.connectors.s3_archiver.folders.Folders`."""
-        offsets = np.asarray(batch.column("offset"))
-        rows = offsets // self._in_a_row * 7919 + numbers_of(offsets) * 31 + self._seed
-        codes = (rows % 104_729 % self._folders).astype(np.int32)
-        at = f"at={int(now // 10)}/" if self._is_wall_clock else ""
-        paths = [f"{at}partition={partition.partition}/n={number}" for number in range(self._folders)]
-        return Split(paths, codes, offsets * 1_000 - rows * 104_729 % (self._late + 1))
-
-
-class SimulatedFormat(RecordAvro):
-    """Record Avro whose records are of two kinds."""
-
-    def __init__(self) -> None:
-        super().__init__("null", None, 64)
-
-    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:  # type: ignore[override]
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
-        return Kinds(["a", "b"], (np.asarray(batch.column("offset")) // 3 % 2).astype(np.int32))
-
-
 class SimulatedTask(S3ArchiverTask):
     """The archiver's task, watched: is it called as the contract says?"""
 
@@ -208,7 +166,7 @@ class SimulatedTask(S3ArchiverTask):
             grain=Grain(1, 64),
             beside=at_once,
             together=one_by_one,
-            **archive.grouping,
+            **archive.groups.arguments,
         )
         self.max_poll_records = archive.portion  # type: ignore[misc]  # of this very task
         self.is_initialized = False
@@ -350,12 +308,8 @@ class Archive:
             raw["records.sql"] = "SELECT * FROM records"  # never parsed: the log does what a transform does
             world.happened["schedules with a transform"] += 1
             self.portion = transforms.choice((None, 2))
-        self.siblings_expire = 0.0
-        """Chance that an upload of a group expires when another one of it becomes visible."""
-        self._expires = random.Random(f"{world.seed} expires")  # noqa: S311 - chance, not secrets
         # A deletion forgets which rows are visible above a withdrawn commit: see docs/decisions/0037.
-        self.grouping = {} if whole_files or self.deletes else self._grouping()
-        """What makes several files of a topic partition, if anything."""
+        self.groups = Groups(world, are_wanted=not (whole_files or self.deletes))
         if whole_files:
             raw["task.shutdown.graceful.timeout.ms"] = "60000"
         elif dice.random() < 0.5:
@@ -384,28 +338,9 @@ class Archive:
         """Where the present incarnation goes on, of partitions that it has not committed yet."""
         self._pending: dict[TopicPartition, set[str]] = {}
         self._expired: set[str] = set()
-        self._gone: dict[Process, set[str]] = {}
-        """Uploads that had expired when a process began to publish."""
-        self._runs: dict[str, list[tuple[int, int]]] = {"": []}
-        self._raw = raw
         self._left: set[str] = set()
         """Tokens that a deletion could not discard."""
         self._newest: Process | None = None
-
-    def _grouping(self) -> dict[str, Any]:
-        """Arguments of a task. Drawn apart: schedules without groups are what they were before there were any."""
-        groups = random.Random(f"{self.world.seed} groups")  # noqa: S311 - chance, not secrets
-        if groups.random() >= 0.7:
-            return {}
-        self.world.happened["schedules with groups of files"] += 1
-        self.siblings_expire = groups.choice((0.0, 0.1, 0.4))
-        found: dict[str, Any] = {
-            "folders": SimulatedFolders(self.world.seed, groups),
-            "limits": _limits(groups),
-        }
-        if groups.random() < 0.3:
-            found["file_format"] = SimulatedFormat()
-        return found
 
     def _expect_stopped(self, process: Process) -> None:
         """A task process that ends by itself has closed everything and has stopped."""
@@ -619,8 +554,8 @@ class Archive:
         if any(times > expected.get(offset, 0) for offset, times in seen.items()):
             return f"seen twice in {offsets}"
         if offsets and offsets[-1] >= committed:
-            skip = self._runs_of(Archived.of(entry.committed() if entry else None).skip)
-            above = [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not _is_in(skip, o)]
+            skip = self.groups.runs(Archived.of(entry.committed() if entry else None).skip)
+            above = [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
             if above:
                 return f"offsets {above} are visible, committed is {committed}"
             self.world.happened["rows visible above a withdrawn commit"] += 1
@@ -632,34 +567,24 @@ class Archive:
             if offset < committed
             and seen[offset] < times
             and offset not in self.cluster.log.withheld[partition]
-            and not any(_is_in(self._rows_of(data), offset) for data in pending)
+            and not any(is_in(self.groups.runs_of(data), offset) for data in pending)
         ]
         return f"committed to {committed}, lost {missing}" if missing else None
 
-    def _rows_of(self, data: Mapping[str, Any]) -> list[tuple[int, int]]:
-        """Runs of a token's offsets."""
-        return self._runs_of(data["ranges"]) if "ranges" in data else [(data["start"], data["end"] - 1)]
-
-    def _runs_of(self, text: str) -> list[tuple[int, int]]:
-        if text not in self._runs:
-            ranges = RowRanges.of_text(text)
-            self._runs[text] = list(zip(ranges.first.tolist(), ranges.last.tolist(), strict=True))
-        return self._runs[text]
-
     def publishing(self, tokens: Sequence[Token]) -> None:
         """A process begins to publish."""
-        self._gone[self.world.current] = {token.id for token in tokens} & self._expired
+        self.groups.gone[self.world.current] = {token.id for token in tokens} & self._expired
 
     def _completed(self, upload_id: str) -> None:
         """An upload has become visible; now and then another one of its group expires at that moment."""
         self.check()
         siblings = self._siblings(upload_id)
-        if gone := siblings & self._gone.get(self.world.current, set()):
+        if gone := siblings & self.groups.gone.get(self.world.current, set()):
             self.world.violation(f"{upload_id} is completed, though {gone} of its group had expired before")
         pending = [upload for upload in sorted(siblings) if upload in self.s3.uploads]
-        if pending and self._expires.random() < self.siblings_expire:
+        if pending and self.groups.dice.random() < self.groups.siblings_expire:
             self.world.happened["expired while its group was published"] += 1
-            self._expire(self._expires.choice(pending))
+            self._expire(self.groups.dice.choice(pending))
 
     def _siblings(self, upload_id: str) -> set[str]:
         """The other uploads of its group, if it is committed."""
@@ -710,22 +635,6 @@ class Archive:
         bystander = FakeS3("bucket")
         bystander.objects = self.s3.objects
         commits = {partition: entry.committed() for partition, entry in self.commits().items()}
-        report = verify(SimulatedConfig.parse(self._raw), bystander, lambda: commits)
+        report = verify(SimulatedConfig.parse(self.cluster._raw), bystander, lambda: commits)
         if report.problems:
             self.world.violation(f"verify finds {report.problems}")
-
-
-def _limits(chance: random.Random) -> Limits:
-    """What ends groups of files besides their count; the simulation's parts are small."""
-    return Limits(
-        FLUSH_SIZE,
-        chance.choice((None, None, 500)),
-        chance.choice((None, None, 4_000, 10_000)),
-        chance.choice((None, None, 2, 3)),
-        chance.choice((1_000_000, 1_000_000, 1_500)),
-        chance.choice((1_000, 1_000, 4)),
-    )
-
-
-def _is_in(runs: Sequence[tuple[int, int]], offset: int) -> bool:
-    return any(first <= offset <= last for first, last in runs)
