@@ -348,7 +348,7 @@ class PartitionWriter:
         return (
             (limits.records is not None and group.records >= limits.records)
             or (limits.bytes is not None and any(file.upload.size >= limits.bytes for file in group.files))
-            or group.run_count >= limits.runs
+            or group.runs.count >= limits.runs
             or any(file.upload.is_at_limit for file in group.files)
         )
 
