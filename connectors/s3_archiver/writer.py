@@ -91,8 +91,7 @@ class PartitionWriter:
         self._is_broken = False
         self.has_refused = False
         """Whether the last batch was not taken, since a request still fails passingly."""
-        self.held = 0
-        """Bytes of memory that its data took after the last batch."""
+        self._files_held = 0
 
     @property
     def is_troubled(self) -> bool:
@@ -112,7 +111,6 @@ class PartitionWriter:
             self._retry()
             self._seal_if_due()
             self._take(self._unseen(records.arrow))
-            self._measure()
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
         """End the open group if it is due, or if this is closing, and create its uploads.
@@ -195,6 +193,11 @@ class PartitionWriter:
     # -- memory ----------------------------------------------------------------------------------
 
     @property
+    def held(self) -> int:
+        """Bytes of memory that its data takes."""
+        return self._files_held + self._coalescer.nbytes
+
+    @property
     def sendable(self) -> int:
         """Bytes of the largest part that could be sent before it is full; 0 if there is none."""
         if self._open is None or self._is_broken or self._trouble is not None:
@@ -223,7 +226,7 @@ class PartitionWriter:
 
     def _measure(self) -> None:
         groups = [*self._sealed, self._open] if self._open else self._sealed
-        self.held = sum(group.held for group in groups) + self._coalescer.nbytes
+        self._files_held = sum(group.held for group in groups)
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -263,6 +266,7 @@ class PartitionWriter:
         self._next_offset = batch.column("offset")[-1].as_py() + 1
         for ready in self._coalescer.add(batch):
             self._write(ready)
+            self._measure()
 
     def _write_held(self) -> None:
         for batch in self._coalescer.flush():
