@@ -182,16 +182,19 @@ class S3ArchiverTask(SinkTask):
 
     def _keep_to_memory(self) -> None:
         """Send what takes most while the open files take too much; what S3 does not take now waits."""
-        writers = list(self._writers.values())
-        while sum(writer.held for writer in writers) > self._factory.limits.buffered and writers:
-            writer = max(writers, key=lambda writer: writer.sendable)
-            if writer.sendable:
-                writer.send_largest()
-            else:
-                writer = max(writers, key=lambda writer: writer.held)
-                writer.release()
-                writers.remove(writer)
-            if writer.is_troubled:
+        writers = dict(self._writers)
+        while writers and sum(writer.held for writer in writers.values()) > self._factory.limits.buffered:
+            partition, writer = max(writers.items(), key=lambda item: (item[1].sendable, item[1].held))
+            problems: dict[TopicPartition, Exception] = {}
+            with _collected(partition, problems):
+                if writer.sendable:
+                    writer.send_largest()
+                else:
+                    writer.release()
+                    del writers[partition]
+            for error in problems.values():
+                self.context.fail(partition, error)
+            if problems or writer.is_troubled:
                 return
 
     def _begin(self, partition: TopicPartition, uploads: Sequence[Upload]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -83,6 +84,7 @@ class PartitionWriter:
         self._published = replace(archived, skip=self._skip.to_text())
         self._coalescer = factory.coalescer()
         self._held_since = 0.0  # when the coalescer's first row was put
+        self._unwritten: deque[pa.RecordBatch] = deque()  # taken, but in no file yet
         self._due = math.inf  # when the schedule ends what is open
         self._open: FileGroup | None = None
         self._sealed: list[FileGroup] = []  # complete, but not all is sent
@@ -195,7 +197,8 @@ class PartitionWriter:
     @property
     def held(self) -> int:
         """Bytes of memory that its data takes."""
-        return self._files_held + self._coalescer.nbytes
+        waiting = sum(batch.nbytes for batch in self._unwritten)
+        return self._files_held + self._coalescer.nbytes + waiting
 
     @property
     def sendable(self) -> int:
@@ -243,7 +246,7 @@ class PartitionWriter:
 
     @property
     def _is_open(self) -> bool:
-        return self._open is not None or self._coalescer.rows > 0
+        return self._open is not None or self._coalescer.rows > 0 or bool(self._unwritten)
 
     def _unseen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that were not taken before."""
@@ -260,17 +263,25 @@ class PartitionWriter:
         if self._coalescer.rows and now // _SECONDS_HELD != self._held_since // _SECONDS_HELD:
             self._write_held()  # folders of the wall clock: what was put in one minute belongs to it
         if not self._coalescer.rows:
-            self._held_since = now
-            if self._open is None:
+            if not self._is_open:
                 self._due = self._factory.due_at(now)
+            self._held_since = now
         self._next_offset = batch.column("offset")[-1].as_py() + 1
-        for ready in self._coalescer.add(batch):
-            self._write(ready)
+        self._unwritten.extend(self._coalescer.add(batch))
+        if self._unwritten:
+            with self._remembering():
+                self._write_all()
             self._measure()
 
     def _write_held(self) -> None:
-        for batch in self._coalescer.flush():
-            self._write(batch)
+        self._unwritten.extend(self._coalescer.flush())
+        self._write_all()
+
+    def _write_all(self) -> None:
+        """What cannot be encoded now (a registry does not answer) waits like what cannot be sent."""
+        while self._unwritten:
+            self._write(self._unwritten[0])
+            self._unwritten.popleft()
 
     def _write(self, batch: pa.RecordBatch) -> None:
         """Encode a batch once, give each file its rows, and end what is full."""
@@ -415,6 +426,7 @@ class PartitionWriter:
     def _retry(self) -> None:
         if self._trouble is not None:
             self.has_refused = True
+            self._write_all()
             self._push()
             self._trouble = None
         self.has_refused = False
