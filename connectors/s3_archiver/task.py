@@ -290,8 +290,12 @@ def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableE
     files, records, end = lost.data["before"]
     kept = {token.id for token in visible}
     skip = [groups[place][0].data.get("skip", ""), *(token.data["ranges"] for token in visible)]
+    warning = (
+        f". {len(visible)} other files of that commit are visible: their records are passed over when they "
+        f"come again. Do not delete the connector before it has caught up, for it would forget that"
+    )
     return UnpublishableException(
-        str(error),
+        f"{error}{warning if visible else ''}",
         offset=start,
         metadata=Archived(
             files + len(visible),

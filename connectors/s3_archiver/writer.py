@@ -197,7 +197,7 @@ class PartitionWriter:
     @property
     def held(self) -> int:
         """Bytes of memory that its data takes."""
-        waiting = sum(batch.nbytes for batch in self._unwritten)
+        waiting: int = sum(batch.nbytes for batch in self._unwritten)
         return self._files_held + self._coalescer.nbytes + waiting
 
     @property
