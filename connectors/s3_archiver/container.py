@@ -70,13 +70,13 @@ class ContainerWriter:
         """Bytes of datums that wait for their block to fill: always less than ``block_bytes``."""
         return self._pending_bytes
 
-    def header(self) -> bytes:
-        """What the file begins with."""
+    def header(self) -> Iterator[BytesLike]:
+        """Yield what the file begins with."""
         entries = b"".join(
             _length_prefixed(name.encode()) + _length_prefixed(value)
             for name, value in self._metadata.items()
         )
-        return _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
+        yield _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
         """Append rows, and yield the pieces of the blocks that they fill.

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
 
 from sinksdk import Token, TopicPartition
 from sinksdk.connectors.s3_archiver.client import S3, Location
-from sinksdk.connectors.s3_archiver.codecs import BytesLike, codec
-from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+from sinksdk.connectors.s3_archiver.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.formats import FileContent, Rows, format_of
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
 from sinksdk.connectors.s3_archiver.part import Beside, PartPool, in_a_thread
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.connectors.s3_archiver.upload import Upload
 
 if TYPE_CHECKING:
@@ -102,11 +100,11 @@ class Grain:
 
     Args:
         rows: small batches are collected up to so many rows before they are encoded.
-        block_bytes: bytes of a block before compression.
+        block_bytes: bytes of a block before compression; None for the format's own.
     """
 
     rows: int = MIN_ROWS
-    block_bytes: int = BLOCK_BYTES
+    block_bytes: int | None = None
 
 
 class ArchiveFile:
@@ -127,8 +125,8 @@ class ArchiveFile:
         before: Archived,
         due: float,
         upload: Upload,
-        container: ContainerWriter,
-        encoder: RecordEncoder,
+        content: FileContent[Any],
+        encode: Callable[[pa.RecordBatch], Rows],
         coalescer: BatchCoalescer,
     ) -> None:
         self.start = start
@@ -137,10 +135,11 @@ class ArchiveFile:
         self.records = 0
         self.upload = upload
         self._before = before
-        self._container = container
-        self._encoder = encoder
+        self._content = content
+        self._encode = encode
         self._coalescer = coalescer
-        upload.write(container.header())
+        for piece in content.header():
+            upload.write(piece)
 
     @property
     def archived(self) -> Archived:
@@ -164,11 +163,11 @@ class ArchiveFile:
     def seal(self) -> Iterator[BytesLike]:
         """The last pieces. Nothing may be added any more."""
         yield from self._encoded(self._coalescer.flush())
-        yield from self._container.finish()
+        yield from self._content.finish()
 
     def _encoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[BytesLike]:
         for batch in batches:
-            yield from self._container.append(self._encoder.encode(batch))
+            yield from self._content.append(self._encode(batch))
 
 
 class FileFactory:
@@ -188,6 +187,7 @@ class FileFactory:
         beside: Beside = in_a_thread,
     ) -> None:
         self._grain = grain or Grain()
+        self._format = format_of(config, block_bytes=self._grain.block_bytes)
         self._config = config
         self._s3 = s3
         self._generation = generation
@@ -216,14 +216,8 @@ class FileFactory:
             before=before,
             due=self._policy.due_at(now),
             upload=Upload(self._s3, location, self._pool, uuid.uuid4().hex, self._object_metadata()),
-            container=ContainerWriter(
-                RECORD_SCHEMA,
-                codec(config.avro_codec, config.avro_codec_level),
-                header.to_metadata(),
-                sync_marker(location.key),
-                self._grain.block_bytes,
-            ),
-            encoder=RecordEncoder(partition),
+            content=self._format.begin(header, location.key, None),
+            encode=lambda batch: self._format.encode(partition, batch).rows,
             coalescer=BatchCoalescer(self._grain.rows, self.encoded_at_once),
         )
 
