@@ -46,10 +46,12 @@ class Encoded(NamedTuple, Generic[R]):
         rows: the good rows, in their order.
         bad: rows that cannot be encoded, by their number in the batch; they are not in ``rows``. Each error
             names topic, partition and offset, and says what to do.
+        left_out: rows that are in no file because they are to be left out; they are not in ``rows`` either.
     """
 
     rows: R
     bad: Mapping[int, DataException]
+    left_out: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Kinds:
     Args:
         kinds: those of the batch, in the order of their first rows; each is equal to itself in other batches,
             can be a dictionary's key, and is what :meth:`Format.begin` is given.
-        codes: for each row its place in ``kinds``; -1 where the row is bad.
+        codes: for each row its place in ``kinds``; -1 where the row is bad, or is to be left out.
         bad: as in :class:`Encoded`.
     """
 
@@ -95,8 +97,14 @@ class Format(Protocol[R]):
     def extension(self) -> str:
         """What a file's name ends with, the dot included: ``.avro``, ``.json.gz``; as Confluent's."""
 
-    def kinds(self, batch: pa.RecordBatch) -> Kinds | None:
-        """What of a batch must not be mixed in one file; None: all rows are alike."""
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
+        """What of a batch must not be mixed in one file; None: all rows are alike.
+
+        It is asked before anything of the batch is taken.
+
+        Raises:
+            RetriableException: what knows the kinds cannot be asked now; nothing has changed.
+        """
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[R]:
         """Encode a whole batch (at least one row) of one topic partition, of any kinds, in one pass.

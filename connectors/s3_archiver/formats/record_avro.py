@@ -32,7 +32,7 @@ class RecordAvro:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
         return ".avro"
 
-    def kinds(self, batch: pa.RecordBatch) -> None:
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:

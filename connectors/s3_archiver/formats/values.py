@@ -1,4 +1,4 @@
-"""A column of values, one behind the other: as lines, or without what a schema registry's framing puts before.
+"""A column of values, one behind the other: as lines, or without a schema registry's framing.
 
 The loop over rows is compiled (``_datums.c``) where a wheel brings it or a compiler was there; else
 :func:`plain_values` does the same in Python, many times slower. Both return the same.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Octets, borders_of
 from sinksdk.connectors.s3_archiver.encoder import column_buffers
+from sinksdk.connectors.s3_archiver.formats import Encoded
 
 
 class ValueKind(IntEnum):
@@ -77,12 +79,25 @@ def join_values(
         after: is put behind each value.
         loop: over rows; None for the better one of those that are there.
     """
-    if pa.types.is_null(column.type) or column.null_count == len(column):
-        nothing = EncodedRows(memoryview(b""), np.zeros(len(column) + 1, np.int64))
-        return JoinedValues(nothing, np.full(len(column), Fate.NULL, np.uint8))
+    if column.null_count == len(column):
+        return nothing_joined(column)
     if column.type.id not in _KNOWN:
         column = column.cast(BYTES)
     return (loop or VALUE_LOOP)(column, kind, before, after)
+
+
+def nothing_joined(column: Column) -> JoinedValues:
+    """No value is taken."""
+    rows = len(column)
+    fates = np.full(rows, Fate.OTHER, np.uint8)
+    if column.null_count:
+        fates[column.is_null().to_numpy(zero_copy_only=False)] = Fate.NULL
+    return JoinedValues(EncodedRows(memoryview(b""), np.zeros(rows + 1, np.int64)), fates)
+
+
+def has_bytes(kind: pa.DataType) -> bool:
+    """Whether values are bytes or text, or there are none."""
+    return kind.id in _KNOWN or kind.id in _LIKEWISE
 
 
 def only(rows: EncodedRows, kept: Flags) -> EncodedRows:
@@ -90,17 +105,19 @@ def only(rows: EncodedRows, kept: Flags) -> EncodedRows:
     return EncodedRows(rows.data, np.append(rows.borders[:-1][kept], rows.borders[-1]))
 
 
-def with_texts(joined: JoinedValues, texts: Mapping[int, bytes]) -> JoinedValues:
-    """With bytes for some of the rows that had none, which are taken then."""
+def with_texts(joined: JoinedValues, texts: Mapping[int, bytes | None]) -> JoinedValues:
+    """With bytes for some of the rows that had none, which are taken then, or are null."""
     if not texts:
         return joined
     data, borders = joined.rows.data, joined.rows.borders
-    pieces, at = [], 0
     lengths, fates = np.diff(borders), joined.fates.copy()
+    pieces: list[BytesLike] = []
+    at = 0
     for row, text in sorted(texts.items()):
-        pieces += [data[at : int(borders[row])], text]
-        at = int(borders[row])
-        lengths[row], fates[row] = len(text), Fate.TAKEN
+        fates[row] = Fate.NULL if text is None else Fate.TAKEN
+        if text is not None:
+            pieces += [data[at : int(borders[row])], text]
+            at, lengths[row] = int(borders[row]), len(text)
     whole = b"".join([*pieces, data[at : int(borders[-1])]])
     return JoinedValues(EncodedRows(memoryview(whole), borders_of(lengths)), fates)
 
@@ -108,6 +125,48 @@ def with_texts(joined: JoinedValues, texts: Mapping[int, bytes]) -> JoinedValues
 def bad_record(partition: TopicPartition, offset: object, why: str) -> DataException:
     """The error of one record. It quotes nothing of the record: it ends up in logs."""
     return DataException(f"{partition}: the record at offset {offset} cannot be archived: {why}")
+
+
+NullBehavior: TypeAlias = Literal["fail", "ignore"]
+"""Whether a record without a value is bad, or is left out."""
+
+_NO_VALUE: Final = (
+    "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore to leave such records "
+    "out, or 'archive.content' to record to keep them"
+)
+
+
+def value_column(batch: pa.RecordBatch) -> Column:
+    """The values of a batch; nulls where it has none."""
+    index = batch.schema.get_field_index("value")
+    return pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
+
+
+def encoded(
+    partition: TopicPartition,
+    batch: pa.RecordBatch,
+    joined: JoinedValues,
+    nulls: NullBehavior,
+    why: Callable[[int, Fate], str],
+) -> Encoded[EncodedRows]:
+    """What was joined of a batch, without the rows that were not taken.
+
+    Args:
+        why: a row that is neither taken nor null was not taken.
+    """
+    rows, fates = joined
+    if fates.max(initial=Fate.TAKEN) <= Fate.WIDE:
+        return Encoded(rows, {})
+    offsets = batch.column("offset")
+    bad, left_out = {}, set()
+    for row in np.flatnonzero(fates > Fate.WIDE).tolist():
+        fate = Fate(fates[row])
+        if fate is Fate.NULL and nulls == "ignore":
+            left_out.add(row)
+        else:
+            reason = _NO_VALUE if fate is Fate.NULL else why(row, fate)
+            bad[row] = bad_record(partition, offsets[row], reason)
+    return Encoded(only(rows, fates <= Fate.WIDE), bad, frozenset(left_out))
 
 
 # -- without a compiler ------------------------------------------------------------------------------------
@@ -140,18 +199,18 @@ def _value(value: bytes | None, kind: ValueKind, before: bytes) -> tuple[Fate, b
         return Fate.TAKEN, value
     if kind is ValueKind.FRAMED:
         return (Fate.OTHER, b"") if value[0] else (Fate.TAKEN, value[len(before) :])
-    if kind is ValueKind.PAYLOAD:
-        if not value.startswith(before) or not value.endswith(b"}"):
-            return Fate.OTHER, b""
-        value = value[len(before) : -1]
-    text = _json(value, kind)
+    text = _json(value, kind, before)
     if text is None:
         return Fate.OTHER, b""
     return (Fate.TAKEN if text.isascii() else Fate.WIDE), text
 
 
-def _json(value: bytes, kind: ValueKind) -> bytes | None:
+def _json(value: bytes, kind: ValueKind, before: bytes) -> bytes | None:
     """An object, array or text of JSON in one line. None for what a parser must look at."""
+    if kind is ValueKind.PAYLOAD:
+        if not value.startswith(before) or not value.endswith(b"}"):
+            return None
+        value = value[len(before) : -1]
     inner = value.strip(_SPACE)
     if len(inner) < 2 or inner[:1] + inner[-1:] not in (b"{}", b"[]", b'""'):  # noqa: PLR2004 - both ends
         return None
@@ -163,8 +222,8 @@ def _json(value: bytes, kind: ValueKind) -> bytes | None:
 def minified(value: bytes) -> bytes | None:
     """One JSON value without the space between its parts.
 
-    None where it is not one whole value, where a text holds a line's end, or where two parts would become one:
-    nothing that is no JSON becomes JSON.
+    None where it is not one whole value, where a text holds a line's end, or where two parts would become
+    one: nothing that is no JSON becomes JSON.
     """
     parts: list[bytes] = []
     depth = at = 0
@@ -189,6 +248,10 @@ def minified(value: bytes) -> bytes | None:
 # -- with one ----------------------------------------------------------------------------------------------
 
 _KNOWN: Final = frozenset(kind.id for kind in (pa.binary(), pa.string(), BYTES, pa.large_string()))
+
+_LIKEWISE: Final = frozenset(
+    kind.id for kind in (pa.null(), pa.binary_view(), pa.string_view(), pa.binary(1))
+)
 
 compiled_values: ValueLoop | None
 try:
