@@ -130,7 +130,7 @@ def bad_record(partition: TopicPartition, offset: object, why: str) -> DataExcep
 NullBehavior: TypeAlias = Literal["fail", "ignore"]
 """Whether a record without a value is bad, or is left out."""
 
-_NO_VALUE: Final = (
+NO_VALUE: Final = (
     "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore to leave such records "
     "out, or 'archive.content' to record to keep them"
 )
@@ -164,7 +164,7 @@ def encoded(
         if fate is Fate.NULL and nulls == "ignore":
             left_out.add(row)
         else:
-            reason = _NO_VALUE if fate is Fate.NULL else why(row, fate)
+            reason = NO_VALUE if fate is Fate.NULL else why(row, fate)
             bad[row] = bad_record(partition, offsets[row], reason)
     return Encoded(only(rows, fates <= Fate.WIDE), bad, frozenset(left_out))
 
