@@ -60,8 +60,8 @@ class TypedDatums:
 _Shown = Callable[[Column], list[Any]]
 """A column as the objects that fastavro writes."""
 _Made = tuple[Any, Any, _Shown]
-"""Of a type: its schema, the one it is written by, and how it is shown. It is written without moments: numbers
-are faster, and have all years."""
+"""Of a type: its schema, the one it is written by, and how it is shown. It is written without moments:
+numbers are faster, and have all years."""
 
 _SCALARS: Final[Mapping[pa.DataType, Any]] = {
     pa.null(): "null",
