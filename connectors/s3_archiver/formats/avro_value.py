@@ -47,11 +47,13 @@ KeepSchema: TypeAlias = Callable[[int, bytes], None]
 _FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
 _NOT_FRAMED: Final = -1
 _IS_NULL: Final = -2
-_DO: Final = "correct what produces it, or its schema, or the registry that 'value.converter.schema.registry.url' names"
+_DO: Final = (
+    "correct what produces it, or its schema, or which registry 'value.converter.schema.registry.url' names"
+)
 _NO_FRAMING: Final = (
     "its value does not begin with a zero byte and the four bytes of a schema's id, as values of a schema "
-    "registry do: correct what produces it, or archive bytes of any kind, with 'format.class' ByteArrayFormat or "
-    "with 'archive.content' record"
+    "registry do: correct what produces it, or archive bytes of any kind, with 'format.class' "
+    "ByteArrayFormat or with 'archive.content' record"
 )
 
 

@@ -139,7 +139,8 @@ NO_VALUE: Final = (
 def value_column(batch: pa.RecordBatch) -> Column:
     """The values of a batch; nulls where it has none."""
     index = batch.schema.get_field_index("value")
-    return pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
+    column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def encoded(
