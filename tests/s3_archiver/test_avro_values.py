@@ -122,7 +122,7 @@ def test_the_producers_schema_is_the_files() -> None:
 
 def test_schemas_that_refer_to_others_stand_by_themselves() -> None:
     """Files: what a schema of the registry refers to is written into the file's."""
-    with RegistryServer().running() as server:  # type: ignore[attr-defined]
+    with RegistryServer().running() as server:
         server.register("plane-value", json.dumps(PLANE))
         whole = {"type": "record", "name": "Trip", "fields": [{"name": "plane", "type": "Plane"}]}
         reference = {"name": "Plane", "subject": "plane-value", "version": 1}

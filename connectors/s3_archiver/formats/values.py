@@ -137,10 +137,14 @@ NO_VALUE: Final = (
 
 
 def value_column(batch: pa.RecordBatch) -> Column:
-    """The values of a batch; nulls where it has none."""
+    """The values of a batch, nulls where it has none; bytes and texts as one of the types that loops know."""
     index = batch.schema.get_field_index("value")
     column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type.id not in _LIKEWISE:
+        return column
+    return column.cast(pa.large_string() if pa.types.is_string_view(column.type) else BYTES)
 
 
 def encoded(
