@@ -1,4 +1,4 @@
-"""Rows of a topic partition, as runs: what a token says of its file's rows, and a commit of those to pass over.
+"""Rows of a topic partition, as runs: a token says so which are its file's, a commit which to pass over.
 
 A row is told by its offset and its number among the rows of that offset, of which there are several only
 where a transform has made them.
@@ -39,7 +39,7 @@ class RowRanges(NamedTuple):
     last_number: Longs = _NONE
 
     @property
-    def count(self) -> int:
+    def runs(self) -> int:
         """Number of runs."""
         return len(self.first)
 
@@ -54,7 +54,7 @@ class RowRanges(NamedTuple):
 
     def holds(self, offsets: Longs, numbers: Longs) -> Flags:
         """Which rows it holds; they ascend."""
-        if not self.count or not len(offsets):
+        if not self.runs or not len(offsets):
             return np.zeros(len(offsets), np.bool_)
         near = self.beyond(int(offsets[0]))
         low, most = int(offsets[0]), int(offsets[-1])
@@ -70,9 +70,15 @@ class RowRanges(NamedTuple):
         held: Flags = (place >= 0) & (rows <= ends[place])
         return held
 
+    def covers(self, other: RowRanges) -> bool:
+        """Whether it holds at least a row of each offset of others."""
+        low, high = _merged(self.first, self.last)
+        place = np.searchsorted(low, other.first, side="right") - 1
+        return bool(((place >= 0) & (other.last <= high[place])).all()) if len(low) else not other.runs
+
     def to_text(self) -> str:
         """As part of a token or of a commit's metadata; empty for no rows."""
-        if not self.count:
+        if not self.runs:
             return ""
         gaps = self.first - np.concatenate((np.zeros(1, np.int64), self.last[:-1]))
         columns = [gaps, self.last - self.first]
@@ -117,6 +123,16 @@ def numbers_of(offsets: Longs) -> Longs:
         starts = np.where(np.concatenate((np.ones(1, np.bool_), ~is_again)), places, 0)
         numbers[:] = places - np.maximum.accumulate(starts)
     return numbers
+
+
+def _merged(first: Longs, last: Longs) -> tuple[Longs, Longs]:
+    """Ascending runs of offsets, those that touch as one."""
+    if not len(first):
+        return first, last
+    reach = np.maximum.accumulate(last)
+    is_new = np.concatenate((np.ones(1, np.bool_), first[1:] > reach[:-1] + 1))
+    starts = np.flatnonzero(is_new)
+    return first[starts], reach[np.append(starts[1:], len(first)) - 1]
 
 
 def _varints(values: npt.NDArray[np.uint64]) -> bytes:

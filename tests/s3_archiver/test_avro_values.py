@@ -208,7 +208,7 @@ def test_null_is_bad_or_left_out() -> None:
     given = batch([None, framed(7, flight(1))])
     failing, ignoring = AvroValues(Registry(SCHEMAS)), AvroValues(Registry(SCHEMAS), nulls="ignore")
     assert "'behavior.on.null.values' is fail" in str(failing.kinds(ORDERS, given).bad[0])
-    assert (ignoring.kinds(ORDERS, given).bad, encode(ignoring, given).left_out) == ({}, {0})
+    assert ignoring.kinds(ORDERS, given).bad == encode(ignoring, given).bad == {0: None}
     for format_ in (failing, ignoring):
         assert format_.kinds(ORDERS, given).codes.tolist() == [-1, 0]
         assert format_.kinds(ORDERS, batch([None, None])).kinds == []
@@ -221,15 +221,27 @@ def test_while_the_registry_is_away_nothing_is_bad() -> None:
     given = batch([framed(7, flight(1)), framed(9, "a")])
     registry.is_away = True
     with pytest.raises(RetriableException, match="does not answer"):
-        format_.kinds(ORDERS, given)
+        format_.learn(given)
     registry.is_away = False
+    format_.learn(given)
     assert len(files(format_, given)) == 2
+
+
+def test_nothing_is_asked_once_a_batch_is_learned() -> None:
+    """The registry: what is taken of a batch that was learned needs it no more, whatever the ids."""
+    registry = Registry(SCHEMAS)
+    format_ = AvroValues(registry)
+    given = batch([framed(7, flight(1)), struct.pack(">bI", 0, 8) + b"datum", b"garbage", None])
+    format_.learn(given)
+    registry.is_away = True
+    assert format_.kinds(ORDERS, given).codes.tolist() == [0, -1, -1, -1]
+    assert registry.asked == [7, 8]
 
 
 def test_bytes_without_a_registry() -> None:
     """Without a registry bytes have no schema: the configuration must name one, or type the values."""
     with pytest.raises(ConfigException, match=r"'value.converter.schema.registry.url'"):
-        AvroValues(None).kinds(ORDERS, batch([framed(7, flight(1))]))
+        AvroValues(None).learn(batch([framed(7, flight(1))]))
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
@@ -267,7 +279,7 @@ def test_schemas_are_kept_before_a_file_needs_them(*, knows_conditions: bool) ->
     s3 = FakeS3(BUCKET, knows_conditions=knows_conditions)
     for _ in range(2):  # two tasks
         format_ = AvroValues(Registry(SCHEMAS), keep_schema=SchemaFiles(s3, BUCKET, LAYOUT))
-        format_.kinds(ORDERS, batch([framed(7, flight(1)), framed(9, "a")]))
+        format_.learn(batch([framed(7, flight(1)), framed(9, "a")]))
     value = framed(7, flight(5))
     found = fastavro.schemaless_reader(io.BytesIO(value[5:]), fastavro.parse_schema(kept(s3, 7)), None)
     assert found["number"] == 5

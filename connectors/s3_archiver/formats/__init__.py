@@ -45,13 +45,12 @@ class Encoded(NamedTuple, Generic[R]):
     Args:
         rows: the good rows, in their order.
         bad: rows that cannot be encoded, by their number in the batch; they are not in ``rows``. Each error
-            names topic, partition and offset, and says what to do.
-        left_out: rows that are in no file because they are to be left out; they are not in ``rows`` either.
+            names topic, partition and offset, and says what to do; None for a record that is to be left out
+            without a word.
     """
 
     rows: R
-    bad: Mapping[int, DataException]
-    left_out: frozenset[int] = frozenset()
+    bad: Mapping[int, DataException | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +60,13 @@ class Kinds:
     Args:
         kinds: those of the batch, in the order of their first rows; each is equal to itself in other batches,
             can be a dictionary's key, and is what :meth:`Format.begin` is given.
-        codes: for each row its place in ``kinds``; -1 where the row is bad, or is to be left out.
+        codes: for each row its place in ``kinds``; -1 where the row is bad.
         bad: as in :class:`Encoded`.
     """
 
     kinds: list[object]
     codes: Codes
-    bad: Mapping[int, DataException] = field(default_factory=dict)
+    bad: Mapping[int, DataException | None] = field(default_factory=dict)
 
 
 class FileContent(Protocol[R_contra]):
@@ -97,14 +96,16 @@ class Format(Protocol[R]):
     def extension(self) -> str:
         """What a file's name ends with, the dot included: ``.avro``, ``.json.gz``; as Confluent's."""
 
-    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
-        """What of a batch must not be mixed in one file; None: all rows are alike.
-
-        It is asked before anything of the batch is taken.
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Ask others for what a batch needs, before anything of it is taken: nothing else asks.
 
         Raises:
-            RetriableException: what knows the kinds cannot be asked now; nothing has changed.
+            RetriableException: they do not answer now; nothing has changed.
+            ConfigException: they never will.
         """
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
+        """What of a topic partition's batch must not be mixed in one file; None: all rows are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[R]:
         """Encode a whole batch (at least one row) of one topic partition, of any kinds, in one pass.

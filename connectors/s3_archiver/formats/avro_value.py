@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Longs
+from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs
 from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
 from sinksdk.connectors.s3_archiver.formats.avro_typed import TypedDatums
 from sinksdk.connectors.s3_archiver.formats.values import (
@@ -47,6 +47,8 @@ KeepSchema: TypeAlias = Callable[[int, bytes], None]
 _FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
 _NOT_FRAMED: Final = -1
 _IS_NULL: Final = -2
+_IS_TYPED: Final = -3
+_MOST_REFUSED: Final = 10_000  # ids: garbage has many
 _DO: Final = (
     "correct what produces it, or its schema, or which registry 'value.converter.schema.registry.url' names"
 )
@@ -70,7 +72,7 @@ class AvroValues:
         loop: over rows; None for the better one of those that are there.
     """
 
-    # Eight attributes: what the configuration says, and the schemas that are known.
+    # Nine attributes: what the configuration says, and the schemas that are known.
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class AvroValues:
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
         self._schemas: dict[object, Any] = {}
+        self._refused: dict[int, str] = {}
         self._typed: dict[pa.DataType, TypedDatums] = {}
 
     @property
@@ -97,8 +100,8 @@ class AvroValues:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
         return ".avro"
 
-    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
-        """The ids of the values' schemas, or the type of columns.
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Fetch the schemas of a batch's values, and have them kept.
 
         Raises:
             RetriableException: the registry cannot be asked for a schema, or it cannot be kept.
@@ -106,16 +109,41 @@ class AvroValues:
         """
         column = value_column(batch)
         if not has_bytes(column.type):
-            kinds: list[object] = [column.type]
             self._datums(column.type)
-            codes = np.zeros(len(column), np.int32)
-            if column.null_count:
-                codes[column.is_null().to_numpy(zero_copy_only=False)] = -1
-            whys = dict.fromkeys(_rows(codes == -1) if self._nulls == "fail" else (), NO_VALUE)
+            return
+        for schema_id, _ in _divided(schema_ids(column)):
+            if schema_id >= 0 and schema_id not in self._schemas:
+                self._fetch(schema_id)
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
+        """The ids of the values' schemas, or the type of columns."""
+        column = value_column(batch)
+        kinds: list[object] = []
+        codes = np.full(len(column), -1, np.int32)
+        whys: dict[int, str | None] = {}
+        if has_bytes(column.type):
+            found = _divided(schema_ids(column))
         else:
-            kinds, codes, whys = self._by_id(schema_ids(column))
+            found = _divided(np.where(column.is_valid().to_numpy(zero_copy_only=False), _IS_TYPED, _IS_NULL))
+        for number, rows in found:
+            if number == _IS_NULL:
+                whys |= dict.fromkeys(_rows(rows), NO_VALUE if self._nulls == "fail" else None)
+            elif number == _NOT_FRAMED:
+                whys |= dict.fromkeys(_rows(rows), _NO_FRAMING)
+            elif number >= 0 and (why := self._why_not(number)):
+                whys |= dict.fromkeys(_rows(rows), why)
+            else:
+                codes[rows] = len(kinds)
+                kinds.append(column.type if number == _IS_TYPED else number)
         offsets = batch.column("offset")
-        return Kinds(kinds, codes, {r: bad_record(partition, offsets[r], why) for r, why in whys.items()})
+        return Kinds(
+            kinds,
+            codes,
+            {
+                row: None if why is None else bad_record(partition, offsets[row], why)
+                for row, why in whys.items()
+            },
+        )
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`: datums without their framing."""
@@ -128,7 +156,7 @@ class AvroValues:
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
-        schema = self._datums(kind).schema if isinstance(kind, pa.DataType) else self._schema(kind)
+        schema = self._datums(kind).schema if isinstance(kind, pa.DataType) else self._schemas[kind]
         return ContainerWriter(
             schema, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
         )
@@ -138,56 +166,41 @@ class AvroValues:
             self._typed[kind] = TypedDatums(kind)
         return self._typed[kind]
 
-    def _by_id(self, ids: Longs) -> tuple[list[object], Any, dict[int, str]]:
-        """Kinds, the rows' codes, and why rows are bad."""
-        codes = np.full(len(ids), -1, np.int32)
-        kinds: list[object] = []
-        whys: dict[int, str] = {}
-        left = np.ones(len(ids), np.bool_)
-        while left.any():
-            schema_id = int(ids[left.argmax()])
-            rows = ids == schema_id
-            left &= ~rows
-            if why := self._why_not(schema_id):
-                whys.update(dict.fromkeys(_rows(rows), why))
-            elif schema_id >= 0:
-                codes[rows] = len(kinds)
-                kinds.append(schema_id)
-        return kinds, codes, whys
+    def _why_not(self, schema_id: int) -> str | None:
+        """Why a value cannot be archived that has this schema; None if it can."""
+        if schema_id not in self._schemas and schema_id not in self._refused:
+            self._fetch(schema_id)
+        return None if schema_id in self._schemas else f"{self._refused[schema_id]}; {_DO}"
 
-    def _why_not(self, schema_id: int) -> str:
-        """Why a value cannot be archived that has this id; empty if it can, or is to be left out."""
-        if schema_id == _IS_NULL:
-            return NO_VALUE if self._nulls == "fail" else ""
-        if schema_id == _NOT_FRAMED:
-            return _NO_FRAMING
+    def _fetch(self, schema_id: int) -> None:
+        """Get to know a schema, or why there is none that can be used."""
+        if self._schema_of is None:
+            message = (
+                "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
+                "'value.converter.schema.registry.url', or to another one that gives values a type, or "
+                "'archive.content' to record"
+            )
+            raise ConfigException(message)
         try:
-            self._schema(schema_id)
+            definition = _usable(schema_id, self._schema_of(schema_id))
         except DataException as error:
-            return f"{error}; {_DO}"
-        return ""
+            if len(self._refused) >= _MOST_REFUSED:
+                self._refused.clear()
+            self._refused[schema_id] = str(error)
+            return
+        if self._keep_schema is not None:
+            self._keep_schema(schema_id, json.dumps(definition).encode())
+        self._schemas[schema_id] = definition
 
-    def _schema(self, schema_id: Any) -> Any:
-        """The definition of a schema, kept beside the data."""
-        if schema_id not in self._schemas:
-            if self._schema_of is None:
-                message = (
-                    "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
-                    "'value.converter.schema.registry.url', or to another one that gives values a type, or "
-                    "'archive.content' to record"
-                )
-                raise ConfigException(message)
-            definition = _definition(self._schema_of(schema_id))
-            illegal = illegal_name(definition)
-            if illegal is not None:
-                raise DataException(
-                    f"its schema, {schema_id} of the registry, holds the name '{illegal}', which is not "
-                    f"legal in Avro: other readers would refuse the file"
-                )
-            if self._keep_schema is not None:
-                self._keep_schema(schema_id, json.dumps(definition).encode())
-            self._schemas[schema_id] = definition
-        return self._schemas[schema_id]
+
+def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
+    """Each number there is, in the order of their first rows, and which rows have it."""
+    left = np.ones(len(numbers), np.bool_)
+    while left.any():
+        number = int(numbers[left.argmax()])
+        rows = numbers == number
+        left &= ~rows
+        yield number, rows
 
 
 def schema_ids(column: Column) -> Longs:
@@ -228,6 +241,18 @@ def _why_not_taken(_row: int, _fate: Fate) -> str:
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _SHORT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_FASTAVRO: Final = "__"
+
+
+def _usable(schema_id: int, schema: Any) -> Any:
+    """The definition of a schema. Raises DataException where other readers would refuse it."""
+    definition = _definition(schema)
+    illegal = illegal_name(definition)
+    if illegal is not None:
+        raise DataException(
+            f"its schema, {schema_id} of the registry, holds the name '{illegal}', which is not legal in Avro: "
+            f"other readers would refuse the file"
+        )
+    return definition
 
 
 def _definition(schema: Any) -> Any:

@@ -93,6 +93,9 @@ class JsonLines:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
         return ".json" + ("" if self._gzip_level is None else GZIP_EXTENSION)
 
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All lines are alike."""
 

@@ -60,6 +60,9 @@ class RawBytes:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
         return self._extension + ("" if self._gzip_level is None else GZIP_EXTENSION)
 
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All values are alike."""
 

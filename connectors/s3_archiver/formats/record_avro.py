@@ -32,6 +32,9 @@ class RecordAvro:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
         return ".avro"
 
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All records are alike."""
 

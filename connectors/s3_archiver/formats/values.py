@@ -163,15 +163,15 @@ def encoded(
     if fates.max(initial=Fate.TAKEN) <= Fate.WIDE:
         return Encoded(rows, {})
     offsets = batch.column("offset")
-    bad, left_out = {}, set()
+    bad: dict[int, DataException | None] = {}
     for row in np.flatnonzero(fates > Fate.WIDE).tolist():
         fate = Fate(fates[row])
         if fate is Fate.NULL and nulls == "ignore":
-            left_out.add(row)
+            bad[row] = None
         else:
             reason = NO_VALUE if fate is Fate.NULL else why(row, fate)
             bad[row] = bad_record(partition, offsets[row], reason)
-    return Encoded(only(rows, fates <= Fate.WIDE), bad, frozenset(left_out))
+    return Encoded(only(rows, fates <= Fate.WIDE), bad)
 
 
 # -- without a compiler ------------------------------------------------------------------------------------
