@@ -156,7 +156,9 @@ FORMATS: dict[str, Callable[[], Format[Any]]] = {
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(
-    rows=st.lists(st.tuples(st.integers(-(2**40), 2**40), st.none() | st.text(max_size=40)), max_size=30),
+    rows=st.lists(
+        st.tuples(st.integers(-(2**40), 2**40), st.none() | st.text(max_size=40)), min_size=1, max_size=30
+    ),
     data=st.data(),
 )
 @RUN

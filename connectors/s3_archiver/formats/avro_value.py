@@ -249,8 +249,8 @@ def _usable(schema_id: int, schema: Any) -> Any:
     illegal = illegal_name(definition)
     if illegal is not None:
         raise DataException(
-            f"its schema, {schema_id} of the registry, holds the name '{illegal}', which is not legal in Avro: "
-            f"other readers would refuse the file"
+            f"its schema, {schema_id} of the registry, holds the name '{illegal}', which is not legal in "
+            f"Avro: other readers would refuse the file"
         )
     return definition
 
