@@ -7,7 +7,7 @@ makes a file of encoded rows, piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -124,12 +124,21 @@ class Format(Protocol[R]):
         """
 
 
-def format_of(config: S3ArchiverConfig, *, block_bytes: int | None = None) -> Format[Any]:
+KeepSchema = Callable[[int, bytes], None]
+"""Keeps a schema, by its id and as JSON, beside the data. Raises RetriableException: nothing was kept."""
+
+
+def format_of(
+    config: S3ArchiverConfig, *, keep_schema: KeepSchema | None = None, block_bytes: int | None = None
+) -> Format[Any]:
     """The format that a configuration asks for.
 
     Args:
+        keep_schema: is given each schema of a registry before a file needs it.
         block_bytes: bytes of a block before compression, for formats that have blocks; None for their own.
     """
+    if config.holds_values:
+        return config.value_format(keep_schema, block_bytes)
     from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro  # noqa: PLC0415 - only what is used
 
     return RecordAvro(config.avro_codec, config.avro_codec_level, block_bytes)

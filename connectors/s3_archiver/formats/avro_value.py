@@ -20,7 +20,7 @@ from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs
-from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
 from sinksdk.connectors.s3_archiver.formats.avro_typed import TypedDatums
 from sinksdk.connectors.s3_archiver.formats.values import (
     NO_VALUE,
@@ -40,9 +40,6 @@ from sinksdk.connectors.s3_archiver.schema import sync_marker
 SchemaOf: TypeAlias = Callable[[int], Any]
 """Gives a writer's schema by its id, as fastavro has parsed it. Raises DataException for an id that the
 registry does not have, RetriableException while it cannot be asked."""
-
-KeepSchema: TypeAlias = Callable[[int, bytes], None]
-"""Keeps a schema, as JSON, beside the data. Raises RetriableException: nothing was kept."""
 
 _FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
 _NOT_FRAMED: Final = -1
