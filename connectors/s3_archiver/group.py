@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +19,7 @@ from sinksdk import Token, TopicPartition
 from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey, Limits
 from sinksdk.connectors.s3_archiver.formats import Rows
 from sinksdk.connectors.s3_archiver.layout import Archived
-from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
+from sinksdk.connectors.s3_archiver.ranges import RowRanges
 
 Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -29,7 +28,7 @@ _WINDOW: Final = 256
 _FEW: Final = 2**15
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class SortedRows:
     """Good rows of a batch, and which of them go to which file; encoded in the order of files.
 
@@ -37,21 +36,18 @@ class SortedRows:
         keys: of the files.
         codes: for each row its place in ``keys``; None if there is one.
         offsets: of each row.
+        numbers: of each row among those of its offset.
         timestamps: milliseconds since the epoch, if they are known.
     """
 
     keys: Sequence[FileKey]
     codes: Codes | None
     offsets: Longs
+    numbers: Longs
     timestamps: Longs | None
 
     def __len__(self) -> int:
         return len(self.offsets)
-
-    @cached_property
-    def numbers(self) -> Longs:
-        """The number of each row among those of its offset."""
-        return numbers_of(self.offsets)
 
     def order(self, cuts: Sequence[int]) -> Longs | None:
         """Rows by file between one cut and the next, each file's in order; None: they are so already."""

@@ -275,10 +275,10 @@ def _collected(partition: TopicPartition, problems: dict[TopicPartition, Excepti
 
 
 def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableException:
-    """Back to the start of the group that a file is gone of: what was before is visible, what follows never
-    will be.
+    """Back to the start of the group that a file is gone of.
 
-    Of the group itself some files may be visible. Their records are passed over when they come again.
+    What was before is visible, what follows never will be. Of the group itself some files may be visible:
+    their records are passed over when they come again.
     """
     lost, visible = error.token, error.visible
     groups = groups_of(tokens)

@@ -324,9 +324,10 @@ def is_visible(s3: S3, token: Token) -> bool:
 
 def _expired(token: Token) -> str:
     start, end = token.data.get("start", "?"), token.data.get("end", "?")
+    which = f"{token.data.get('records')} records" if "group" in token.data else "the records"
     return (
         f"the multipart upload {token.id} of {location_of(token)} was committed but is gone before it was "
-        f"published, and the object is not there: the records of offsets [{start}, {end}) are not in the "
+        f"published, and the object is not there: {which} of offsets [{start}, {end}) are not in the "
         f"archive; they and what follows are read from the source again. If a lifecycle rule aborts "
         f"incomplete uploads, let it wait longer than the connector may be down"
     )

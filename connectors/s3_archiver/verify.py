@@ -388,8 +388,9 @@ def _check_link(found: PartitionReport, previous: Group, group: Group) -> None:
         return
     found.problems.append(
         f"{found.partition}: {group.key} follows {says.files} files of {says.records} records up to "
-        f"offset {says.end}, but {_called(previous)} before it is number {is_now.files}, of {is_now.records} records "
-        f"up to offset {is_now.end}: files in between are missing or unreadable, or not what was committed"
+        f"offset {says.end}, but {_called(previous)} before it is number {is_now.files}, of "
+        f"{is_now.records} records up to offset {is_now.end}: files in between are missing or unreadable, "
+        f"or not what was committed"
     )
 
 
@@ -402,8 +403,8 @@ def _called(group: Group) -> str:
 def _check_offsets(found: PartitionReport, groups: Sequence[Group], *, may_share: bool) -> None:
     """Each offset is in one file, unless a transform has made several records of it.
 
-    Groups do not overlap, but for one whose commit was withdrawn when some of its files were visible: those that
-    follow it hold the rest.
+    Groups do not overlap, but for one whose commit was withdrawn when some of its files were visible: those
+    that follow it hold the rest.
     """
     reach: int | None = None
     near: list[ArchivedFile] = []
@@ -427,7 +428,7 @@ def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, ma
     firsts, lasts, whose = firsts[order], lasts[order], whose[order]
     reach = np.maximum.accumulate(lasts)
     found.gaps += int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
-    if may_share and len({file.header.before for file in files}) < len(files):
+    if may_share and len({file.header.before.end for file in files}) < len(files):
         return
     shared: dict[tuple[int, int], list[int]] = {}
     for place in np.flatnonzero(firsts[1:] <= reach[:-1]) + 1:
@@ -438,7 +439,8 @@ def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, ma
         span[1] = max(span[1], until)
     for (one, other), (start, end) in shared.items():
         found.problems.append(
-            f"{found.partition}: offsets {start} to {end} are in {files[one].key} and again in {files[other].key}"
+            f"{found.partition}: offsets {start} to {end} are in {files[one].key} and again in "
+            f"{files[other].key}"
         )
 
 
@@ -474,8 +476,8 @@ def _check_above(
     above = [_runs(file).beyond(end) for group in groups for file in group.files]
     if all(skip.covers(runs) for runs in above):
         found.notes.append(
-            f"{found.partition}: offsets up to {visible_end - 1} are visible, {end} is committed: a commit was "
-            f"withdrawn since others of its files had expired; the next start archives those again"
+            f"{found.partition}: offsets up to {visible_end - 1} are visible, {end} is committed: a "
+            f"commit was withdrawn since others of its files had expired; the next start archives those again"
         )
         return
     found.problems.append(

@@ -45,7 +45,6 @@ Report = Callable[[SinkRecord, DataException], object]
 """Takes a record that cannot be archived; raises if that is not tolerated."""
 
 _SECONDS_HELD: Final = 60
-_NONE: Final[Mapping[int, DataException]] = {}
 
 
 def _intolerable(_: SinkRecord, error: DataException) -> None:
@@ -274,56 +273,48 @@ class PartitionWriter:
 
     def _write(self, batch: pa.RecordBatch) -> None:
         """Encode a batch once, give each file its rows, and end what is full."""
-        batch = self._unskipped(batch)
+        numbers = numbers_of(_offsets(batch))
+        if self._skip.runs:
+            is_new = ~self._skip.holds(_offsets(batch), numbers)
+            batch, numbers = batch.filter(pa.array(is_new)), numbers[is_new]
         while batch.num_rows:
-            found = self._sorted(batch)
-            if found is None:
-                return
-            batch, rows = found
-            borders = cuts(rows, self._open, self._factory.limits)
-            order = rows.order(borders)
-            encoded, bad = self._factory.format.encode(
-                self._partition, batch if order is None else batch.take(pa.array(order))
-            )
+            rows, bad = self._by_file(batch, numbers)
             if not bad:
-                self._distribute(rows, encoded, order, borders)
-                return
-            places = np.fromiter(bad, np.int64, len(bad)) if order is None else order[list(bad)]
-            batch = self._without(batch, dict(zip(places.tolist(), bad.values(), strict=True)))
+                borders = cuts(rows, self._open, self._factory.limits)
+                order = rows.order(borders)
+                in_order = batch if order is None else batch.take(pa.array(order))
+                encoded, bad = self._factory.format.encode(self._partition, in_order)
+                if not bad:
+                    self._distribute(rows, encoded, order, borders)
+                    return
+                if order is not None:
+                    bad = {int(order[place]): error for place, error in bad.items()}
+            batch, numbers = self._without(batch, numbers, bad)
 
-    def _unskipped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that no file holds which is visible already."""
-        if not self._skip.runs:
-            return batch
-        offsets = _offsets(batch)
-        held = self._skip.holds(offsets, numbers_of(offsets))
-        return batch.filter(pa.array(~held)) if held.any() else batch
-
-    def _sorted(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, SortedRows] | None:
-        """The good rows, and which file each goes to; None if there is no good one."""
+    def _by_file(
+        self, batch: pa.RecordBatch, numbers: Longs
+    ) -> tuple[SortedRows, Mapping[int, DataException | None]]:
+        """Which file each row goes to, and the rows that are bad."""
         split = self._factory.folders.split(self._partition, batch, self._held_since)
         kinds = self._factory.format.kinds(self._partition, batch)
-        bad = {**split.bad, **(kinds.bad if kinds else _NONE)}
-        codes, timestamps = split.codes, split.timestamps
+        codes, bad = split.codes, dict[int, DataException | None](split.bad)
         keys = [FileKey(path) for path in split.paths]
         if kinds is not None:
             keys = [FileKey(path, kind) for path in split.paths for kind in kinds.kinds]
-            codes = codes * np.int32(len(kinds.kinds)) + kinds.codes
-        if bad:
-            batch = self._without(batch, bad)
-            if not batch.num_rows:
-                return None
-            good = np.delete(np.arange(len(codes)), list(bad))
-            codes, timestamps = codes[good], None if timestamps is None else timestamps[good]
-        return batch, SortedRows(keys, codes if len(keys) > 1 else None, _offsets(batch), timestamps)
+            codes, bad = codes * np.int32(len(kinds.kinds)) + kinds.codes, {**bad, **kinds.bad}
+        offsets = _offsets(batch)
+        return SortedRows(keys, codes if len(keys) > 1 else None, offsets, numbers, split.timestamps), bad
 
-    def _without(self, batch: pa.RecordBatch, bad: Mapping[int, DataException | None]) -> pa.RecordBatch:
-        """Report bad rows, but those to be left out without a word; the others."""
+    def _without(
+        self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
+    ) -> tuple[pa.RecordBatch, Longs]:
+        """The others, when bad rows are reported, but those to be left out without a word."""
         records = SinkRecords(self._partition, batch)
         for row, error in sorted(bad.items()):
             if error is not None:
                 self._report(records[row], error)
-        return batch.take(pa.array(np.delete(np.arange(batch.num_rows), list(bad))))
+        good = np.delete(np.arange(batch.num_rows), list(bad))
+        return batch.take(pa.array(good)), numbers[good]
 
     def _distribute(
         self, rows: SortedRows, encoded: Rows, order: Longs | None, borders: Sequence[int]
@@ -438,7 +429,7 @@ class PartitionWriter:
                 upload.send()
 
     def _begin_open(self, group: FileGroup, due: Sequence[Upload]) -> None:
-        """Note uploads of open files, and with them those that are soon due: a note is a write to the store."""
+        """Note uploads of open files, with them those that are soon due: a note is a write to the store."""
         if all(upload.is_noted for upload in due):
             return
         soon = self._factory.part_size // 2

@@ -8,6 +8,7 @@ import pytest
 from sinksdk import ConfigException, Meaning, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.layout import FileName
 from tests.s3_archiver.support import MINIMAL
 
 CONFLUENT = {
