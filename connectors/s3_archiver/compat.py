@@ -141,7 +141,9 @@ _GROWING = _ignored("part buffers always grow as they fill")
 _LICENCE = _ignored("there is no licence to check")
 _ELSEWHERE = "select by the record's timestamp when the archive is read"
 
-FORMATS: Final = _unsupported("only Avro container files are written: take AvroFormat").when(
+FORMATS: Final = _unsupported(
+    "there is no such format: take AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
+).when(
     {
         "AvroFormat": _differs(
             "Avro files, but each Avro record is a whole Kafka record with the value's bytes in it, not the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -116,8 +117,26 @@ class FormatConfig(ConnectorConfig):
 
         It does so for all whole records.
         """
-        kind = self.converter_spec(is_key=False).kind
-        return not self.holds_values or kind in _READ_AS_THEY_ARE.get(self.format_name, ())
+        return not self.holds_values or self.value_spec().kind in _READ_AS_THEY_ARE.get(self.format_name, ())
+
+    def value_spec(self) -> Any:
+        """What values are by their converter, whoever reads them by it: a ``ConverterSpec``."""
+        return super().converter_spec(is_key=False)
+
+    def converter_spec(self, *, is_key: bool) -> Any:
+        """The converter that the engine applies: none where the format takes what was read.
+
+        With transforms, which need what converters make, it is the configured one. Raises ConfigException for
+        an unknown name.
+        """
+        spec = super().converter_spec(is_key=is_key)
+        has_transforms = self.is_transformed or any(self.overrides("transforms").values())
+        is_read_here = is_key or self.takes_what_was_read()
+        return replace(spec, kind="bytes", schema="") if is_read_here and not has_transforms else spec
+
+    def needs_registry(self) -> bool:
+        """Whether a schema registry will be asked, be it by the engine or by the format."""
+        return super().needs_registry() or (self.holds_values and self.value_spec().kind == "avro")
 
     def format_problems(self) -> Iterator[str]:
         """What is wrong with the format's keys."""
@@ -136,6 +155,8 @@ class FormatConfig(ConnectorConfig):
             yield f"'avro.codec' and 'avro.codec.level': {error}"
         if self.s3_compression_level not in GZIP_LEVELS:
             yield f"'s3.compression.level' is {self.s3_compression_level}; gzip has 0 to 9, -1 is the default"
+        if self.holds_values and self.value_spec().kind == "avro" and self.value_spec().registry is None:
+            yield "'value.converter.schema.registry.url' is required by the Avro converter and not set"
         if name == "ByteArrayFormat" and not self.takes_what_was_read():
             yield (
                 "'value.converter': ByteArrayFormat takes bytes as they are; set it to "
@@ -155,7 +176,7 @@ class FormatConfig(ConnectorConfig):
             ConfigException: the registry's client is not installed, or does not accept the address.
         """
         level = self.s3_compression_level if self.s3_compression_type == "gzip" else None
-        nulls, spec = self.behavior_on_null_values, self.converter_spec(is_key=False)
+        nulls, spec = self.behavior_on_null_values, self.value_spec()
         if self.format_name == "AvroFormat":
             from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues  # noqa: PLC0415 - only what is used
 
