@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, SecretStr, field_validator
 
-from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Verdict
+from sinksdk import BatchPolicy, ConnectorConfig, Verdict
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout

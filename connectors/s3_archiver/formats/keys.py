@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from sinksdk import ConfigException, ConnectorConfig
+from sinksdk import ConfigException, ConnectorConfig, Meaning, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
+from sinksdk.connectors.s3_archiver.compat import OF_VALUES
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 _PACKAGE: Final = "io.confluent.connect.s3.format"
@@ -32,6 +33,13 @@ _READ_AS_THEY_ARE: Final = {
 
 
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
+
+
+_OF_VALUES: Final = ("value.converter", "errors.", "producer.override.")
+
+
+def _holds_values(format_class: str, content: str) -> bool:
+    return (content or ("value" if format_class else "record")) == "value"
 
 
 class FormatConfig(ConnectorConfig):
@@ -102,10 +110,24 @@ class FormatConfig(ConnectorConfig):
             return given
         return given.lower() or cls.model_fields[str(info.field_name)].default
 
+    @classmethod
+    def _rules_for(cls, values: Mapping[str, Any], /) -> tuple[Mapping[str, Verdict], ...]:
+        """Where files hold values, converters and the handling of bad records matter as to any sink."""
+        rules = super()._rules_for(values)
+        if not _holds_values(str(values.get("format.class", "")), str(values.get("archive.content", ""))):
+            return rules
+        unused, own, *others = rules
+        of_any_sink = {
+            key: verdict
+            for key, verdict in own.items()
+            if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_VALUES)
+        }
+        return unused, OF_VALUES, of_any_sink, *others
+
     @property
     def holds_values(self) -> bool:
         """Whether files hold values, not whole records."""
-        return (self.archive_content or ("value" if self.format_class else "record")) == "value"
+        return _holds_values(self.format_class, self.archive_content)
 
     @property
     def format_name(self) -> str:
@@ -130,9 +152,18 @@ class FormatConfig(ConnectorConfig):
         an unknown name.
         """
         spec = super().converter_spec(is_key=is_key)
-        has_transforms = self.is_transformed or any(self.overrides("transforms").values())
-        is_read_here = is_key or self.takes_what_was_read()
-        return replace(spec, kind="bytes", schema="") if is_read_here and not has_transforms else spec
+        is_read_here = (is_key or self.takes_what_was_read()) and not self._has_transforms
+        return replace(spec, kind="bytes", schema="") if is_read_here else spec
+
+    @property
+    def _has_transforms(self) -> bool:
+        return self.is_transformed or any(self.overrides("transforms").values())
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether the task is given bytes; else values are typed where a converter or Spark types them."""
+        is_spliced = self.holds_values and self.format_name == "AvroFormat"
+        return self.takes_what_was_read() and not (is_spliced and self._has_transforms)
 
     def needs_registry(self) -> bool:
         """Whether a schema registry will be asked, be it by the engine or by the format."""
@@ -155,7 +186,14 @@ class FormatConfig(ConnectorConfig):
             yield f"'avro.codec' and 'avro.codec.level': {error}"
         if self.s3_compression_level not in GZIP_LEVELS:
             yield f"'s3.compression.level' is {self.s3_compression_level}; gzip has 0 to 9, -1 is the default"
-        if self.holds_values and self.value_spec().kind == "avro" and self.value_spec().registry is None:
+        if not self.holds_values:
+            return
+        try:
+            spec = self.value_spec()
+        except ConfigException as error:
+            yield f"'value.converter': {error}"
+            return
+        if spec.kind == "avro" and spec.registry is None:
             yield "'value.converter.schema.registry.url' is required by the Avro converter and not set"
         if name == "ByteArrayFormat" and not self.takes_what_was_read():
             yield (
