@@ -212,8 +212,8 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "partitioner.class": PARTITIONERS,
     "avro.codec": _same("zstandard and xz are possible too"),
     "schema.compatibility": _ONE_SCHEMA,
-    "behavior.on.null.values": _ignored("a tombstone is archived like any record, with a null value").when(
-        {"ignore": _differs("tombstones are archived, with a null value: skip them when the archive is read")}
+    "behavior.on.null.values": _differs("files of whole records hold tombstones, with a null value").when(
+        {"write": _ignored("files of whole records hold tombstones, with a null value")}
     ),
     "tombstone.encoded.partition": _ignored("tombstones are in their partition's files, with a null value"),
     "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
@@ -226,9 +226,9 @@ _FILES: Final[Mapping[str, Verdict]] = {
         "partitioner.max.open.files rotate.file.on.partition.change",
         _OTHER_PARTITIONER,
     ),
-    **_keys("format.bytearray.* json.decimal.format parquet.codec", _OTHER_FORMAT),
-    "s3.compression.type": _ignored("it belongs to formats other than Avro; use 'avro.codec'"),
-    "s3.compression.level": _ignored("it belongs to formats other than Avro; use 'avro.codec.level'"),
+    **_keys("json.decimal.format parquet.codec", _OTHER_FORMAT),
+    **_keys("format.bytearray.extension format.bytearray.separator", _same("for ByteArrayFormat")),
+    **_keys("s3.compression.type s3.compression.level", _same("for JSON and bytes; Avro has 'avro.codec'")),
 }
 
 _S3: Final[Mapping[str, Verdict]] = {
@@ -314,19 +314,20 @@ OF_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
                 {"false": _same()}
             ),
         ),
-        "format.bytearray.*": _same(),
-        **_keys(
-            "s3.compression.type s3.compression.level", _same("for JSON and bytes, as in Confluent's sink")
-        ),
         "schema.compatibility": _differs("each schema of a registry has its own files, which need not fit"),
     }
 )
 """Verdicts by key or pattern where files hold values; they come before the others."""
 
+OF_OTHER_CONVERTERS: Final[Mapping[str, Verdict]] = {
+    "value.converter.*": _ignored("what the converter needs of it is told by the schema registry")
+}
+"""Of what converters in Java are told besides; it comes behind all others."""
+
 OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "archive.content": "a file's records are whole Kafka records with the value's bytes as they are; "
-        "Confluent's files hold the converted value alone, so readers have to be changed",
+        "archive.content": "with 'format.class' files hold values, as Confluent's do; without it their "
+        "records are whole Kafka records with the value's bytes as they are, so readers have to be changed",
         "offset.source": "the archive begins at the first record that each topic still has; with 'group' it "
         "begins at the committed offsets of Connect's sink",
         "consumer.override.isolation.level": "records of aborted transactions are not archived (Connect's "

@@ -12,8 +12,9 @@ import fastavro
 import pytest
 
 from sinksdk import RetriableException, SinkRecord, SinkRecords
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from tests.registry_server import RegistryServer
-from tests.s3_archiver.support import TP, Bench, bench, config
+from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 JSON = {"format.class": "io.confluent.connect.s3.format.json.JsonFormat"}
@@ -163,9 +164,6 @@ def test_transforms_get_what_converters_make() -> None:
 
 
 def problems(**keys: str) -> list[str]:
-    from tests.s3_archiver.support import MINIMAL  # noqa: PLC0415 - only here
-    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig  # noqa: PLC0415 - the same
-
     return S3ArchiverConfig.check(
         {**MINIMAL, **{key.replace("_", "."): value for key, value in keys.items()}}
     )[1]

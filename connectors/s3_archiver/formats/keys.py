@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
-from sinksdk.connectors.s3_archiver.compat import OF_VALUES
+from sinksdk.connectors.s3_archiver.compat import OF_OTHER_CONVERTERS, OF_VALUES
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 _PACKAGE: Final = "io.confluent.connect.s3.format"
@@ -85,8 +85,8 @@ class FormatConfig(ConnectorConfig):
         alias="format.bytearray.extension",
         description="What names of files of `ByteArrayFormat` end with.",
     )
-    format_bytearray_separator: str = Field(
-        default="\n",
+    format_bytearray_separator: str | None = Field(
+        default=None,
         alias="format.bytearray.separator",
         description="What `ByteArrayFormat` puts behind each value; a line's end if not set.",
     )
@@ -122,7 +122,7 @@ class FormatConfig(ConnectorConfig):
             for key, verdict in own.items()
             if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_VALUES)
         }
-        return unused, OF_VALUES, of_any_sink, *others
+        return unused, OF_VALUES, of_any_sink, *others, OF_OTHER_CONVERTERS
 
     @property
     def holds_values(self) -> bool:
@@ -173,8 +173,7 @@ class FormatConfig(ConnectorConfig):
         """What is wrong with the format's keys."""
         name = self.format_class
         if name and name not in FORMATS:
-            yield f"'format.class': there is no format '{name}'; there are {', '.join(FORMATS)}"
-            return
+            return  # its verdict says so
         if not self.holds_values and self.format_name not in _BY_RECORDS:
             yield (
                 f"'archive.content': {name} has no place for whole records; set it to value, or "
@@ -235,7 +234,7 @@ class FormatConfig(ConnectorConfig):
 
             return RawBytes(
                 self.format_bytearray_extension,
-                self.format_bytearray_separator,
+                "\n" if self.format_bytearray_separator is None else self.format_bytearray_separator,
                 nulls=nulls,
                 gzip_level=level,
                 block_bytes=block_bytes,
