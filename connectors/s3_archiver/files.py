@@ -110,7 +110,7 @@ _LEAST_CHECKED: Final = 64 * 1024
 _FILES_PER_GRAIN: Final = 40
 _MOST_GRAINS: Final = 8
 _BUFFER_BYTES: Final = 256 * 1024 * 1024
-_MOST_RUNS: Final = 300_000
+_MOST_RUNS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True)
