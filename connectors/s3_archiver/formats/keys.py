@@ -239,6 +239,8 @@ class FormatConfig(ConnectorConfig):
                 gzip_level=level,
                 block_bytes=block_bytes,
             )
+        if self.format_name != "JsonFormat":
+            raise ConfigException(f"'format.class': files of values are not written in {self.format_name}")
         from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines, Reading  # noqa: PLC0415 - the same
 
         # Connect has a converter for all connectors of a worker: one that is not named here is no choice.
