@@ -319,10 +319,8 @@ OF_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
 )
 """Verdicts by key or pattern where files hold values; they come before the others."""
 
-OF_OTHER_CONVERTERS: Final[Mapping[str, Verdict]] = {
-    "value.converter.*": _ignored("what the converter needs of it is told by the schema registry")
-}
-"""Of what converters in Java are told besides; it comes behind all others."""
+OF_JAVA: Final = _ignored("it is for converters in Java, and says nothing of how their bytes are read")
+"""Further keys of the value's converter, where files hold values."""
 
 OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -14,6 +14,7 @@ import pytest
 from sinksdk import RetriableException, SinkRecord, SinkRecords
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from tests.registry_server import RegistryServer
+from tests.s3_archiver.format_support import encode, pieces_of
 from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
@@ -128,6 +129,12 @@ def test_while_the_registry_is_away_nothing_is_taken() -> None:
         ({**JSON, "value.converter": "string"}, True, "bytes"),
         ({**JSON, **avro("http://r:1"), **JSON}, False, "avro"),
         ({**JSON, "value.converter": "long"}, False, "long"),
+        ({**JSON, "value.converter": "json", "value.converter.schema": "a INT"}, False, "json"),
+        (
+            {**JSON, "value.converter": "string", "value.converter.converter.encoding": "latin-1"},
+            False,
+            "string",
+        ),
         (avro("http://r:1"), True, "bytes"),
         ({"format.class": "AvroFormat", "value.converter": "json"}, False, "json"),
         ({"format.class": "AvroFormat"}, False, "bytes"),
@@ -161,6 +168,15 @@ def test_transforms_get_what_converters_make() -> None:
         settings = config({**keys, **chain})
         assert settings.converter_spec(is_key=False).kind == kind
         assert settings.takes_bytes is takes_bytes
+
+
+def test_envelopes_that_transforms_have_unwrapped() -> None:
+    """Converters: behind transforms some values are envelopes and some are not; both are lines."""
+    chain = {"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p"}
+    chain |= {"predicates": "p", "predicates.p.type": "RecordIsTombstone"}
+    settings = config({**JSON, **chain, "value.converter": "json", "value.converter.schemas.enable": "true"})
+    encoded = encode(settings.value_format(), [b'{"schema":null,"payload":{"a":1}}', b'{"a":2}'])
+    assert pieces_of(encoded) == [b'{"a":1}\n', b'{"a":2}\n']
 
 
 def problems(**keys: str) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -10,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
-from sinksdk.connectors.s3_archiver.compat import OF_OTHER_CONVERTERS, OF_VALUES
+from sinksdk.connectors.s3_archiver.compat import OF_JAVA, OF_VALUES
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 _PACKAGE: Final = "io.confluent.connect.s3.format"
@@ -35,7 +37,13 @@ _READ_AS_THEY_ARE: Final = {
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
 
 
-_OF_VALUES: Final = ("value.converter", "errors.", "producer.override.")
+_OF_ANY_SINK: Final = ("value.converter", "errors.", "producer.override.")
+
+
+def _is_utf_8(encoding: str) -> bool:
+    with suppress(LookupError):  # there is no such encoding, which is said of all connectors
+        return codecs.lookup(encoding).name == "utf-8"
+    return True
 
 
 def _holds_values(format_class: str, content: str) -> bool:
@@ -120,9 +128,12 @@ class FormatConfig(ConnectorConfig):
         of_any_sink = {
             key: verdict
             for key, verdict in own.items()
-            if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_VALUES)
+            if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_ANY_SINK)
         }
-        return unused, OF_VALUES, of_any_sink, *others, OF_OTHER_CONVERTERS
+        own_to_java = {
+            key: OF_JAVA for key in values if key.startswith("value.converter.") and key not in cls.keys()
+        }
+        return unused, OF_VALUES, of_any_sink, *others, own_to_java
 
     @property
     def holds_values(self) -> bool:
@@ -139,7 +150,12 @@ class FormatConfig(ConnectorConfig):
 
         It does so for all whole records.
         """
-        return not self.holds_values or self.value_spec().kind in _READ_AS_THEY_ARE.get(self.format_name, ())
+        if not self.holds_values:
+            return True
+        spec = self.value_spec()
+        if self.format_name == "JsonFormat" and (spec.schema or not _is_utf_8(spec.encoding)):
+            return False  # the values must be of that schema, or are other text than a line's
+        return spec.kind in _READ_AS_THEY_ARE.get(self.format_name, ())
 
     def value_spec(self) -> Any:
         """What values are by their converter, whoever reads them by it: a ``ConverterSpec``."""
@@ -249,7 +265,8 @@ class FormatConfig(ConnectorConfig):
             reading = "string" if spec.kind == "string" else "bytes"
         return JsonLines(
             reading,
-            schemas_enable=spec.schemas_enable,
+            # Transforms make plain values of some envelopes.
+            schemas_enable=None if spec.schemas_enable and self._has_transforms else spec.schemas_enable,
             nulls=nulls,
             gzip_level=level,
             block_bytes=block_bytes,
