@@ -130,8 +130,9 @@ class FormatConfig(ConnectorConfig):
             for key, verdict in own.items()
             if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_ANY_SINK)
         }
+        known = set(cls.keys())
         own_to_java = {
-            key: OF_JAVA for key in values if key.startswith("value.converter.") and key not in cls.keys()
+            key: OF_JAVA for key in values if key.startswith("value.converter.") and key not in known
         }
         return unused, OF_VALUES, of_any_sink, *others, own_to_java
 
