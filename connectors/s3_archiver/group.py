@@ -19,7 +19,7 @@ from sinksdk import Token, TopicPartition
 from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey, Limits
 from sinksdk.connectors.s3_archiver.formats import Rows
 from sinksdk.connectors.s3_archiver.layout import Archived
-from sinksdk.connectors.s3_archiver.ranges import RowRanges
+from sinksdk.connectors.s3_archiver.ranges import RunsByFile
 
 Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -73,22 +73,18 @@ class FileGroup:
         start: offset of their first record.
     """
 
-    # Twelve attributes: whose files, what was before, files and their runs, what decides on their end.
+    # Eleven attributes: whose files, what was before, files and their runs, what decides on their end.
 
     def __init__(self, partition: TopicPartition, factory: FileFactory, before: Archived, start: int) -> None:
         self._partition = partition
         self._factory = factory
         self._before = before
         self._files: dict[FileKey, ArchiveFile] = {}
-        self._runs: list[tuple[Longs, RowRanges]] = []
-        self._run: list[
-            int
-        ] = []  # the last run while it may grow: its file, and the four columns of RowRanges
+        self.runs = RunsByFile()
         self.start = start
         self.end = start
         """Offset after the last record that was taken, also one that went to no file."""
         self.records = 0
-        self.run_count = 0
         self.base: int | None = None
         """Timestamp of its first record, if it is known."""
         self.skip = ""
@@ -128,7 +124,7 @@ class FileGroup:
         self.end = int(batch.offsets[stop - 1]) + 1
         if batch.codes is None:
             file = self._file(batch, batch.keys[0], start)
-            self._note_run(file, batch, start, stop)
+            self.runs.add(file.index, batch.offsets[start:stop], batch.numbers[start:stop])
             yield file, rows.slice(start, stop), self.end - 1
             return
         places = np.arange(start, stop) if order is None else order[start:stop]
@@ -136,7 +132,7 @@ class FileGroup:
         borders = np.flatnonzero(np.diff(codes)) + 1
         begins, ends = np.concatenate(([0], borders)), np.append(borders, stop - start)
         lasts = batch.offsets[places[ends - 1]].tolist()
-        numbered = np.zeros(len(batch.keys), np.int64)
+        numbered = np.zeros(len(batch.keys), np.int32)
         for begin, end, code, place, last in zip(
             begins.tolist(),
             ends.tolist(),
@@ -148,13 +144,15 @@ class FileGroup:
             file = self._file(batch, batch.keys[code], place)
             numbered[code] = file.index
             yield file, rows.slice(start + begin, start + end), last
-        self._note_runs(batch.codes[start:stop], numbered, batch, start, stop)
+        self.runs.add_several(
+            batch.codes[start:stop], numbered, batch.offsets[start:stop], batch.numbers[start:stop]
+        )
 
     def tokens(self) -> list[Token]:
         """Its uploads' tokens, which describe the files."""
         before = [self._before.files, self._before.records, self._before.end]
         is_one = len(self._files) == 1
-        ranges = [] if is_one else self._ranges()
+        ranges = [] if is_one else self.runs.by_file(len(self._files))
         tokens = []
         for file in self._files.values():
             token = file.upload.token
@@ -184,50 +182,6 @@ class FileGroup:
             )
             self._files[key] = file
         return file
-
-    def _note_run(self, file: ArchiveFile, batch: SortedRows, start: int, stop: int) -> None:
-        """All of these rows go to one file."""
-        last, number = int(batch.offsets[stop - 1]), int(batch.numbers[stop - 1])
-        if self._run and self._run[0] == file.index:
-            self._run[3:] = last, number
-            return
-        self._end_run()
-        self._run = [file.index, int(batch.offsets[start]), int(batch.numbers[start]), last, number]
-        self.run_count += 1
-
-    def _end_run(self) -> None:
-        if self._run:
-            index, *row = (np.array([number], np.int64) for number in self._run)
-            self._runs.append((index, RowRanges(*row)))
-            self._run = []
-
-    def _note_runs(self, codes: Codes, numbered: Longs, batch: SortedRows, start: int, stop: int) -> None:
-        """Rows go to several files, here in the order of their offsets."""
-        borders = np.flatnonzero(np.diff(codes)) + 1
-        begins, ends = np.concatenate(([0], borders)), np.append(borders, stop - start) - 1
-        self._end_run()
-        offsets, numbers = batch.offsets[start:stop], batch.numbers[start:stop]
-        self._runs.append(
-            (
-                numbered[codes[begins]],
-                RowRanges(offsets[begins], numbers[begins], offsets[ends], numbers[ends]),
-            )
-        )
-        self.run_count += len(begins)
-
-    def _ranges(self) -> list[RowRanges]:
-        """Each file's rows."""
-        self._end_run()
-        files = np.concatenate([files for files, _ in self._runs])
-        columns = [
-            np.concatenate(column) for column in zip(*(ranges for _, ranges in self._runs), strict=True)
-        ]
-        order = np.argsort(files, kind="stable")
-        borders = np.searchsorted(files[order], np.arange(len(self._files) + 1))
-        return [
-            RowRanges(*(column[order[begin:end]] for column in columns))
-            for begin, end in itertools.pairwise(borders)
-        ]
 
 
 def cuts(batch: SortedRows, group: FileGroup | None, limits: Limits) -> list[int]:

@@ -282,7 +282,7 @@ class PartitionWriter:
             if not bad:
                 borders = cuts(rows, self._open, self._factory.limits)
                 order = rows.order(borders)
-                in_order = batch if order is None else batch.take(pa.array(order))
+                in_order = batch if order is None else self._looked_at(batch).take(pa.array(order))
                 encoded, bad = self._factory.format.encode(self._partition, in_order)
                 if not bad:
                     self._distribute(rows, encoded, order, borders)
@@ -315,6 +315,13 @@ class PartitionWriter:
                 self._report(records[row], error)
         good = np.delete(np.arange(batch.num_rows), list(bad))
         return batch.take(pa.array(good)), numbers[good]
+
+    def _looked_at(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that the format needs: to sort the others would cost most."""
+        wanted = self._factory.format.columns
+        if wanted is None:
+            return batch
+        return batch.select([name for name in wanted if name in batch.schema.names])
 
     def _distribute(
         self, rows: SortedRows, encoded: Rows, order: Longs | None, borders: Sequence[int]
@@ -352,7 +359,7 @@ class PartitionWriter:
         return (
             (limits.records is not None and group.records >= limits.records)
             or (limits.bytes is not None and any(file.upload.size >= limits.bytes for file in group.files))
-            or group.run_count >= limits.runs
+            or group.runs.count >= limits.runs
             or any(file.upload.is_at_limit for file in group.files)
         )
 
