@@ -15,6 +15,7 @@ from sinksdk.connectors.s3_archiver.client import S3, Location
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.folders import Folders, folders_of
 from sinksdk.connectors.s3_archiver.formats import FileContent, Format, Rows, format_of
+from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
 from sinksdk.connectors.s3_archiver.part import Beside, PartPool, Together, in_a_thread, together
 from sinksdk.connectors.s3_archiver.upload import Upload
@@ -238,7 +239,11 @@ class FileFactory:
         self._pool = PartPool(config.s3_part_size, beside)
         self.together = together
         self.folders = folders or folders_of(config)
-        self.format = file_format or format_of(config, block_bytes=self._grain.block_bytes)
+        self.format = file_format or format_of(
+            config,
+            keep_schema=SchemaFiles(s3, config.s3_bucket_name, self._layout),
+            block_bytes=self._grain.block_bytes,
+        )
         self.limits = limits or limits_of(config)
 
     @property

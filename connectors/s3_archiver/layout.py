@@ -20,6 +20,8 @@ from sinksdk import OffsetAndMetadata, TopicPartition
 _EXTENSIONS: Final = r"\.avro|\.json(?:\.gz)?|\.bin(?:\.gz)?|(?:\.[a-z0-9]+)?\.parquet"
 _OWN_FOLDER: Final = "_sinksdk"
 _MARKER: Final = ".json"
+_SCHEMAS: Final = "schemas"
+_SCHEMA: Final = ".avsc"
 
 
 class FileName(NamedTuple):
@@ -68,6 +70,10 @@ class Layout:
     def marker(self, topic: str) -> str:
         """Key of a topic's owner marker."""
         return self._join(self.topics_dir, _OWN_FOLDER, f"{topic}{_MARKER}")
+
+    def schema(self, schema_id: int) -> str:
+        """Key of the schema that the registry has under this id."""
+        return self._join(self.topics_dir, _OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
 
     def markers(self) -> str:
         """Prefix of all owner markers."""

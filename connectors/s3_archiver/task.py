@@ -60,8 +60,8 @@ class S3ArchiverTask(SinkTask):
     max_poll_records: ClassVar[int | None] = None
     """Whole batches: they are joined and cut by what makes a file, and no record is touched."""
 
-    takes_bytes: ClassVar[bool] = True
-    """Transforms may change records; what is archived is bytes."""
+    takes_bytes: bool = True
+    """Transforms may change records; what is archived is bytes, but for formats that have types."""
 
     def __init__(
         self,
@@ -90,6 +90,7 @@ class S3ArchiverTask(SinkTask):
     def start(self, config: S3ArchiverConfig) -> None:
         """Make the client and what begins files."""
         self._config = config
+        self.takes_bytes = config.takes_bytes
         self._publisher = Publisher(config, self._connect, self._together)
         self._factory = FileFactory(
             config,

@@ -104,7 +104,8 @@ class PartitionWriter:
         """Take a batch.
 
         Raises:
-            RetriableException: nothing of this batch was taken, since an earlier request still fails.
+            RetriableException: nothing of this batch was taken, since an earlier request still fails, or
+                what it needs is not known yet.
             ConnectException: S3 refused, or a record is bad and that is not tolerated; the partition cannot
                 continue.
         """
@@ -112,7 +113,9 @@ class PartitionWriter:
             self._notice()
             self._retry()
             self._seal_if_due()
-            self._take(self._unseen(records.arrow))
+            unseen = self._unseen(records.arrow)
+            self._factory.format.learn(unseen)
+            self._take(unseen)
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
         """End the open group if it is due, or if this is closing, and create its uploads.
@@ -294,7 +297,7 @@ class PartitionWriter:
             if not bad:
                 borders = cuts(rows, self._open, self._factory.limits)
                 order = rows.order(borders)
-                in_order = batch if order is None else batch.take(pa.array(order))
+                in_order = batch if order is None else self._looked_at(batch).take(pa.array(order))
                 encoded, bad = self._factory.format.encode(self._partition, in_order)
                 if not bad:
                     self._distribute(rows, encoded, order, borders)
@@ -305,11 +308,11 @@ class PartitionWriter:
 
     def _by_file(
         self, batch: pa.RecordBatch, numbers: Longs
-    ) -> tuple[SortedRows, Mapping[int, DataException]]:
+    ) -> tuple[SortedRows, Mapping[int, DataException | None]]:
         """Which file each row goes to, and the rows that are bad."""
         split = self._factory.folders.split(self._partition, batch, self._held_since)
         kinds = self._factory.format.kinds(self._partition, batch)
-        codes, bad = split.codes, split.bad
+        codes, bad = split.codes, dict[int, DataException | None](split.bad)
         keys = [FileKey(path) for path in split.paths]
         if kinds is not None:
             keys = [FileKey(path, kind) for path in split.paths for kind in kinds.kinds]
@@ -318,14 +321,22 @@ class PartitionWriter:
         return SortedRows(keys, codes if len(keys) > 1 else None, offsets, numbers, split.timestamps), bad
 
     def _without(
-        self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException]
+        self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
     ) -> tuple[pa.RecordBatch, Longs]:
-        """The others, when bad rows are reported."""
+        """The others, when bad rows are reported, but those to be left out without a word."""
         records = SinkRecords(self._partition, batch)
         for row, error in sorted(bad.items()):
-            self._report(records[row], error)
+            if error is not None:
+                self._report(records[row], error)
         good = np.delete(np.arange(batch.num_rows), list(bad))
         return batch.take(pa.array(good)), numbers[good]
+
+    def _looked_at(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that the format needs: to sort the others would cost most."""
+        wanted = self._factory.format.columns
+        if wanted is None:
+            return batch
+        return batch.select([name for name in wanted if name in batch.schema.names])
 
     def _distribute(
         self, rows: SortedRows, encoded: Rows, order: Longs | None, borders: Sequence[int]

@@ -63,7 +63,7 @@ def test_every_problem_is_reported_at_once() -> None:
     """One attempt names all that is wrong, each as a sentence with its key."""
     found = checked(
         **{
-            "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
+            "format.class": "com.example.OrcFormat",
             "partitioner.class": "io.confluent.connect.storage.partitioner.TimeBasedPartitioner",
             "aws.access.key.id": "key",
             "timezone": "Mars/Olympus",
@@ -94,7 +94,7 @@ def test_required_keys_are_named() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
     [
-        ("archive.content", "value", "only 'record' is supported"),
+        ("archive.content", "values", "'record' or 'value'"),
         ("format.class", "io.confluent.connect.s3.format.parquet.ParquetFormat", "take AvroFormat"),
         ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "take S3Storage"),
         ("partitioner.class", "FieldPartitioner", "take DefaultPartitioner"),
@@ -139,18 +139,22 @@ def test_a_secret_is_in_no_message_and_no_representation() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
-    """What is archived as bytes must not be converted first, nor fail on a class that is not there."""
-    config = S3ArchiverConfig.parse(CONFLUENT)
+@pytest.mark.parametrize("content", ["record", "value"])
+def test_the_engine_does_not_convert_what_is_archived_as_bytes(content: str) -> None:
+    """What is archived as bytes is not converted first; of records, classes that are not there do not matter."""
+    config = S3ArchiverConfig.parse({**CONFLUENT, "archive.content": content})
 
-    assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
+    assert [config.converter_spec(is_key=is_key).kind for is_key in (True, False)] == ["bytes", "bytes"]
+    mine = {**CONFLUENT, "archive.content": content, "value.converter": "com.example.Mine"}
+    assert len(S3ArchiverConfig.check(mine)[1]) == (content == "value")
 
 
 def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> None:
-    """Nothing is converted, so nothing goes to the dead letters: their topic is neither made nor asked for."""
-    raw = {**CONFLUENT, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders"}
+    """No whole record can be bad: the topic of dead letters is neither made nor asked for. Values can be."""
+    raw = {**CONFLUENT, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dlq"}
 
-    assert S3ArchiverConfig.parse(raw).dead_letter_topic == ""
+    assert S3ArchiverConfig.parse({**raw, "archive.content": "record"}).dead_letter_topic == ""
+    assert S3ArchiverConfig.parse(raw).dead_letter_topic == "dlq"
 
 
 @pytest.mark.parametrize(

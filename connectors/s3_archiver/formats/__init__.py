@@ -7,7 +7,7 @@ makes a file of encoded rows, piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -45,11 +45,12 @@ class Encoded(NamedTuple, Generic[R]):
     Args:
         rows: the good rows, in their order.
         bad: rows that cannot be encoded, by their number in the batch; they are not in ``rows``. Each error
-            names topic, partition and offset, and says what to do.
+            names topic, partition and offset, and says what to do; None for a record that is to be left out
+            without a word.
     """
 
     rows: R
-    bad: Mapping[int, DataException]
+    bad: Mapping[int, DataException | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Kinds:
 
     kinds: list[object]
     codes: Codes
-    bad: Mapping[int, DataException] = field(default_factory=dict)
+    bad: Mapping[int, DataException | None] = field(default_factory=dict)
 
 
 class FileContent(Protocol[R_contra]):
@@ -95,6 +96,18 @@ class Format(Protocol[R]):
     def extension(self) -> str:
         """What a file's name ends with, the dot included: ``.avro``, ``.json.gz``; as Confluent's."""
 
+    @property
+    def columns(self) -> Sequence[str] | None:
+        """The columns that :meth:`encode` looks at; None: all."""
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Ask others for what a batch needs, before anything of it is taken: nothing else asks.
+
+        Raises:
+            RetriableException: they do not answer now; nothing has changed.
+            ConfigException: they never will.
+        """
+
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
         """What of a topic partition's batch must not be mixed in one file; None: all rows are alike."""
 
@@ -115,12 +128,21 @@ class Format(Protocol[R]):
         """
 
 
-def format_of(config: S3ArchiverConfig, *, block_bytes: int | None = None) -> Format[Any]:
+KeepSchema = Callable[[int, bytes], None]
+"""Keeps a schema, by its id and as JSON, beside the data. Raises RetriableException: nothing was kept."""
+
+
+def format_of(
+    config: S3ArchiverConfig, *, keep_schema: KeepSchema | None = None, block_bytes: int | None = None
+) -> Format[Any]:
     """The format that a configuration asks for.
 
     Args:
+        keep_schema: is given each schema of a registry before a file needs it.
         block_bytes: bytes of a block before compression, for formats that have blocks; None for their own.
     """
+    if config.holds_values:
+        return config.value_format(keep_schema, block_bytes)
     from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro  # noqa: PLC0415 - only what is used
 
     return RecordAvro(config.avro_codec, config.avro_codec_level, block_bytes)
