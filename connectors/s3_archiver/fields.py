@@ -1,0 +1,454 @@
+"""Fields of values, as Arrow columns, by dotted paths: of JSON text, of Avro with a schema registry, of typed columns.
+
+Folders need one or two fields of each record, and no other. JSON is read by ``pyarrow.json``, a quarter of what
+Python's ``json`` costs. What that reader cannot tell apart or does not take (a field of several types, a null
+and a missing field, a record that is no JSON) is read again: in halves, and in the end record by record.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from sinksdk import ConfigException, DataException, RetriableException
+
+Rows = npt.NDArray[np.int64]
+Path = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Field:
+    """One field of all values of a batch.
+
+    Args:
+        pieces: rows, ascending, and what they have there: a column of any type.
+        bad: rows that have no such field, each with the reason, a clause that follows on "its value".
+    """
+
+    pieces: list[tuple[Rows, pa.Array]] = field(default_factory=list)
+    bad: dict[int, str] = field(default_factory=dict)
+
+
+class FieldReader(Protocol):
+    """Reads the same fields of batch after batch."""
+
+    def read(self, values: pa.Array) -> list[Field]:
+        """The fields, in the order they were asked for.
+
+        Raises:
+            RetriableException, ConfigException: a schema registry cannot be asked now, or not like this.
+        """
+        ...
+
+
+class TypedFields:
+    """Fields of values that are structs, or of bytes by another reader.
+
+    Args:
+        paths: the fields, their names taken apart at the dots.
+        of_bytes: reads values that are bytes, or text.
+    """
+
+    def __init__(self, paths: Sequence[Path], of_bytes: FieldReader) -> None:
+        self._paths = paths
+        self._of_bytes = of_bytes
+
+    def read(self, values: pa.Array) -> list[Field]:
+        """See :class:`FieldReader`."""
+        kind = values.type
+        if pa.types.is_null(kind):
+            values = values.cast(pa.binary())
+        elif _is_text(kind):
+            values = values.cast(pa.binary())
+        if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+            return self._of_bytes.read(values.cast(pa.binary()))
+        return [self._field(values, path) for path in self._paths]
+
+    def _field(self, values: pa.Array, path: Path) -> Field:
+        there = values.is_valid()
+        rows = np.flatnonzero(there)
+        bad = dict.fromkeys(np.flatnonzero(pc.invert(there)).tolist(), "is null")
+        column = values if len(rows) == len(values) else values.drop_null()
+        for name in path:
+            kind = column.type
+            if not pa.types.is_struct(kind):
+                why = f"has no field '{'.'.join(path)}': it is of type {kind} where '{name}' should be"
+            elif kind.get_field_index(name) < 0:
+                why = f"has no field '{'.'.join(path)}'"
+            else:
+                column = pc.struct_field(column, [kind.get_field_index(name)])
+                continue
+            return Field([], bad | dict.fromkeys(rows.tolist(), why))
+        return Field([(rows, column)] if len(rows) else [], bad)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+# -- JSON ----------------------------------------------------------------------------------------
+
+_FEW: Final = 16
+"""Rows that are read one by one."""
+_KINDS: Final[Mapping[type, pa.DataType]] = {
+    str: pa.string(),
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+}
+_ENVELOPE: Final = {"schema", "payload"}
+_BEGINS_AS_ENVELOPE: Final = r'^\s*\{\s*"(?:schema|payload)"\s*:'
+_MISSING: Final = object()
+_EXACT: Final = 2**53
+
+
+class JsonFields:
+    """Fields of JSON objects.
+
+    Args:
+        schemas_enable: Connect's envelope with ``schema`` and ``payload``: true requires it, false takes
+            values as they are, None takes the payload out where the envelope is exactly there.
+        fractions: fields of which it does not matter whether a number is written as 2 or as 2.0.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], *, schemas_enable: bool | None = False, fractions: Collection[Path] = ()
+    ) -> None:
+        self._paths = paths
+        self._schemas_enable = schemas_enable
+        self._fractions = fractions
+        starts = {path[:length] for path in paths for length in range(1, len(path))}
+        self._is_tree = not starts & set(paths)  # else one field is within another, which no schema can say
+
+    def read(self, values: pa.Array) -> list[Field]:
+        """See :class:`FieldReader`."""
+        found = [_Found() for _ in self._paths]
+        there = values.is_valid()
+        rows = np.flatnonzero(there)
+        for each in found:
+            each.bad = dict.fromkeys(np.flatnonzero(pc.invert(there)).tolist(), "is null")
+        self._halves(rows, values if len(rows) == len(values) else values.drop_null(), found)
+        return [each.field() for each in found]
+
+    def _halves(self, rows: Rows, values: pa.Array, found: list[_Found]) -> None:
+        if not len(rows):
+            return
+        if len(rows) <= _FEW or not self._is_tree:
+            self._one_by_one(rows, values, found)
+            return
+        columns = self._columns(values)
+        if columns is None:
+            middle = len(rows) // 2
+            self._halves(rows[:middle], values[:middle], found)
+            self._halves(rows[middle:], values[middle:], found)
+            return
+        # A null may be a null or no field at all, and what is around it may be no object.
+        nulls = [np.flatnonzero(column.is_null()) for column in columns]
+        again = nulls[0] if len(nulls) == 1 else np.unique(np.concatenate(nulls))
+        if not len(again):
+            for each, column in zip(found, columns, strict=True):
+                each.pieces.append((rows, column))
+            return
+        kept = np.ones(len(rows), bool)
+        kept[again] = False
+        places = pa.array(np.flatnonzero(kept))
+        for each, column in zip(found, columns, strict=True):
+            each.pieces.append((rows[kept], column.take(places)))
+        self._one_by_one(rows[again], values.take(pa.array(again)), found)
+
+    def _columns(self, values: pa.Array) -> list[pa.Array] | None:
+        """The fields as columns, null also where there is none; None if the values do not go together."""
+        outer = self._outer(values)
+        if outer is None:
+            return None
+        leaves = self._kinds(values)
+        if leaves is None:
+            return None
+        nested: dict[str, Any] = {}
+        for path, leaf in zip(self._paths, leaves, strict=True):
+            inner = nested
+            for name in (*outer, *path)[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = leaf
+        # An object around each value makes sure that no value ends within another one, and that the number of
+        # rows is right only if each of them is one value.
+        lines = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+        try:
+            joined = pc.binary_join(lines, b'}\n{"v":')[0].as_buffer()
+            text = b"".join((b'{"v":', joined, b"}"))
+            table = pyarrow.json.read_json(
+                pa.BufferReader(text),
+                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+                parse_options=pyarrow.json.ParseOptions(
+                    explicit_schema=pa.schema([("v", _struct(nested))]), unexpected_field_behavior="ignore"
+                ),
+            )
+            if table.num_rows != len(values):
+                return None
+            (chunk,) = table.combine_chunks().column("v").chunks
+            columns = [pc.struct_field(chunk, [*outer, *path]) for path in self._paths]
+            for column in columns:
+                column.validate(full=True)  # texts may be no UTF-8
+                if pa.types.is_floating(column.type) and not _is_exact(column):
+                    return None
+        except (pa.ArrowException, UnicodeDecodeError, OverflowError):
+            return None
+        return columns
+
+    def _outer(self, values: pa.Array) -> Path | None:
+        """Names around the fields; None where it is not the same for all values."""
+        if self._schemas_enable is not None:
+            return ("payload",) if self._schemas_enable else ()
+        enveloped = pc.sum(pc.match_substring_regex(values, _BEGINS_AS_ENVELOPE)).as_py() or 0
+        return () if not enveloped else ("payload",) if enveloped == len(values) else None
+
+    def _kinds(self, values: pa.Array) -> list[pa.DataType] | None:
+        """The types of the fields by one of the values, so that a reader asked for them reads most of them."""
+        kinds: list[pa.DataType | None] = [None] * len(self._paths)
+        for row in range(0, len(values), max(len(values) // _FEW, 1)):
+            try:
+                value = self._parsed(values[row].as_py())
+            except DataException:
+                return None
+            for number, path in enumerate(self._paths):
+                kinds[number] = kinds[number] or _KINDS.get(type(_at(value, path)))
+            if None not in kinds:
+                break
+        found = [kind or pa.string() for kind in kinds]
+        with_points = {path for path, kind in zip(self._paths, found, strict=True) if kind == pa.float64()}
+        return found if with_points <= set(self._fractions) else None
+
+    def _one_by_one(self, rows: Rows, values: pa.Array, found: list[_Found]) -> None:
+        for row, data in zip(rows.tolist(), values.to_pylist(), strict=True):
+            try:
+                value = self._parsed(data)
+            except DataException as error:
+                for each in found:
+                    each.bad[row] = str(error)
+                continue
+            for each, path in zip(found, self._paths, strict=True):
+                each.add(row, _at(value, path), path)
+
+    def _parsed(self, data: bytes) -> Any:
+        """Raises DataException with a clause that follows on "its value"."""
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+            raise DataException(f"is no JSON ({why})") from None
+        if self._schemas_enable is False:
+            return value
+        if isinstance(value, dict) and value.keys() == _ENVELOPE:
+            return value["payload"]
+        if self._schemas_enable:
+            message = (
+                "is no object of exactly 'schema' and 'payload', as 'value.converter.schemas.enable' = true requires"
+            )
+            raise DataException(message)
+        return value
+
+
+def _is_exact(column: pa.Array) -> bool:
+    """Whether whole numbers are as they were written, also if they were written without a point."""
+    largest = pc.max(pc.abs(column)).as_py()
+    return largest is None or largest < _EXACT
+
+
+def _struct(names: Mapping[str, Any]) -> pa.DataType:
+    return pa.struct(
+        [(name, _struct(inner) if isinstance(inner, dict) else inner) for name, inner in names.items()]
+    )
+
+
+def _at(value: Any, path: Path) -> Any:
+    """What stands at a path, None also below a null, or the mark for nothing."""
+    for name in path:
+        if value is None:
+            return None
+        if not isinstance(value, dict) or name not in value:
+            return _MISSING
+        value = value[name]
+    return value
+
+
+class _Found:
+    """A field that is put together: columns, and single values by type."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[Rows, pa.Array]] = []
+        self.bad: dict[int, str] = {}
+        self._single: dict[pa.DataType, tuple[list[int], list[Any]]] = {}
+
+    def add(self, row: int, value: Any, path: Path, moment: pa.DataType | None = None) -> None:
+        """One value, as Python's JSON reader or fastavro has it; a whole number may be a moment."""
+        name = ".".join(path)
+        if value is _MISSING:
+            self.bad[row] = f"has no field '{name}'"
+            return
+        kind = pa.null() if value is None else _KINDS.get(type(value))
+        if moment is not None and kind == pa.int64():
+            kind = moment
+        if kind is None:
+            self.bad[row] = f"has {_WORDS.get(type(value), type(value).__name__)} as '{name}'"
+            return
+        if kind == pa.int64() and not -(2**63) <= value < 2**63:
+            kind, value = pa.string(), str(value)
+        elif kind == pa.string():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                self.bad[row] = f"has half of a character in '{name}'"
+                return
+        rows, values = self._single.setdefault(kind, ([], []))
+        rows.append(row)
+        values.append(value)
+
+    def field(self) -> Field:
+        """All of it."""
+        single = [
+            (np.array(rows, np.int64), pa.array(values, kind)) for kind, (rows, values) in self._single.items()
+        ]
+        return Field([*self.pieces, *single], self.bad)
+
+
+_WORDS: Final[Mapping[type, str]] = {dict: "an object", list: "an array", bytes: "bytes"}
+
+
+# -- Avro ----------------------------------------------------------------------------------------
+
+_WIRE_FORMAT: Final = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
+
+
+class AvroFields:
+    """Fields of Avro in Confluent's framing: of each datum only what they need is made an object.
+
+    Args:
+        schema_of: the parsed writer's schema of an id. Raises RetriableException while the registry cannot be
+            reached, DataException for an id it does not have.
+    """
+
+    def __init__(self, paths: Sequence[Path], schema_of: Callable[[int], Any]) -> None:
+        self._paths = paths
+        self._schema_of = schema_of
+        self._readers: dict[int, _Reader] = {}
+
+    def read(self, values: pa.Array) -> list[Field]:
+        """See :class:`FieldReader`."""
+        found = [_Found() for _ in self._paths]
+        refused: dict[int, str] = {}
+        for row, data in enumerate(values.to_pylist()):
+            try:
+                value, kinds = self._datum(data, refused)
+            except DataException as error:
+                for each in found:
+                    each.bad[row] = str(error)
+                continue
+            for each, path, kind in zip(found, self._paths, kinds, strict=True):
+                each.add(row, _at(value, path), path, kind)
+        return [each.field() for each in found]
+
+    def _datum(
+        self, data: bytes | None, refused: dict[int, str]
+    ) -> tuple[Any, Sequence[pa.DataType | None]]:
+        if data is None:
+            message = "is null"
+            raise DataException(message)
+        if len(data) < _WIRE_FORMAT.size or data[0]:
+            message = "does not begin with a zero byte and a schema id, as 'value.converter' = avro requires"
+            raise DataException(message)
+        number: int = _WIRE_FORMAT.unpack_from(data)[1]
+        reader = self._readers.get(number)
+        if reader is None:
+            if number not in refused:
+                try:
+                    reader = self._readers[number] = _reader(self._schema_of(number), self._paths)
+                except DataException as error:
+                    refused[number] = f"is of schema {number}: {error}"
+            if reader is None:
+                raise DataException(refused[number])
+        try:
+            return reader.read(data), reader.kinds
+        except (RetriableException, ConfigException):
+            raise
+        except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
+            raise DataException(f"is no datum of schema {number} ({type(error).__name__})") from error
+
+
+class _Reader(NamedTuple):
+    """Reads fields of one writer's schema.
+
+    Args:
+        kinds: what the numbers in the fields stand for, where they are moments.
+    """
+
+    read: Callable[[bytes], Any]
+    kinds: Sequence[pa.DataType | None]
+
+
+def _reader(schema: Any, paths: Sequence[Path]) -> _Reader:
+    """Reads the fields of a writer's schema, and passes over all others."""
+    import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
+
+    writer = fastavro.parse_schema(_plain(schema))
+    reader = writer
+    if isinstance(writer, dict) and writer.get("type") == "record":
+        # A reader's schema with fewer fields; what is inside of them stays as it was written.
+        wanted = {path[0] for path in paths}
+        fields = [each for each in writer["fields"] if each["name"] in wanted]
+        reader = fastavro.parse_schema({**_plain(writer), "fields": fields})
+
+    def read(data: bytes) -> Any:
+        buffer = io.BytesIO(data)
+        buffer.seek(_WIRE_FORMAT.size)
+        return fastavro.schemaless_reader(buffer, writer, reader)
+
+    return _Reader(read, [_moment(schema, path) for path in paths])
+
+
+def _moment(schema: Any, path: Path) -> pa.DataType | None:
+    """What the numbers at a path stand for."""
+    for each in schema if isinstance(schema, list) else [schema]:
+        if not isinstance(each, dict):
+            continue
+        if not path:
+            kind = _MOMENTS.get(each.get("logicalType", ""))
+            kind = kind or (_moment(each["type"], ()) if isinstance(each.get("type"), dict | list) else None)
+        else:
+            inner = [one["type"] for one in each.get("fields", ()) if one["name"] == path[0]]
+            kind = _moment(inner, path[1:]) if inner else None
+        if kind is not None:
+            return kind
+    return None
+
+
+_MOMENTS: Final[Mapping[str, pa.DataType]] = {
+    "date": pa.date32(),
+    **{
+        f"{prefix}timestamp-{name}": pa.timestamp(unit)
+        for prefix in ("", "local-")
+        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
+
+
+def _plain(schema: Any) -> Any:
+    """The same without logical types: moments are numbers, in which all years fit."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if isinstance(schema, dict):
+        return {
+            key: _plain(value) if key in ("type", "items", "values", "fields") else value
+            for key, value in schema.items()
+            if key != "logicalType" and not key.startswith("__")
+        }
+    return schema
