@@ -241,7 +241,7 @@ def _offset(offset: int, colon: str) -> str:
 
 _NO_ZONES: Final = days_of(1800) * DAY
 """Before this, every zone has its first offset."""
-_ONLY_RULES: Final = days_of(2400) * DAY
+_ONLY_RULES: Final = days_of(2100) * DAY
 """From here on summer times follow rules, so that everything repeats itself after 400 years."""
 _AGAIN: Final = _ONLY_RULES + _CENTURIES * DAY
 
@@ -296,7 +296,7 @@ class Zone:
         """A local time as Joda-Time makes it of its instant: one that a clock was put past is moved."""
         estimate = self.offset(local)
         offset = self.offset(local - estimate)
-        # West of Greenwich a skipped local time goes by the offset before, elsewhere by the one behind.
+        # A local time that was skipped goes by the offset before; the estimate is that one west of Greenwich.
         if estimate != offset and estimate < 0 and self.offset(local - offset) != offset:
             offset = estimate
         offset_there = self.offset(local - offset)
