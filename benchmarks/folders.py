@@ -44,13 +44,18 @@ def measure(rounds: int = 11) -> list[Row]:
             _row("24 hours in a batch", _by_time(dice.integers(0, 24 * HOUR, (BATCHES, ROWS))), rounds, 0.20),
             _row(
                 "500 random hours in a batch",
-                _by_time(dice.choice(hours, (BATCHES, ROWS)) * HOUR + dice.integers(0, HOUR, (BATCHES, ROWS))),
+                _by_time(
+                    dice.choice(hours, (BATCHES, ROWS)) * HOUR + dice.integers(0, HOUR, (BATCHES, ROWS))
+                ),
                 rounds,
             ),
         ]
         values = _values()
         for what, keys in {
-            "a text in JSON": {"partitioner_class": "FieldPartitioner", "partition_field_name": ["meta.shop"]},
+            "a text in JSON": {
+                "partitioner_class": "FieldPartitioner",
+                "partition_field_name": ["meta.shop"],
+            },
             "a number in JSON as timestamp": _by_field("created"),
             "ISO 8601 in JSON as timestamp": _by_field("meta.at"),
             "a text in JSON and its timestamp": {
@@ -60,7 +65,9 @@ def measure(rounds: int = 11) -> list[Row]:
             },
         }.items():
             rows.append(_row(what, _run(keys, [_batch(np.full(ROWS, BEGIN), values)] * BATCHES), rounds))
-        rows.append(_row("for comparison: Python's json alone", lambda: list(map(json.loads, values * BATCHES)), 3))
+        rows.append(
+            _row("for comparison: Python's json alone", lambda: list(map(json.loads, values * BATCHES)), 3)
+        )
     return rows
 
 

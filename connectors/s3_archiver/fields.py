@@ -1,4 +1,4 @@
-"""Fields of values, as Arrow columns, by dotted paths: of JSON text, of Avro with a schema registry, of typed columns.
+"""Fields of values, as Arrow columns, by dotted paths: of JSON text and of typed columns (of Avro: ``avro_fields``).
 
 Folders need one or two fields of each record, and no other. JSON is read by ``pyarrow.json``, a quarter of what
 Python's ``json`` costs. What that reader cannot tell apart or does not take (a field of several types, a null
@@ -7,12 +7,10 @@ and a missing field, a record that is no JSON) is read again: in halves, and in 
 
 from __future__ import annotations
 
-import io
 import json
-import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from sinksdk import ConfigException, DataException, RetriableException
+from sinksdk import DataException
 
 Rows = npt.NDArray[np.int64]
 Path = tuple[str, ...]
@@ -132,7 +130,7 @@ class JsonFields:
 
     def read(self, values: pa.Array) -> list[Field]:
         """See :class:`FieldReader`."""
-        found = [_Found() for _ in self._paths]
+        found = [Found() for _ in self._paths]
         there = values.is_valid()
         rows = np.flatnonzero(there)
         for each in found:
@@ -140,7 +138,7 @@ class JsonFields:
         self._halves(rows, values if len(rows) == len(values) else values.drop_null(), found)
         return [each.field() for each in found]
 
-    def _halves(self, rows: Rows, values: pa.Array, found: list[_Found]) -> None:
+    def _halves(self, rows: Rows, values: pa.Array, found: list[Found]) -> None:
         if not len(rows):
             return
         if len(rows) <= _FEW or not self._is_tree:
@@ -221,14 +219,14 @@ class JsonFields:
             except DataException:
                 return None
             for number, path in enumerate(self._paths):
-                kinds[number] = kinds[number] or _KINDS.get(type(_at(value, path)))
+                kinds[number] = kinds[number] or _KINDS.get(type(at_path(value, path)))
             if None not in kinds:
                 break
         found = [kind or pa.string() for kind in kinds]
         with_points = {path for path, kind in zip(self._paths, found, strict=True) if kind == pa.float64()}
         return found if with_points <= set(self._fractions) else None
 
-    def _one_by_one(self, rows: Rows, values: pa.Array, found: list[_Found]) -> None:
+    def _one_by_one(self, rows: Rows, values: pa.Array, found: list[Found]) -> None:
         for row, data in zip(rows.tolist(), values.to_pylist(), strict=True):
             try:
                 value = self._parsed(data)
@@ -237,7 +235,7 @@ class JsonFields:
                     each.bad[row] = str(error)
                 continue
             for each, path in zip(found, self._paths, strict=True):
-                each.add(row, _at(value, path), path)
+                each.add(row, at_path(value, path), path)
 
     def _parsed(self, data: bytes) -> Any:
         """Raises DataException with a clause that follows on "its value"."""
@@ -251,9 +249,7 @@ class JsonFields:
         if isinstance(value, dict) and value.keys() == _ENVELOPE:
             return value["payload"]
         if self._schemas_enable:
-            message = (
-                "is no object of exactly 'schema' and 'payload', as 'value.converter.schemas.enable' = true requires"
-            )
+            message = "is no object of exactly 'schema' and 'payload', as 'value.converter.schemas.enable' = true requires"
             raise DataException(message)
         return value
 
@@ -270,7 +266,7 @@ def _struct(names: Mapping[str, Any]) -> pa.DataType:
     )
 
 
-def _at(value: Any, path: Path) -> Any:
+def at_path(value: Any, path: Path) -> Any:
     """What stands at a path, None also below a null, or the mark for nothing."""
     for name in path:
         if value is None:
@@ -281,7 +277,7 @@ def _at(value: Any, path: Path) -> Any:
     return value
 
 
-class _Found:
+class Found:
     """A field that is put together: columns, and single values by type."""
 
     def __init__(self) -> None:
@@ -316,139 +312,10 @@ class _Found:
     def field(self) -> Field:
         """All of it."""
         single = [
-            (np.array(rows, np.int64), pa.array(values, kind)) for kind, (rows, values) in self._single.items()
+            (np.array(rows, np.int64), pa.array(values, kind))
+            for kind, (rows, values) in self._single.items()
         ]
         return Field([*self.pieces, *single], self.bad)
 
 
 _WORDS: Final[Mapping[type, str]] = {dict: "an object", list: "an array", bytes: "bytes"}
-
-
-# -- Avro ----------------------------------------------------------------------------------------
-
-_WIRE_FORMAT: Final = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
-
-
-class AvroFields:
-    """Fields of Avro in Confluent's framing: of each datum only what they need is made an object.
-
-    Args:
-        schema_of: the parsed writer's schema of an id. Raises RetriableException while the registry cannot be
-            reached, DataException for an id it does not have.
-    """
-
-    def __init__(self, paths: Sequence[Path], schema_of: Callable[[int], Any]) -> None:
-        self._paths = paths
-        self._schema_of = schema_of
-        self._readers: dict[int, _Reader] = {}
-
-    def read(self, values: pa.Array) -> list[Field]:
-        """See :class:`FieldReader`."""
-        found = [_Found() for _ in self._paths]
-        refused: dict[int, str] = {}
-        for row, data in enumerate(values.to_pylist()):
-            try:
-                value, kinds = self._datum(data, refused)
-            except DataException as error:
-                for each in found:
-                    each.bad[row] = str(error)
-                continue
-            for each, path, kind in zip(found, self._paths, kinds, strict=True):
-                each.add(row, _at(value, path), path, kind)
-        return [each.field() for each in found]
-
-    def _datum(
-        self, data: bytes | None, refused: dict[int, str]
-    ) -> tuple[Any, Sequence[pa.DataType | None]]:
-        if data is None:
-            message = "is null"
-            raise DataException(message)
-        if len(data) < _WIRE_FORMAT.size or data[0]:
-            message = "does not begin with a zero byte and a schema id, as 'value.converter' = avro requires"
-            raise DataException(message)
-        number: int = _WIRE_FORMAT.unpack_from(data)[1]
-        reader = self._readers.get(number)
-        if reader is None:
-            if number not in refused:
-                try:
-                    reader = self._readers[number] = _reader(self._schema_of(number), self._paths)
-                except DataException as error:
-                    refused[number] = f"is of schema {number}: {error}"
-            if reader is None:
-                raise DataException(refused[number])
-        try:
-            return reader.read(data), reader.kinds
-        except (RetriableException, ConfigException):
-            raise
-        except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
-            raise DataException(f"is no datum of schema {number} ({type(error).__name__})") from error
-
-
-class _Reader(NamedTuple):
-    """Reads fields of one writer's schema.
-
-    Args:
-        kinds: what the numbers in the fields stand for, where they are moments.
-    """
-
-    read: Callable[[bytes], Any]
-    kinds: Sequence[pa.DataType | None]
-
-
-def _reader(schema: Any, paths: Sequence[Path]) -> _Reader:
-    """Reads the fields of a writer's schema, and passes over all others."""
-    import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
-
-    writer = fastavro.parse_schema(_plain(schema))
-    reader = writer
-    if isinstance(writer, dict) and writer.get("type") == "record":
-        # A reader's schema with fewer fields; what is inside of them stays as it was written.
-        wanted = {path[0] for path in paths}
-        fields = [each for each in writer["fields"] if each["name"] in wanted]
-        reader = fastavro.parse_schema({**_plain(writer), "fields": fields})
-
-    def read(data: bytes) -> Any:
-        buffer = io.BytesIO(data)
-        buffer.seek(_WIRE_FORMAT.size)
-        return fastavro.schemaless_reader(buffer, writer, reader)
-
-    return _Reader(read, [_moment(schema, path) for path in paths])
-
-
-def _moment(schema: Any, path: Path) -> pa.DataType | None:
-    """What the numbers at a path stand for."""
-    for each in schema if isinstance(schema, list) else [schema]:
-        if not isinstance(each, dict):
-            continue
-        if not path:
-            kind = _MOMENTS.get(each.get("logicalType", ""))
-            kind = kind or (_moment(each["type"], ()) if isinstance(each.get("type"), dict | list) else None)
-        else:
-            inner = [one["type"] for one in each.get("fields", ()) if one["name"] == path[0]]
-            kind = _moment(inner, path[1:]) if inner else None
-        if kind is not None:
-            return kind
-    return None
-
-
-_MOMENTS: Final[Mapping[str, pa.DataType]] = {
-    "date": pa.date32(),
-    **{
-        f"{prefix}timestamp-{name}": pa.timestamp(unit)
-        for prefix in ("", "local-")
-        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
-    },
-}
-
-
-def _plain(schema: Any) -> Any:
-    """The same without logical types: moments are numbers, in which all years fit."""
-    if isinstance(schema, list):
-        return [_plain(each) for each in schema]
-    if isinstance(schema, dict):
-        return {
-            key: _plain(value) if key in ("type", "items", "values", "fields") else value
-            for key, value in schema.items()
-            if key != "logicalType" and not key.startswith("__")
-        }
-    return schema

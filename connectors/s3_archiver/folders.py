@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.fields import AvroFields, Field, FieldReader, JsonFields, Rows, TypedFields
+from sinksdk.connectors.s3_archiver.avro_fields import AvroFields
+from sinksdk.connectors.s3_archiver.fields import Field, FieldReader, JsonFields, Rows, TypedFields
 from sinksdk.connectors.s3_archiver.iso import milliseconds
 from sinksdk.connectors.s3_archiver.path_format import DAY, HOUR, LAST, Integers, PathFormat, Zone
 

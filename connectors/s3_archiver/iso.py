@@ -10,7 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinksdk.connectors.s3_archiver.path_format import DAY, HOUR, MINUTE, SECOND, Integers, days_of, weeks_begin
+from sinksdk.connectors.s3_archiver.path_format import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    Integers,
+    days_of,
+    weeks_begin,
+)
 
 _BOUND: Final = 2**63
 
@@ -134,7 +142,9 @@ def milliseconds_of(text: str) -> int | None:
     if match is None:
         return None
     days = _date(match)
-    numbers = {name: int(match[name] or 0) for name in ("hour", "minute", "second", "hours", "minutes", "seconds")}
+    numbers = {
+        name: int(match[name] or 0) for name in ("hour", "minute", "second", "hours", "minutes", "seconds")
+    }
     if days is None or any(number >= _LIMITS[name] for name, number in numbers.items()):
         return None
     unit = SECOND if match["second"] else MINUTE if match["minute"] else HOUR
@@ -170,10 +180,17 @@ def _date(match: re.Match[str]) -> int | None:
     return day if first <= day < behind else None
 
 
-_READERS: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], tuple[Integers, dict[int, str]]]], ...]] = (
+_READERS: Final[
+    tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], tuple[Integers, dict[int, str]]]], ...]
+] = (
     (pa.types.is_integer, _whole),
     (pa.types.is_floating, _fractions),
     (pa.types.is_timestamp, _moments),
     (pa.types.is_date, _days),
-    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind), _texts),
+    (
+        lambda kind: (
+            pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        ),
+        _texts,
+    ),
 )

@@ -147,7 +147,9 @@ class PathFormat:
         """Milliseconds within which the text never changes, counted from midnight."""
         self._pieces = list(self._read())
         if not pattern.strip():
-            raise ConfigException("it is empty: give the folders' format, as in 'year'=YYYY/'month'=MM/'day'=dd")
+            raise ConfigException(
+                "it is empty: give the folders' format, as in 'year'=YYYY/'month'=MM/'day'=dd"
+            )
 
     def __call__(self, at: Moment) -> str:
         """The text of a local time."""
@@ -200,7 +202,11 @@ class PathFormat:
         if letter == "Z":
             # The offset changes at any minute.
             self.unit = min(self.unit, MINUTE)
-            return (lambda at: at.zone) if length >= _WHOLE else lambda at: _offset(at.offset, ":" * (length - 1))
+            return (
+                (lambda at: at.zone)
+                if length >= _WHOLE
+                else lambda at: _offset(at.offset, ":" * (length - 1))
+            )
         raise ConfigException(
             f"{letter * length!r} means nothing: put text between apostrophes ('date'=YYYY-MM-dd), and take the "
             f"letters C Y x w e E y D M d a K h H k m s S Z for parts of the time"

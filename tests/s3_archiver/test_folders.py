@@ -216,7 +216,9 @@ def test_fields_come_before_time() -> None:
 
 def test_the_wall_clock_is_read_once() -> None:
     """Wallclock: all records of a ``put`` lie in the folder of its one reading; their timestamps are that reading."""
-    found = by_time("HH/mm/ss", 1_000, timestamp_extractor="Wallclock").split(TP, timed([1, None]), FEB / 1_000)
+    found = by_time("HH/mm/ss", 1_000, timestamp_extractor="Wallclock").split(
+        TP, timed([1, None]), FEB / 1_000
+    )
 
     assert of(found) == ["12/30/45"] * 2
     assert found.timestamps is not None
@@ -297,7 +299,12 @@ def test_years_have_as_many_digits_as_they_need() -> None:
     for times in ([each] for each in expected):
         assert split(made, timed(times)) == [expected[each] for each in times]
     assert split(made, timed(list(expected))) == list(expected.values())
-    assert split(by_time("YYYY"), timed([LAST, LAST + 1, -LAST - 1, FEB])) == ["292278994", None, None, "2024"]
+    assert split(by_time("YYYY"), timed([LAST, LAST + 1, -LAST - 1, FEB])) == [
+        "292278994",
+        None,
+        None,
+        "2024",
+    ]
     assert "is beyond the years" in reason(by_time("YYYY"), timed([LAST + 1]))
 
 
@@ -375,7 +382,10 @@ def test_one_of_several_fields_is_enough_to_be_bad() -> None:
         ({"partitioner_class": "FieldPartitioner"}, "'partition.field.name' is empty"),
         ({"partitioner_class": "FieldAndTimeBasedPartitioner"}, "'partition.field.name' is empty"),
         ({"partitioner_class": "com.example.MachineAwarePartitioner"}, "take one of DefaultPartitioner"),
-        ({"partitioner_class": "com.canelmas.TimeAndFieldBasedPartitioner"}, "take FieldAndTimeBasedPartitioner"),
+        (
+            {"partitioner_class": "com.canelmas.TimeAndFieldBasedPartitioner"},
+            "take FieldAndTimeBasedPartitioner",
+        ),
     ],
 )
 def test_what_is_wrong_with_folders_is_said_before_the_start(keys: dict[str, Any], what: str) -> None:
@@ -397,10 +407,14 @@ def test_what_is_wrong_with_folders_is_said_before_the_start(keys: dict[str, Any
 
 def test_keys_of_another_partitioner_do_not_matter() -> None:
     """Exported configurations hold keys of all partitioners: those of others are not looked at."""
-    assert folder_problems(settings(path_format="bogus", timestamp_extractor="bogus", timestamp_field="")) == []
+    assert (
+        folder_problems(settings(path_format="bogus", timestamp_extractor="bogus", timestamp_field="")) == []
+    )
 
 
-@pytest.mark.parametrize("name", ["Record", "io.confluent.connect.TimeBasedPartitioner$RecordTimestampExtractor"])
+@pytest.mark.parametrize(
+    "name", ["Record", "io.confluent.connect.TimeBasedPartitioner$RecordTimestampExtractor"]
+)
 def test_extractors_have_class_names_too(name: str) -> None:
     """timestamp.extractor: the short name, or the class it stands for."""
     assert split(by_time("YYYY", timestamp_extractor=name), timed([FEB])) == ["2024"]

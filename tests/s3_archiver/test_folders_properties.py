@@ -53,15 +53,17 @@ def reference(timestamp: int, name: str, duration: int, pattern: str) -> str:
 @st.composite
 def timestamps(draw: st.DrawFn) -> list[int]:
     """Of one hour, of a day, of years, or of all that ``datetime`` has."""
-    center = draw(st.integers(-5_000_000_000_000, 5_000_000_000_000) | st.integers(-62 * 10**12, 253 * 10**12))
+    center = draw(
+        st.integers(-5_000_000_000_000, 5_000_000_000_000) | st.integers(-62 * 10**12, 253 * 10**12)
+    )
     width = draw(st.sampled_from([HOUR, 24 * HOUR, 400 * 24 * HOUR, 10**12]))
     times = draw(st.lists(st.integers(center - width, center + width), min_size=1, max_size=50))
     return [min(max(each, -62_000_000_000_000), 253_300_000_000_000) for each in times]
 
 
-DURATIONS = st.sampled_from([1, 10, SECOND, 60 * SECOND, 15 * 60 * SECOND, HOUR, 24 * HOUR, 7 * 24 * HOUR]) | (
-    st.integers(1, 40 * 24 * HOUR)
-)
+DURATIONS = st.sampled_from(
+    [1, 10, SECOND, 60 * SECOND, 15 * 60 * SECOND, HOUR, 24 * HOUR, 7 * 24 * HOUR]
+) | (st.integers(1, 40 * 24 * HOUR))
 
 
 @settings(max_examples=300, deadline=None)
@@ -124,7 +126,20 @@ OBJECTS = st.dictionaries(
     max_size=3,
 )
 ODD = st.sampled_from(
-    [None, b"", b"{", b"}", b" ", b"1", b"null", b'"x"', b'{"f":1}{"f":2}', b'{"f":1,"f":2}', b'{"f":\n"a"}', b"\xff"]
+    [
+        None,
+        b"",
+        b"{",
+        b"}",
+        b" ",
+        b"1",
+        b"null",
+        b'"x"',
+        b'{"f":1}{"f":2}',
+        b'{"f":1,"f":2}',
+        b'{"f":\n"a"}',
+        b"\xff",
+    ]
 )
 MOSTLY = st.sampled_from([{"f": "a", "g": 1}, {"f": "b", "g": 2}, {"f": "a", "g": 3, "h": [1, {"f": 2}]}])
 
@@ -152,7 +167,11 @@ def plain(data: bytes | None, path: tuple[str, ...], *, enveloped: bool | None) 
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        is_good = value not in ("", ".", "..") and "/" not in value and all(ord(c) >= 32 and c != "\x7f" for c in value)
+        is_good = (
+            value not in ("", ".", "..")
+            and "/" not in value
+            and all(ord(c) >= 32 and c != "\x7f" for c in value)
+        )
         return value if is_good and value.encode(errors="replace").decode() == value else None
     return str(value) if isinstance(value, int) else None
 
@@ -204,7 +223,9 @@ def test_payloads_of_envelopes_are_those_of_each_record(values: list[Any]) -> No
 TEXTS = (
     st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 30)).map(lambda at: at.isoformat() + "Z")  # noqa: DTZ001
     | st.integers(-(10**14), 10**19).map(str)
-    | st.sampled_from(["2024-02-29", "2024-02-30T00:00:00Z", "2024-02-29 12:34:56", "", "x", "2024-2-9T1:2:3+0530"])
+    | st.sampled_from(
+        ["2024-02-29", "2024-02-30T00:00:00Z", "2024-02-29 12:34:56", "", "x", "2024-2-9T1:2:3+0530"]
+    )
     | st.from_regex(r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d([.,]\d{1,9})?(Z|[+-]\d\d:\d\d)?\Z")
 )
 
