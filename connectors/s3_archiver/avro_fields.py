@@ -72,7 +72,7 @@ class AvroFields:
                 walk = Walk(data, schema, ends, each)
                 walk.read(schema, path, some, begins[some] + _WIRE_FORMAT.size)
                 left = np.sort(np.concatenate([np.empty(0, np.int64), *walk.left]))
-                _one_by_one(number, schema, path, left.tolist(), values, each)
+                _one_by_one(number, schema, path, left.tolist(), values, each, walk.moment(schema, path))
         return [each.field() for each in found]
 
     def _schema(self, number: int) -> Any:
@@ -93,13 +93,19 @@ def _laid_out(values: pa.Array) -> tuple[Positions, Positions, npt.NDArray[np.ui
 
 
 def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
-    number: int, schema: Any, path: Path, rows: Sequence[int], values: pa.Array, found: Found
+    number: int,
+    schema: Any,
+    path: Path,
+    rows: Sequence[int],
+    values: pa.Array,
+    found: Found,
+    moment: pa.DataType | None,
 ) -> None:
     if not rows:
         return
     import fastavro  # noqa: PLC0415 - see above
 
-    plain, moment = fastavro.parse_schema(_plain(schema)), _moment(schema, path)
+    plain = fastavro.parse_schema(_plain(schema))
     for row in rows:
         buffer = io.BytesIO(values[row].as_py())
         buffer.seek(_WIRE_FORMAT.size)
@@ -111,22 +117,6 @@ def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
             found.bad[row] = f"is no datum of schema {number} ({type(error).__name__})"
         else:
             found.add(row, at_path(value, path), path, moment)
-
-
-def _moment(schema: Any, path: Path) -> pa.DataType | None:
-    """What the numbers at a path stand for."""
-    for each in schema if isinstance(schema, list) else [schema]:
-        if not isinstance(each, dict):
-            continue
-        if not path:
-            kind = _MOMENTS.get(each.get("logicalType", ""))
-            kind = kind or (_moment(each["type"], ()) if isinstance(each.get("type"), dict | list) else None)
-        else:
-            inner = [one["type"] for one in each.get("fields", ()) if one["name"] == path[0]]
-            kind = _moment(inner, path[1:]) if inner else None
-        if kind is not None:
-            return kind
-    return None
 
 
 def _plain(schema: Any) -> Any:
@@ -360,6 +350,17 @@ class Walk:
         if isinstance(inner, str) and inner not in self._named:
             return _Type("record" if inner == "error" else inner, schema)
         return self._type(inner)
+
+    def moment(self, schema: Any, path: Path) -> pa.DataType | None:
+        """What the numbers at a path stand for, if they are moments."""
+        kind = self._type(schema)
+        if kind.name == "union":
+            found = (self.moment(branch, path) for branch in kind.schema)
+            return next((each for each in found if each is not None), None)
+        if not path:
+            return _MOMENTS.get(kind.schema.get("logicalType", ""))
+        inner = [each for each in kind.schema.get("fields", ()) if each["name"] == path[0]]
+        return self.moment(inner[0]["type"], path[1:]) if inner else None
 
     def _name(self, schema: Any) -> None:
         """Note the definitions of names."""

@@ -16,8 +16,8 @@ import pytest
 from sinksdk import ConfigException, TopicPartition
 from sinksdk.connectors.s3_archiver import folders as module
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.folders import Folders, Split, folder_problems, folders_of
-from sinksdk.connectors.s3_archiver.path_format import LAST, Zone
+from sinksdk.connectors.s3_archiver.folders import Folders, Split, TimeFolders, folder_problems, folders_of
+from sinksdk.connectors.s3_archiver.path_format import LAST, PathFormat, Zone
 
 TP = TopicPartition("orders", 3)
 FEB = 1_709_209_845_123  # 2024-02-29T12:30:45.123Z
@@ -260,6 +260,28 @@ def test_a_change_of_the_clock_in_a_batch_changes_no_folder(duration: int) -> No
         for change in (1_729_990_800_000, 1_541_300_400_000, 1_728_142_200_000):
             times = list(range(change - 26 * HOUR, change + 26 * HOUR, 17 * 60_000 + 1))
             assert split(made, timed(times)) == [split(made, timed([one]))[0] for one in times]
+
+
+def test_a_folder_is_where_the_original_moves_a_skipped_time() -> None:
+    """A bucket that begins in a skipped half an hour is moved behind it, even if that is the next folder's hour."""
+
+    class Odd(Zone):
+        """Clocks are put forward at 02:25, by half an hour."""
+
+        def _asked(self, seconds: int) -> int:
+            return 1_800 if seconds >= 8_700 else 0
+
+    made = TimeFolders(PathFormat("HH"), 30 * 60_000, Odd("UTC"))
+    level = made.level(np.array([8_700_000, 9_000_000, 8_699_999], np.int64), {})
+
+    assert [level.texts[code] for code in level.codes] == ["03", "03", "02"]
+
+
+def test_whole_numbers_among_fractions_are_folders() -> None:
+    """A number with a point is a bad record, and no other becomes one by it, wherever it stands."""
+    batch = texts({"f": 1.5}, *[{"f": 2}] * 40, {"f": 3.0})
+
+    assert split(by_field("f"), batch) == [None, *["f=2"] * 40, None]
 
 
 # -- bad records ---------------------------------------------------------------------------------
