@@ -1,4 +1,4 @@
-"""Fields of Avro values with a schema registry, by numpy: what stands before a field is passed over in all rows at once.
+"""Fields of Avro values with a schema registry: what stands before them is passed over in all rows at once.
 
 A datum says where its fields are only from front to back. So a batch's data of one schema are walked side by
 side, a position for each, type by type. Whatever is unusual (a field of several values, a datum that ends too
@@ -255,7 +255,7 @@ class Walk:
 
     # -- passing over ----------------------------------------------------------------------------
 
-    def _past(self, schema: Any, at: Positions) -> Positions:
+    def _past(self, schema: Any, at: Positions) -> Positions:  # noqa: PLR0911 - one for each kind of type
         """The positions behind a value. Behind one that is broken they are beyond all rows."""
         if not len(at):
             return at

@@ -230,7 +230,8 @@ class S3ArchiverConfig(AccessConfig):
     timezone: str = Field(
         default="UTC",
         alias="timezone",
-        description="Time zone of folders by time, and whose midnight `rotate.schedule.interval.ms` counts from.",
+        description="Time zone of folders by time, and whose midnight `rotate.schedule.interval.ms` counts "
+        "from.",
     )
     partitioner_class: str = Field(
         default="DefaultPartitioner",
@@ -261,20 +262,20 @@ class S3ArchiverConfig(AccessConfig):
     timestamp_extractor: str = Field(
         default="Wallclock",
         alias="timestamp.extractor",
-        description="What folders by time are of: `Wallclock`, when a record is archived; `Record`, its Kafka "
-        "timestamp; or `RecordField`, a field of its value.",
+        description="What folders by time are of: `Wallclock`, when a record is archived; `Record`, its "
+        "Kafka timestamp; or `RecordField`, a field of its value.",
     )
     timestamp_field: str = Field(
         default="timestamp",
         alias="timestamp.field",
-        description="The field for `RecordField`, as in `meta.created`: milliseconds since 1970 as a number or "
-        "text, text in ISO 8601 (in UTC unless it says otherwise), or a timestamp.",
+        description="The field for `RecordField`, as in `meta.created`: milliseconds since 1970 as a number "
+        "or text, text in ISO 8601 (in UTC unless it says otherwise), or a timestamp.",
     )
     partition_field_name: NameList = Field(
         default=(),
         alias="partition.field.name",
-        description="Fields of the value that folders are made of, as in `country,meta.shop`: text, whole numbers "
-        "and booleans; a null is the folder `country=null`.",
+        description="Fields of the value that folders are made of, as in `country,meta.shop`: text, whole "
+        "numbers and booleans; a null is the folder `country=null`.",
     )
     partition_field_format_path: bool = Field(
         default=True,
@@ -285,15 +286,15 @@ class S3ArchiverConfig(AccessConfig):
         default=-1,
         ge=-1,
         alias="rotate.interval.ms",
-        description="End the files of a topic partition before a record whose timestamp (as `timestamp.extractor` "
-        "finds it) is so many milliseconds after that of their first one. Without folders by time it has no "
-        "effect. -1: never.",
+        description="End the files of a topic partition before a record whose timestamp (as "
+        "`timestamp.extractor` finds it) is so many milliseconds after that of their first one. Without "
+        "folders by time it has no effect. -1: never.",
     )
     rotate_file_on_partition_change: bool = Field(
         default=False,
         alias="rotate.file.on.partition.change",
-        description="With `rotate.interval.ms`: end files also whenever the next record is of another folder. "
-        "Records whose folders take turns then make a file each. (Confluent: true.)",
+        description="With `rotate.interval.ms`: end files also whenever the next record is of another "
+        "folder. Records whose folders take turns then make a file each. (Confluent: true.)",
     )
     partitioner_max_open_files: int = Field(
         default=-1,
@@ -307,8 +308,8 @@ class S3ArchiverConfig(AccessConfig):
         default=256 * MIB,
         ge=16 * MIB,
         alias="partitioner.buffer.bytes",
-        description="Bytes that all open files of a task hold in memory at most. Beyond them the largest is sent "
-        "as a part, and where none is large enough for that, the files of a topic partition end.",
+        description="Bytes that all open files of a task hold in memory at most. Beyond them the largest is "
+        "sent as a part, and where none is large enough for that, the files of a topic partition end.",
     )
     avro_codec: CodecName = Field(
         default="null",

@@ -1,8 +1,8 @@
-"""Fields of values, as Arrow columns, by dotted paths: of JSON text and of typed columns (of Avro: ``avro_fields``).
+"""Fields of values by dotted paths, as Arrow columns: of JSON text and of typed columns.
 
-Folders need one or two fields of each record, and no other. JSON is read by ``pyarrow.json``, a quarter of what
-Python's ``json`` costs. What that reader cannot tell apart or does not take (a field of several types, a null
-and a missing field, a record that is no JSON) is read again: in halves, and in the end record by record.
+Folders need one or two fields of each record, and no other. JSON is read by ``pyarrow.json``, at a quarter of
+what Python's ``json`` costs. What that reader cannot tell apart or does not take (a field of several types, a
+null and a missing field, a record that is no JSON) is read again: in halves, in the end record by record.
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class TypedFields:
     def read(self, values: pa.Array) -> list[Field]:
         """See :class:`FieldReader`."""
         kind = values.type
-        if pa.types.is_null(kind):
-            values = values.cast(pa.binary())
-        elif _is_text(kind):
+        if pa.types.is_null(kind) or _is_text(kind):
             values = values.cast(pa.binary())
         if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
             return self._of_bytes.read(values.cast(pa.binary()))
@@ -211,7 +209,7 @@ class JsonFields:
         return () if not enveloped else ("payload",) if enveloped == len(values) else None
 
     def _kinds(self, values: pa.Array) -> list[pa.DataType] | None:
-        """The types of the fields by one of the values, so that a reader asked for them reads most of them."""
+        """The types of the fields, found in some of the values."""
         kinds: list[pa.DataType | None] = [None] * len(self._paths)
         for row in range(0, len(values), max(len(values) // _FEW, 1)):
             try:
@@ -249,7 +247,10 @@ class JsonFields:
         if isinstance(value, dict) and value.keys() == _ENVELOPE:
             return value["payload"]
         if self._schemas_enable:
-            message = "is no object of exactly 'schema' and 'payload', as 'value.converter.schemas.enable' = true requires"
+            message = (
+                "is no object of exactly 'schema' and 'payload', as 'value.converter.schemas.enable' = true "
+                "requires"
+            )
             raise DataException(message)
         return value
 

@@ -1,4 +1,4 @@
-"""Where a record's file lies: in folders by Kafka partition, by time, by fields of the value, by fields and time.
+"""Where a record's file lies: in folders by Kafka partition, by time, by fields of the value, or by both.
 
 Records of a batch are split without an object for each. Its timestamps become local times, these become
 buckets, and each distinct bucket becomes text once; each distinct value of a field likewise.
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.avro_fields import AvroFields
@@ -34,8 +33,8 @@ class Split:
     """The folders of a batch's rows.
 
     Args:
-        paths: the distinct folders below the topic's, without a delimiter at their ends, in the order of their
-            first rows.
+        paths: the distinct folders below the topic's, without a delimiter at their ends, in the order of
+            their first rows.
         codes: for each row the index into ``paths``; -1 where the row is bad.
         timestamps: for each row the milliseconds that its folder was named after; None where folders are not
             by time. Those of bad rows mean nothing.
@@ -100,11 +99,12 @@ def folder_problems(config: S3ArchiverConfig) -> list[str]:
     found: list[str] = []
     if kind.has_fields and not config.partition_field_name:
         found.append(
-            f"'partition.field.name' is empty: name the fields that {kind.name} makes folders of, separated by "
-            f"commas"
+            f"'partition.field.name' is empty: name the fields that {kind.name} makes folders of, separated "
+            f"by commas"
         )
     found += [
-        f"'{key}': '{name}' is no field's name: write it as in country, or meta.country for one inside another"
+        f"'{key}': '{name}' is no field's name: write it as in country, or meta.country for one inside "
+        f"another"
         for key, names in (
             ("partition.field.name", config.partition_field_name if kind.has_fields else ()),
             ("timestamp.field", (config.timestamp_field,) if kind.has_time else ()),
@@ -126,8 +126,8 @@ def _time_problems(config: S3ArchiverConfig, kind: Partitioner) -> list[str]:
         )
     if _extractor(config) not in _EXTRACTORS:
         found.append(
-            f"'timestamp.extractor' is '{config.timestamp_extractor}': take Wallclock, Record (the record's own "
-            f"timestamp) or RecordField (a field of its value, 'timestamp.field')"
+            f"'timestamp.extractor' is '{config.timestamp_extractor}': take Wallclock, Record (the record's "
+            f"own timestamp) or RecordField (a field of its value, 'timestamp.field')"
         )
     try:
         PathFormat(_pattern(config, kind), config.locale)
@@ -186,8 +186,8 @@ def _unknown_partitioner(name: str) -> str:
             f"'partition.field.name' and 'partition.field.format.path' = false, which makes the same folders"
         )
     return (
-        f"'partitioner.class' is '{name}': take one of {', '.join(_PARTITIONERS)} (or Confluent's class name); a "
-        f"class of one's own in Java cannot run here"
+        f"'partitioner.class' is '{name}': take one of {', '.join(_PARTITIONERS)} (or Confluent's class "
+        f"name); a class of one's own in Java cannot run here"
     )
 
 
@@ -246,7 +246,7 @@ def _room(config: S3ArchiverConfig, partition: TopicPartition, last: int) -> int
 class ByPartition:
     """One folder for each Kafka partition."""
 
-    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002
         """See :class:`Folders`."""
         return Split([f"partition={partition.partition}"], np.zeros(batch.num_rows, np.int32))
 
@@ -319,8 +319,8 @@ class ByValues:
             timestamps = _of_records(batch)
             missing = timestamps == _NO_TIMESTAMP
             why = (
-                "it has no timestamp, which 'timestamp.extractor' = Record makes its folder of: take RecordField "
-                "or Wallclock, or have the producer set it"
+                "it has no timestamp, which 'timestamp.extractor' = Record makes its folder of: take "
+                "RecordField or Wallclock, or have the producer set it"
             )
         else:
             found = fields[-1]
@@ -332,8 +332,9 @@ class ByValues:
                 for place, what in wrong.items():
                     bad.setdefault(
                         int(rows[place]),
-                        f"its value has {what} as '{self._timestamp_field}', which 'timestamp.field' names: it "
-                        f"must be milliseconds since 1970, a timestamp, or text in ISO 8601 as 2024-02-29T12:34:56Z",
+                        f"its value has {what} as '{self._timestamp_field}', which 'timestamp.field' names: "
+                        f"it must be milliseconds since 1970, a timestamp, or text in ISO 8601 as "
+                        f"2024-02-29T12:34:56Z",
                     )
             return timestamps
         if missing.any():
@@ -367,8 +368,8 @@ def _exceptions(
     offsets = batch.column("offset")
     return {
         row: DataException(
-            f"topic {partition.topic}, partition {partition.partition}, offset {offsets[row].as_py()}: the record "
-            f"has no folder: {bad[row]}; it is passed over with 'errors.tolerance' = all"
+            f"topic {partition.topic}, partition {partition.partition}, offset {offsets[row].as_py()}: the "
+            f"record has no folder: {bad[row]}; it is passed over with 'errors.tolerance' = all"
         )
         for row in sorted(bad)
     }
@@ -476,8 +477,8 @@ def _named(  # noqa: PLR0917 - the parts of a level, and where its failures go
 
 def _bad_value(name: str, what: str) -> str:
     return (
-        f"its value has {what} as '{name}', which 'partition.field.name' names: folders are made of text, whole "
-        f"numbers and booleans that can be the name of one folder"
+        f"its value has {what} as '{name}', which 'partition.field.name' names: folders are made of text, "
+        f"whole numbers and booleans that can be the name of one folder"
     )
 
 
@@ -541,8 +542,8 @@ class TimeFolders:
             for row in np.flatnonzero(beyond).tolist():
                 bad.setdefault(
                     row,
-                    f"its timestamp {timestamps[row]} is beyond the years -292275055 to 292278994, which can be "
-                    f"formatted",
+                    f"its timestamp {timestamps[row]} is beyond the years -292275055 to 292278994, which "
+                    f"can be formatted",
                 )
             timestamps = np.where(beyond, 0, timestamps)
             first, last = int(timestamps.min()), int(timestamps.max())
@@ -562,7 +563,7 @@ class TimeFolders:
         if first < DAY:  # Java cuts towards zero
             keys += (local < 0) & (keys * self._duration != local)
         unit, times = self._format.unit, self._format.unit // self._duration
-        # Where no clock is put forward or back, a time within a folder's hour is in that hour, whatever it is.
+        # Where no clock is put forward, no bucket of a folder's hour is moved into another hour.
         if times > 1 and unit % self._duration == 0 and self._zone.is_calm(first, last):
             return keys // times, unit
         return keys, self._duration

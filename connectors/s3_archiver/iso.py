@@ -1,4 +1,4 @@
-"""Timestamps of records as they are found in a field: numbers, text with a number or in ISO 8601, Arrow's moments."""
+"""Timestamps in fields of records: numbers, text with a number or in ISO 8601, Arrow's moments."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _whole(column: pa.Array) -> tuple[Integers, dict[int, str]]:
         beyond = np.flatnonzero(pc.greater(column, pa.scalar(_BOUND - 1, pa.uint64())))
         numbers = np.from_dlpack(column).astype(np.int64)
         return numbers, dict.fromkeys(beyond.tolist(), "a number that is no timestamp")
-    return np.from_dlpack(column.cast(pa.int64())), {}
+    return np.from_dlpack(column.cast(pa.int64())).view(np.int64), {}
 
 
 def _fractions(column: pa.Array) -> tuple[Integers, dict[int, str]]:
@@ -111,7 +111,9 @@ def _at_once(texts: pa.Array) -> Integers | None:
     longest = pc.max(pc.binary_length(texts)).as_py()
     try:
         if pc.all(pc.ascii_is_decimal(texts)).as_py():
-            return np.from_dlpack(texts.cast(pa.int64())) if longest <= _MOST_DIGITS else None
+            if longest > _MOST_DIGITS:
+                return None
+            return np.from_dlpack(texts.cast(pa.int64())).view(np.int64)
         # Arrow takes a space for the T, and years without a month.
         if not pc.all(pc.match_like(texts, "____-__-__T__:__:__%")).as_py():
             return None

@@ -25,7 +25,7 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
 LAST: Final = 2**63 - 1 - 4 * DAY
-"""The last timestamp, and less zero the first one, that can be formatted: in the years 292278994 and -292275055."""
+"""The last timestamp that can be formatted, in the year 292278994; the first one is as far from zero."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CENTURIES: Final = 146_097
@@ -84,6 +84,7 @@ class Moment:
 
     @property
     def hour(self) -> int:
+        """0 to 23."""
         return self.millis // HOUR
 
     @property
@@ -93,6 +94,7 @@ class Moment:
 
     @property
     def week(self) -> int:
+        """1 to 53."""
         return (self.days - weeks_begin(self.week_year)) // 7 + 1
 
 
@@ -147,9 +149,8 @@ class PathFormat:
         """Milliseconds within which the text never changes, counted from midnight."""
         self._pieces = list(self._read())
         if not pattern.strip():
-            raise ConfigException(
-                "it is empty: give the folders' format, as in 'year'=YYYY/'month'=MM/'day'=dd"
-            )
+            message = "it is empty: give the folders' format, as in 'year'=YYYY/'month'=MM/'day'=dd"
+            raise ConfigException(message)
 
     def __call__(self, at: Moment) -> str:
         """The text of a local time."""
@@ -208,11 +209,11 @@ class PathFormat:
                 else lambda at: _offset(at.offset, ":" * (length - 1))
             )
         raise ConfigException(
-            f"{letter * length!r} means nothing: put text between apostrophes ('date'=YYYY-MM-dd), and take the "
-            f"letters C Y x w e E y D M d a K h H k m s S Z for parts of the time"
+            f"{letter * length!r} means nothing: put text between apostrophes ('date'=YYYY-MM-dd), and take "
+            f"the letters C Y x w e E y D M d a K h H k m s S Z for parts of the time"
             if letter != "z"
-            else f"{letter * length!r}, a zone's name in words, is not supported: take Z (+0100), ZZ (+01:00) or "
-            f"ZZZ (Europe/Berlin)"
+            else f"{letter * length!r}, a zone's name in words, is not supported: take Z (+0100), ZZ "
+            f"(+01:00) or ZZZ (Europe/Berlin)"
         )
 
     def _text(self, letter: str, length: int) -> Piece:
@@ -270,7 +271,7 @@ class Zone:
         """Before the first change, and from each on."""
 
     def offsets(self, timestamps: Integers, first: int, last: int) -> int | Integers:
-        """The offset at each of these timestamps, whose smallest and largest are given; one if all are the same."""
+        """The offset at each timestamp, or one if all are the same; ``first`` and ``last`` are the extremes."""
         folded = timestamps
         if first < _NO_ZONES or last >= _AGAIN:
             folded = np.maximum(timestamps, _NO_ZONES)
@@ -328,7 +329,7 @@ class Zone:
             self._to = end
 
     def _found(self, begin: int, end: int) -> tuple[Integers, Integers]:
-        """When the offset changes behind ``begin`` and up to ``end``; the offsets before and from each change on."""
+        """When the offset changes behind ``begin`` and up to ``end``; the offsets before and after that."""
         at, last = begin // SECOND, end // SECOND
         changes: list[int] = []
         offsets = [self._asked(at)]

@@ -111,7 +111,9 @@ def column(found: Field, rows: int) -> list[Any]:
     values: list[Any] = [None] * rows
     for places, piece in found.pieces:
         whole = pa.types.is_temporal(piece.type)
-        for row, value in zip(places.tolist(), piece.cast(_as_number(piece.type)) if whole else piece, strict=True):
+        for row, value in zip(
+            places.tolist(), piece.cast(_as_number(piece.type)) if whole else piece, strict=True
+        ):
             values[row] = value.as_py()
     for row, why in found.bad.items():
         values[row] = why
@@ -122,7 +124,16 @@ def _as_number(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_date(kind) else pa.int64()
 
 
-PATHS = [("name",), ("amount",), ("share",), ("paid",), ("big",), ("meta", "at"), ("meta", "day"), ("meta", "kind")]
+PATHS = [
+    ("name",),
+    ("amount",),
+    ("share",),
+    ("paid",),
+    ("big",),
+    ("meta", "at"),
+    ("meta", "day"),
+    ("meta", "kind"),
+]
 
 
 def expected(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:
@@ -134,7 +145,9 @@ def expected(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ORDERS, min_size=1, max_size=8), st.permutations(PATHS), st.integers(0, 3))
-def test_fields_are_those_that_were_written(values: list[Any], paths: list[tuple[str, ...]], first: int) -> None:
+def test_fields_are_those_that_were_written(
+    values: list[Any], paths: list[tuple[str, ...]], first: int
+) -> None:
     """Behind arrays, maps, unions and records in themselves, each field is found, also in a slice of a batch."""
     data = pa.array([datum(value) for value in values], pa.binary())[first:]
     found = AvroFields(paths, lambda _: PARSED).read(data)
@@ -160,14 +173,18 @@ GOOD = {
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.sampled_from([*PATHS, ("price",), ("tags",)]))
+@given(
+    st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.sampled_from([*PATHS, ("price",), ("tags",)])
+)
 def test_broken_data_take_no_other_along(broken: list[bytes], path: tuple[str, ...]) -> None:
     """Any bytes behind the framing: they fail, or give a value; the records between them are as they were."""
     data = [each for some in broken for each in (b"\x00\x00\x00\x00\x07" + some, datum(GOOD))]
     (found,) = AvroFields([path], lambda _: PARSED).read(pa.array(data, pa.binary()))
     values = column(found, len(data))
 
-    assert {row for rows, _ in found.pieces for row in rows.tolist()} | set(found.bad) == set(range(len(data)))
+    assert {row for rows, _ in found.pieces for row in rows.tolist()} | set(found.bad) == set(
+        range(len(data))
+    )
     if path not in (("price",), ("tags",)):
         assert values[1::2] == [expected(GOOD, path)] * len(broken)
 
@@ -232,9 +249,18 @@ def folders(schema_of: Callable[[int], Any] | None) -> Any:
 
 def test_folders_are_made_of_avro() -> None:
     """Several schemas in a batch, a union of text and number, and microseconds: each row has its folder."""
-    other = {"type": "record", "name": "Order", "fields": [{"name": "name", "type": "int"}, {"name": "meta", "type": META}]}
+    other = {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "name", "type": "int"}, {"name": "meta", "type": META}],
+    }
     schemas = {7: PARSED, 8: fastavro.parse_schema(other)}
-    data = [datum(GOOD), datum({"name": 5, "meta": GOOD["meta"]}, 8, schemas[8]), datum({**GOOD, "name": 6}), None]
+    data = [
+        datum(GOOD),
+        datum({"name": 5, "meta": GOOD["meta"]}, 8, schemas[8]),
+        datum({**GOOD, "name": 6}),
+        None,
+    ]
     found = folders(schemas.__getitem__).split(TP, valued(pa.array(data, pa.binary())), 0.0)
 
     assert of(found) == [f"meta.kind=B/name={name}/2024-02-29 12:30" for name in ("ü", "5", "6")] + [None]

@@ -338,6 +338,7 @@ def test_years_have_as_many_digits_as_they_need() -> None:
         (b"\xff{}", "is no JSON"),
         (b"", "is no JSON"),
         (b'{"f":1}{"f":2}', "is no JSON"),
+        (b'{"f":"a"}}\n{"v":{"f":"b"}', "is no JSON"),
         ([1], "has no field 'f'"),
         ({}, "has no field 'f'"),
         ({"f": 1.0}, "a value of type double"),
