@@ -13,7 +13,7 @@ from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Verdict
 from sinksdk.config import NameList
 from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
-from sinksdk.connectors.s3_archiver.folders import folder_problems
+from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.layout import Layout
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
@@ -400,7 +400,7 @@ class S3ArchiverConfig(AccessConfig):
             *super().problems(),
             *self._storage_problems(),
             *self._rotation_problems(),
-            *folder_problems(self),
+            *self._folder_problems(),
         ]
 
     def _storage_problems(self) -> Iterator[str]:
@@ -441,6 +441,11 @@ class S3ArchiverConfig(AccessConfig):
             codec(self.avro_codec, self.avro_codec_level)
         except ConfigException as error:
             yield f"'avro.codec' and 'avro.codec.level': {error}"
+
+    def _folder_problems(self) -> Iterator[str]:
+        # Of a partitioner that is not there, the verdict on its name says what to take instead.
+        if partitioner(self.partitioner_class) is not None:
+            yield from folder_problems(self)
 
     def policy(self) -> BatchPolicy:
         """When a partition's records are worth a file."""

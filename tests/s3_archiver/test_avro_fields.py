@@ -198,6 +198,7 @@ def test_broken_data_take_no_other_along(broken: list[bytes], path: tuple[str, .
         (b"\x00\x00\x00\x00\x07\x04", ("name",), "is no datum of schema 7"),
         (b"\x00\x00\x00\x00\x63", ("name",), "is of schema 99: there is none"),
         (datum(GOOD)[:-40], ("amount",), "is no datum of schema 7"),
+        (datum({**GOOD, "name": "x" * 50})[:-60], ("name",), "is no datum of schema 7"),
         (datum(GOOD), ("nothing",), "has no field 'nothing'"),
         (datum(GOOD), ("meta", "nothing"), "has no field 'meta.nothing'"),
         (datum(GOOD), ("name", "x"), "has no field 'name.x'"),

@@ -7,17 +7,18 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinksdk import ConfigException, TopicPartition
+from sinksdk import ConfigException, TopicPartition, Verdict
 from sinksdk.connectors.s3_archiver import folders as module
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.folders import Folders, Split, TimeFolders, folder_problems, folders_of
 from sinksdk.connectors.s3_archiver.path_format import LAST, PathFormat, Zone
+from tests.s3_archiver.support import MINIMAL
 
 TP = TopicPartition("orders", 3)
 FEB = 1_709_209_845_123  # 2024-02-29T12:30:45.123Z
@@ -441,3 +442,40 @@ def test_keys_of_another_partitioner_do_not_matter() -> None:
 def test_extractors_have_class_names_too(name: str) -> None:
     """timestamp.extractor: the short name, or the class it stands for."""
     assert split(by_time("YYYY", timestamp_extractor=name), timed([FEB])) == ["2024"]
+
+
+class Unjudged(S3ArchiverConfig):
+    """All keys as they are, whatever the verdicts on them."""
+
+    compatibility: ClassVar[Mapping[str, Verdict]] = {}
+
+
+def test_keys_of_folders_are_read_from_a_configuration() -> None:
+    """The keys have Confluent's names and texts; what is wrong is a problem of the configuration."""
+    keys = {
+        **MINIMAL,
+        "partitioner.class": "io.confluent.connect.storage.partitioner.FieldAndTimeBasedPartitioner",
+        "partition.field.name": "country, meta.shop",
+        "path.format": "'dt'=YYYY-MM-dd",
+        "partition.duration.ms": "3600000",
+        "timezone": "Asia/Kolkata",
+        "locale": "en-US",
+        "timestamp.extractor": "RecordField",
+        "timestamp.field": "",
+        "rotate.interval.ms": "60000",
+        "rotate.file.on.partition.change": "true",
+    }
+    config = Unjudged.parse(keys)
+    batch = texts({"country": "IN", "meta": {"shop": 7}, "timestamp": "2024-02-29T20:00:00Z"})
+
+    assert split(folders_of(config), batch) == ["country=IN/meta.shop=7/dt=2024-03-01"]
+    assert config.partitioner_buffer_bytes == 256 * 1024 * 1024
+    for key, value in {
+        "path.format": "year=YYYY",
+        "partition.field.name": "",
+        "rotate.interval.ms": "0",
+        "partitioner.max.open.files": "0",
+        "timezone": "Mars/Olympus",
+    }.items():
+        (problem,) = Unjudged.check({**keys, key: value})[1]
+        assert f"'{key}'" in problem
