@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import encoding, generation, memory, upload
+from benchmarks import encoding, folders, generation, memory, upload
 from benchmarks.table import Row, show
 
 
@@ -58,6 +58,7 @@ if __name__ == "__main__":
     rows: list[Row] = []
     for name, part in {
         "encoding": encoding_rows,
+        "folders": folders.measure,
         "whole generations": generation.measure,
         "upload": upload_rows,
         "memory": memory_rows,

@@ -76,10 +76,10 @@ def folders_of(config: S3ArchiverConfig, schema_of: Callable[[int], Any] | None 
     if problems or kind is None:
         raise ConfigException(problems)
     if kind.is_default:
-        return ByPartition()
+        return PartitionFolders()
     extractor = _extractor(config)
     needs_fields = kind.has_fields or (kind.has_time and extractor == "RecordField")
-    return ByValues(
+    return ValueFolders(
         names=tuple(config.partition_field_name) if kind.has_fields else (),
         are_named=config.partition_field_format_path or not kind.has_time,
         time=_time_of(config, kind) if kind.has_time else None,
@@ -243,7 +243,7 @@ def _room(config: S3ArchiverConfig, partition: TopicPartition, last: int) -> int
 # -- splitting -----------------------------------------------------------------------------------
 
 
-class ByPartition:
+class PartitionFolders:
     """One folder for each Kafka partition."""
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002
@@ -258,7 +258,7 @@ class _Level(NamedTuple):
     codes: Codes
 
 
-class ByValues:
+class ValueFolders:
     """Folders by fields of the value, by time, or by fields and then by time.
 
     Args:
@@ -326,15 +326,14 @@ class ByValues:
             found = fields[-1]
             timestamps = np.zeros(batch.num_rows, np.int64)
             for row, reason in found.bad.items():
-                bad.setdefault(row, f"its value {reason}, which 'timestamp.field' names")
+                bad.setdefault(row, f"its value {reason} ('timestamp.field')")
             for rows, column in found.pieces:
                 timestamps[rows], wrong = milliseconds(column)
                 for place, what in wrong.items():
                     bad.setdefault(
                         int(rows[place]),
-                        f"its value has {what} as '{self._timestamp_field}', which 'timestamp.field' names: "
-                        f"it must be milliseconds since 1970, a timestamp, or text in ISO 8601 as "
-                        f"2024-02-29T12:34:56Z",
+                        f"its value has {what} as '{self._timestamp_field}' ('timestamp.field'), which must "
+                        f"be milliseconds since 1970, a timestamp, or text in ISO 8601 as 2024-02-29T12:34:56Z",
                     )
             return timestamps
         if missing.any():
@@ -369,7 +368,8 @@ def _exceptions(
     return {
         row: DataException(
             f"topic {partition.topic}, partition {partition.partition}, offset {offsets[row].as_py()}: the "
-            f"record has no folder: {bad[row]}; it is passed over with 'errors.tolerance' = all"
+            f"record has no folder: {bad[row]}; correct what produces such records, or have them passed over "
+            f"with 'errors.tolerance' = all"
         )
         for row in sorted(bad)
     }
@@ -452,7 +452,7 @@ def _named(  # noqa: PLR0917 - the parts of a level, and where its failures go
 ) -> _Level:
     """Folders of one field's values."""
     for row, reason in found.bad.items():
-        bad.setdefault(row, f"its value {reason}, which 'partition.field.name' names")
+        bad.setdefault(row, f"its value {reason} ('partition.field.name')")
     codes = np.full(rows, -1, np.int32)
     texts: dict[str, int] = {}
     for places, column in found.pieces:
@@ -477,8 +477,8 @@ def _named(  # noqa: PLR0917 - the parts of a level, and where its failures go
 
 def _bad_value(name: str, what: str) -> str:
     return (
-        f"its value has {what} as '{name}', which 'partition.field.name' names: folders are made of text, "
-        f"whole numbers and booleans that can be the name of one folder"
+        f"its value has {what} as '{name}' ('partition.field.name'): folders are made of text, whole numbers "
+        f"and booleans that can be the name of one folder"
     )
 
 

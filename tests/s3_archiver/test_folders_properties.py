@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.fields import JsonFields
-from sinksdk.connectors.s3_archiver.folders import ByValues, TimeFolders, _distinct, folders_of
+from sinksdk.connectors.s3_archiver.folders import ValueFolders, TimeFolders, _distinct, folders_of
 from sinksdk.connectors.s3_archiver.iso import milliseconds, milliseconds_of
 from sinksdk.connectors.s3_archiver.path_format import Date, PathFormat, Zone, days_of
 from tests.s3_archiver.test_folders import TP, of, texts, timed
@@ -73,7 +73,7 @@ DURATIONS = st.sampled_from(
 @example([1_728_144_000_000], "Australia/Lord_Howe", HOUR, "mm:ss.SSSS k")  # half an hour was skipped
 def test_time_folders_are_those_of_datetime(times: list[int], name: str, duration: int, pattern: str) -> None:
     """Every row has exactly one folder: the one that datetime and zoneinfo give its timestamp alone."""
-    made = ByValues(
+    made = ValueFolders(
         names=(),
         are_named=True,
         time=TimeFolders(PathFormat(pattern), duration, zone(name)),
