@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.avro_fields import AvroFields
-from sinksdk.connectors.s3_archiver.fields import Field, FieldReader, JsonFields, Rows, TypedFields
+from sinksdk.connectors.s3_archiver.fields import (
+    Field,
+    FieldReader,
+    JsonFields,
+    Rows,
+    TypedFields,
+    as_column,
+)
 from sinksdk.connectors.s3_archiver.iso import milliseconds
 from sinksdk.connectors.s3_archiver.path_format import DAY, HOUR, LAST, Integers, PathFormat, Zone
 
@@ -333,7 +341,7 @@ class ValueFolders:
                     bad.setdefault(
                         int(rows[place]),
                         f"its value has {what} as '{self._timestamp_field}' ('timestamp.field'), which must "
-                        f"be milliseconds since 1970, a timestamp, or text in ISO 8601 as 2024-02-29T12:34:56Z",
+                        f"be milliseconds since 1970, a timestamp, or text as 2024-02-29T12:34:56Z",
                     )
             return timestamps
         if missing.any():
@@ -355,7 +363,7 @@ def _of_records(batch: pa.RecordBatch) -> Integers:
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     column = column.view(pa.int64())
     if column.null_count:
-        column = column.fill_null(_NO_TIMESTAMP)
+        column = pc.coalesce(column, as_column(np.full(len(column), _NO_TIMESTAMP), pa.int64()))
     return np.from_dlpack(column).view(np.int64)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.fields import JsonFields
-from sinksdk.connectors.s3_archiver.folders import ValueFolders, TimeFolders, _distinct, folders_of
+from sinksdk.connectors.s3_archiver.folders import TimeFolders, ValueFolders, _distinct, folders_of
 from sinksdk.connectors.s3_archiver.iso import milliseconds, milliseconds_of
 from sinksdk.connectors.s3_archiver.path_format import Date, PathFormat, Zone, days_of
 from tests.s3_archiver.test_folders import TP, of, texts, timed
