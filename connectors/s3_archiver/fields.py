@@ -129,7 +129,9 @@ def texts_column(texts: Sequence[str]) -> pa.Array:
 # -- JSON ----------------------------------------------------------------------------------------
 
 _FEW: Final = 16
-"""Rows that are read one by one."""
+"""Rows that are not worth a column."""
+_SMALL: Final = 512
+"""Rows that are read one by one if they are no columns: to look for the bad ones would cost more."""
 _KINDS: Final[Mapping[type, pa.DataType]] = {
     str: pa.string(),
     bool: pa.bool_(),
@@ -176,6 +178,9 @@ class JsonFields:
             self._one_by_one(rows, values, found)
             return
         columns = self._columns(values)
+        if columns is None and len(rows) <= _SMALL:
+            self._one_by_one(rows, values, found)
+            return
         if columns is None:
             middle = len(rows) // 2
             self._halves(rows[:middle], values[:middle], found)

@@ -143,7 +143,7 @@ def expected(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(ORDERS, min_size=1, max_size=8), st.permutations(PATHS), st.integers(0, 3))
 def test_fields_are_those_that_were_written(
     values: list[Any], paths: list[tuple[str, ...]], first: int
@@ -172,7 +172,7 @@ GOOD = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.sampled_from([*PATHS, ("price",), ("tags",)])
 )

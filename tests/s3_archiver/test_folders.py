@@ -119,6 +119,7 @@ def cases() -> Iterator[tuple[str, str, int, list[tuple[int, str]]]]:
         yield name, pattern, duration, rows
 
 
+@pytest.mark.slow
 def test_folders_by_time_are_those_of_the_original() -> None:
     """TimeBasedPartitioner: 1,057 answers of Confluent's with Joda-Time 2.12.7, alone and in one batch."""
     count = 0
