@@ -67,14 +67,14 @@ class TypedFields:
         kind = values.type
         if pa.types.is_null(kind) or _is_text(kind):
             values = values.cast(pa.binary())
-        if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        if any(is_one(values.type) for is_one in _BYTES):
             return self._of_bytes.read(values.cast(pa.binary()))
         return [self._field(values, path) for path in self._paths]
 
     def _field(self, values: pa.Array, path: Path) -> Field:
         nulls, rows = null_rows(values)
         bad = dict.fromkeys(nulls.tolist(), "is null")
-        column = values if len(rows) == len(values) else values.drop_null()
+        column = values
         for name in path:
             kind = column.type
             if not pa.types.is_struct(kind):
@@ -85,7 +85,14 @@ class TypedFields:
                 column = pc.struct_field(column, [kind.get_field_index(name)])
                 continue
             return Field([], bad | dict.fromkeys(rows.tolist(), why))
+        if pa.types.is_string_view(column.type):
+            column = column.cast(pa.string())  # Arrow can do little else with it
+        if bad:
+            column = column.take(as_column(rows, pa.int64()))
         return Field([(rows, column)] if len(rows) else [], bad)
+
+
+_BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
 def _is_text(kind: pa.DataType) -> bool:

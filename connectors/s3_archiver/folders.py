@@ -496,13 +496,11 @@ def _texts(column: pa.Array) -> tuple[Rows, list[str]] | str:
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not (is_text or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         return f"a value of type {kind}"
     if pa.types.is_null(kind):
         return np.zeros(len(column), np.int64), ["null"]
-    if pa.types.is_string_view(kind):
-        column = column.cast(pa.string())
     encoded = column.dictionary_encode(null_encoding="encode")
     index = np.from_dlpack(encoded.indices).astype(np.int64)
     values = encoded.dictionary.to_pylist()

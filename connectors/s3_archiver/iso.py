@@ -64,7 +64,7 @@ def _moments(column: pa.Array) -> tuple[Integers, dict[int, str]]:
     """A moment before a millisecond's end belongs to the millisecond, also before 1970."""
     per, unit = {"s": (1, 1_000), "ms": (1, 1), "us": (1_000, 1), "ns": (1_000_000, 1)}[column.type.unit]
     numbers = np.from_dlpack(column.view(pa.int64())).view(np.int64)
-    good = np.abs(numbers // unit) < _BOUND // unit // 2 if unit > 1 else np.ones(len(numbers), bool)
+    good = (numbers > -(_BOUND // unit)) & (numbers < _BOUND // unit)
     values = np.where(good, numbers, 0) // per * unit
     return values, dict.fromkeys(np.flatnonzero(~good).tolist(), "a moment that is no timestamp")
 

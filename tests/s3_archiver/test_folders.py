@@ -249,6 +249,62 @@ def test_a_batch_without_rows_has_no_folders() -> None:
         assert split(made, batch) == []
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()],
+)
+def test_json_may_be_of_any_type_of_bytes_or_text(kind: pa.DataType) -> None:
+    """What Spark or another reader gives as text is read as JSON, like bytes."""
+    values = pa.array([b'{"f":"a"}'] * 20 + [None], pa.binary()).cast(pa.string()).cast(kind)
+
+    assert split(by_field("f"), valued(values)) == ["f=a"] * 20 + [None]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_columns_of_text_are_folders_whatever_their_type(kind: pa.DataType) -> None:
+    """Typed values: texts of all of Arrow's types, with nulls among them and around them."""
+    names = pa.array(["a", None, "b", "a"], pa.string())
+    inner = pa.StructArray.from_arrays([names.cast(kind)], ["f"])
+    outer = pa.StructArray.from_arrays([inner], ["m"], mask=pa.array([False, False, True, False]))
+
+    assert split(by_field("f"), valued(inner)) == ["f=a", "f=null", "f=b", "f=a"]
+    assert split(by_field("m.f"), valued(outer)) == ["m.f=a", "m.f=null", None, "m.f=a"]
+    assert "has no field 'f.x': it is of type" in reason(by_field("f.x"), valued(inner[:1]))
+    assert "is of type int64" in reason(by_field("f"), valued(pa.array([1])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "path"),
+    [
+        (pa.timestamp("s"), 1_709_209_845, "2024-02-29 12:30:45.000"),
+        (pa.timestamp("us", "Asia/Tokyo"), 1_709_209_845_123_999, "2024-02-29 12:30:45.123"),
+        (pa.timestamp("ns"), -1, "1969-12-31 23:59:59.999"),
+        (pa.date32(), 19_782, "2024-02-29 00:00:00.000"),
+        (pa.date64(), 19_782 * 86_400_000, "2024-02-29 00:00:00.000"),
+        (pa.uint64(), FEB, "2024-02-29 12:30:45.123"),
+        (pa.uint64(), 2**63, None),
+        (pa.timestamp("s"), 2**62, None),
+        (pa.timestamp("s"), -(2**63), None),
+        (pa.timestamp("ms"), 2**63 - 1, None),
+        (pa.time32("ms"), 5, None),
+        (pa.float64(), float("nan"), None),
+        (pa.float64(), 1e30, None),
+        (pa.float32(), 1_024.75, "1970-01-01 00:00:01.024"),
+        (pa.bool_(), True, None),
+    ],
+)
+def test_columns_of_moments_are_timestamps_whatever_their_unit(
+    kind: pa.DataType, number: Any, path: str
+) -> None:
+    """Typed values: moments are cut to milliseconds; what is none, or is beyond all years, is a bad record."""
+    made = by_time("YYYY-MM-dd HH:mm:ss.SSS", 1, timestamp_extractor="RecordField", timestamp_field="t")
+    for value in ([number], [number, None], [number] * 40):
+        typed = pa.StructArray.from_arrays([pa.array(value, kind)], ["t"])
+        assert split(made, valued(typed)) == [None if each is None else path for each in value]
+
+
 def test_short_buckets_in_long_folders_are_one_folder() -> None:
     """Buckets of 10 ms whose format says the day: one folder, not one for each bucket."""
     found = by_time("YYYY-MM-dd", 10).split(TP, timed(list(range(FEB, FEB + 5_000, 7))), 0.0)
