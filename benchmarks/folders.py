@@ -52,6 +52,8 @@ def measure(rounds: int = 11) -> list[Row]:
                 rounds,
             ),
         ]
+        late = dice.integers(0, 5_000 * HOUR, (BATCHES, ROWS))
+        rows.append(_row("any of 5,000 hours, buckets of 10 ms", _by_time(late, 10), rounds))
         values = _values()
         for what, keys in {
             "a text in JSON": {
@@ -78,8 +80,13 @@ def _by_field(name: str) -> dict[str, Any]:
     return {**TIME, "timestamp_extractor": "RecordField", "timestamp_field": name}
 
 
-def _by_time(past: np.ndarray[Any, Any]) -> Callable[[], object]:
-    keys = {**TIME, "timestamp_extractor": "Record", "timezone": "Europe/Berlin"}
+def _by_time(past: np.ndarray[Any, Any], duration: int = HOUR) -> Callable[[], object]:
+    keys = {
+        **TIME,
+        "timestamp_extractor": "Record",
+        "timezone": "Europe/Berlin",
+        "partition_duration_ms": duration,
+    }
     return _run(keys, [_batch(BEGIN + each) for each in past])
 
 

@@ -28,7 +28,16 @@ from sinksdk.connectors.s3_archiver.fields import (
     as_column,
 )
 from sinksdk.connectors.s3_archiver.iso import milliseconds
-from sinksdk.connectors.s3_archiver.path_format import DAY, HOUR, LAST, Integers, PathFormat, Zone
+from sinksdk.connectors.s3_archiver.path_format import (
+    DAY,
+    HOUR,
+    LAST,
+    Integers,
+    Moment,
+    PathFormat,
+    Spans,
+    Zone,
+)
 
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
@@ -538,7 +547,9 @@ class TimeFolders:
         self._format = pattern
         self._duration = duration
         self._zone = zone
-        self._texts: dict[tuple[int, int], str] = {}
+        self._cell = max(pattern.unit, duration)
+        """Within it, from midnight on, the text of a local time does not change, if it is a bucket."""
+        self._texts: dict[tuple[int, bool], str] = {}
 
     def level(self, timestamps: Integers, bad: dict[int, str]) -> _Level:
         """The folders of timestamps; those of bad rows do not count."""
@@ -553,32 +564,51 @@ class TimeFolders:
                 )
             timestamps = np.where(beyond, 0, timestamps)
             first, last = int(timestamps.min()), int(timestamps.max())
-        offsets = self._zone.offsets(timestamps, first, last)
-        local = timestamps if isinstance(offsets, int) and not offsets else timestamps + offsets
-        keys, size = self._keys(local, first, last)
+        spans = self._zone.spans(timestamps, self._duration)
+        local = timestamps + spans.offsets
+        buckets = local // self._duration
+        if first < DAY:  # Java cuts towards zero
+            buckets += (local < 0) & (buckets * self._duration != local)
+        keys, moved = self._keys(timestamps, local, buckets, spans)
         rows, codes = _distinct(keys)
         texts: dict[str, int] = {}
-        ranks = [texts.setdefault(self._text(size, int(keys[row])), len(texts)) for row in rows.tolist()]
+        ranks = []
+        for row in rows.tolist():
+            is_moved = moved is not None and bool(moved[row])
+            text = self._text(int(buckets[row] if is_moved else keys[row]), is_moved=is_moved)
+            ranks.append(texts.setdefault(text, len(texts)))
         if len(texts) < len(ranks):
             codes = np.array(ranks, np.int32)[codes]
         return _Level(list(texts), codes)
 
-    def _keys(self, local: Integers, first: int, last: int) -> tuple[Integers, int]:
-        """Local times as multiples of some milliseconds, in which the text does not change, and these."""
-        keys = local // self._duration
-        if first < DAY:  # Java cuts towards zero
-            keys += (local < 0) & (keys * self._duration != local)
-        unit, times = self._format.unit, self._format.unit // self._duration
-        # Where no clock is put forward, no bucket of a folder's hour is moved into another hour.
-        if times > 1 and unit % self._duration == 0 and self._zone.is_calm(first, last):
-            return keys // times, unit
-        return keys, self._duration
+    def _keys(
+        self, timestamps: Integers, local: Integers, buckets: Integers, spans: Spans
+    ) -> tuple[Integers, npt.NDArray[np.bool_] | None]:
+        """What rows of one folder have in common, and the rows whose bucket may be another local time."""
+        keys = buckets if self._cell == self._duration else buckets * self._duration // self._cell
+        if self._format.has_offset:
+            return buckets, np.ones(len(keys), bool)
+        if isinstance(spans.begins, int):
+            return keys, None
+        # A bucket may begin before the offset changed, at a local time that the clock was put past.
+        begins = timestamps + (buckets * self._duration - local)
+        moved = np.not_equal(self._zone.spans(begins).begins, spans.begins)
+        if not moved.any():
+            return keys, None
+        _, places = np.unique(buckets[moved], return_inverse=True)
+        keys = keys.copy()
+        keys[moved] = int(keys.max()) + 1 + places
+        return keys, moved
 
-    def _text(self, size: int, key: int) -> str:
-        text = self._texts.get((size, key))
-        if text is None:
+    def _text(self, key: int, *, is_moved: bool) -> str:
+        found = self._texts.get((key, is_moved))
+        if found is None:
             if len(self._texts) >= _MOST_REMEMBERED:
                 self._texts.clear()
-            text = self._format(self._zone.moment(size * key))
-            self._texts[size, key] = text
-        return text
+            found = self._format(
+                self._zone.moment(key * self._duration)
+                if is_moved
+                else Moment(key * self._cell, 0, self._zone.name)
+            )
+            self._texts[key, is_moved] = found
+        return found

@@ -347,6 +347,17 @@ def test_whole_numbers_among_fractions_are_folders() -> None:
 # -- bad records ---------------------------------------------------------------------------------
 
 
+def test_offsets_and_zones_can_be_written() -> None:
+    """Z, ZZ, ZZZ: of an hour that comes twice, both have the offset that Joda-Time takes, so one folder."""
+    twice = [1_729_989_000_000, 1_729_992_600_000]  # 02:30 in Berlin, and again an hour later
+    for name, times, path in (
+        ("Europe/Berlin", twice, "02 +0100 +01:00 Europe/Berlin"),
+        ("Asia/Kathmandu", [FEB], "18 +0545 +05:45 Asia/Kathmandu"),
+        ("America/St_Johns", [FEB], "09 -0330 -03:30 America/St_Johns"),
+    ):
+        assert split(by_time("HH Z ZZ ZZZ", HOUR, timezone=name), timed(times)) == [path] * len(times)
+
+
 def test_an_error_names_topic_partition_and_offset() -> None:
     """A record without a folder is a DataException that says where it is, what is wrong, and what to do."""
     found = by_field("f").split(TP, texts(*[{"f": 1}] * 30, {"g": 1}, *[{"f": 2}] * 30), 0.0)
