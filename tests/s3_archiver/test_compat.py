@@ -122,6 +122,7 @@ def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:
         "archive.content",
         "avro.codec.level",
         "flush.bytes",
+        "partitioner.buffer.bytes",
         "s3.storage.class",
     }
 

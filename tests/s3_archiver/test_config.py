@@ -64,7 +64,7 @@ def test_every_problem_is_reported_at_once() -> None:
     found = checked(
         **{
             "format.class": "com.example.OrcFormat",
-            "partitioner.class": "io.confluent.connect.storage.partitioner.TimeBasedPartitioner",
+            "partitioner.class": "com.example.OwnPartitioner",
             "aws.access.key.id": "key",
             "timezone": "Mars/Olympus",
             "store.url": "minio:9000",
@@ -97,7 +97,7 @@ def test_required_keys_are_named() -> None:
         ("archive.content", "values", "'record' or 'value'"),
         ("format.class", "io.confluent.connect.s3.format.parquet.ParquetFormat", "take AvroFormat"),
         ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "take S3Storage"),
-        ("partitioner.class", "FieldPartitioner", "take DefaultPartitioner"),
+        ("partitioner.class", "com.example.OwnPartitioner", "take DefaultPartitioner"),
         ("s3.credentials.provider.class", "com.example.Provider", "AWS_ROLE_ARN"),
         ("s3.credentials.provider.class", "x.AwsAssumeRoleCredentialsProvider", "must be set both"),
         ("s3.credentials.provider.sts.role.arn", "arn:aws:iam::1:role/x", "must be set both"),
@@ -108,6 +108,7 @@ def test_required_keys_are_named() -> None:
         ("aws.secret.access.key", "secret", "both, or neither"),
         ("s3.sse.kms.key.id", "key", "aws:kms"),
         ("flush.bytes", "0", "at least 1"),
+        ("partitioner.buffer.bytes", "1000", "16777216"),
         ("rotate.schedule.interval.ms", "0", "at least 1"),
         ("avro.codec.level", "3", "no levels"),
         ("topics.dir", "/topics/", "slashes"),
