@@ -15,6 +15,7 @@ from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES, Limits
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
 
@@ -173,9 +174,6 @@ def _is_address(text: str) -> bool:
 
 MIB = 1024 * 1024
 
-_MOST_OPEN_FILES: Final = 1_000
-"""Files of a topic partition that may be open: one commit holds all of their tokens."""
-
 _MAX_TAGS = 10  # S3's limit for one object
 _OWN_TAGS = ("startOffset", "endOffset", "recordCount")
 
@@ -297,10 +295,10 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
     partitioner_max_open_files: int = Field(
         default=-1,
         ge=-1,
-        le=_MOST_OPEN_FILES,
+        le=MOST_OPEN_FILES,
         alias="partitioner.max.open.files",
         description=f"Files of a topic partition that may be open at a time; then all of them end. "
-        f"-1: {_MOST_OPEN_FILES:,}.",
+        f"-1: {MOST_OPEN_FILES:,}.",
     )
     partitioner_buffer_bytes: int = Field(
         default=256 * MIB,
@@ -408,7 +406,7 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         if self.rotate_interval_ms == 0:
             yield "'rotate.interval.ms' must be at least 1, or -1 for never"
         if self.partitioner_max_open_files == 0:
-            yield f"'partitioner.max.open.files' must be at least 1, or -1 for {_MOST_OPEN_FILES:,}"
+            yield f"'partitioner.max.open.files' must be at least 1, or -1 for {MOST_OPEN_FILES:,}"
         try:
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError):
@@ -427,6 +425,18 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
             max_records=self.flush_size,
             max_wait=self.rotate_schedule_interval_ms / 1000,
             align_to=self.timezone,
+        )
+
+    def limits(self) -> Limits:
+        """What ends the open files of a topic partition, besides the schedule."""
+        most = self.partitioner_max_open_files
+        return Limits(
+            records=self.flush_size,
+            bytes=_set(self.flush_bytes),
+            interval=_set(self.rotate_interval_ms),
+            is_of_one_folder=self.rotate_file_on_partition_change,
+            files=MOST_OPEN_FILES if most == -1 else most,
+            buffered=self.partitioner_buffer_bytes,
         )
 
     def layout(self) -> Layout:
@@ -454,3 +464,8 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
                 raise ValueError(f"'{pair}' is not of the form name:value")
             tags[name.strip()] = value.strip()
         return tags
+
+
+def _set(number: int) -> int | None:
+    """-1 is no limit."""
+    return None if number == -1 else number

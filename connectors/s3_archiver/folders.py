@@ -83,10 +83,10 @@ def folders_of(config: S3ArchiverConfig, schema_of: Callable[[int], Any] | None 
     """The folders that a configuration asks for.
 
     Args:
-        schema_of: the parsed Avro schema of a registry's id; needed for fields of Avro values.
+        schema_of: the parsed Avro schema of a registry's id; None for the configured registry's.
 
     Raises:
-        ConfigException: what :func:`folder_problems` finds, or Avro without ``schema_of``.
+        ConfigException: what :func:`folder_problems` finds, or Avro without a registry.
     """
     kind = partitioner(config.partitioner_class)
     problems = list(folder_problems(config))
@@ -234,10 +234,11 @@ def _reader_of(
     names = [*(config.partition_field_name if kind.has_fields else ())]
     by_field = kind.has_time and _extractor(config) == "RecordField"
     paths = [tuple(name.split(".")) for name in (*names, *((config.timestamp_field,) if by_field else ()))]
-    spec = config.converter_spec(is_key=False)
+    spec = config.value_spec()
     if spec.kind != "avro":
         moment = {paths[-1]} - set(paths[:-1]) if by_field else set()
         return TypedFields(paths, JsonFields(paths, schemas_enable=spec.schemas_enable, fractions=moment))
+    schema_of = schema_of or config.schema_of()
     if schema_of is None:
         message = "fields of Avro values need a schema registry: set 'value.converter.schema.registry.url'"
         raise ConfigException(message)

@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sinksdk import Token, TopicPartition
-from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey, Limits
+from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey
 from sinksdk.connectors.s3_archiver.formats import Rows
 from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.ranges import RunsByFile
 
 Longs = npt.NDArray[np.int64]
@@ -73,7 +74,7 @@ class FileGroup:
         start: offset of their first record.
     """
 
-    # Eleven attributes: whose files, what was before, files and their runs, what decides on their end.
+    # Twelve attributes: whose files, what was before, files and their runs, what decides on their end.
 
     def __init__(self, partition: TopicPartition, factory: FileFactory, before: Archived, start: int) -> None:
         self._partition = partition
@@ -87,6 +88,8 @@ class FileGroup:
         self.records = 0
         self.base: int | None = None
         """Timestamp of its first record, if it is known."""
+        self.last_path = ""
+        """Folder of its last record."""
         self.skip = ""
         """What is above it of what is to be passed over; set when it ends."""
 
@@ -122,6 +125,7 @@ class FileGroup:
             self.base = int(batch.timestamps[start])
         self.records += stop - start
         self.end = int(batch.offsets[stop - 1]) + 1
+        self.last_path = batch.keys[0 if batch.codes is None else batch.codes[stop - 1]].path
         if batch.codes is None:
             file = self._file(batch, batch.keys[0], start)
             self.runs.add(file.index, batch.offsets[start:stop], batch.numbers[start:stop])
@@ -196,6 +200,7 @@ def cuts(batch: SortedRows, group: FileGroup | None, limits: Limits) -> list[int
         stop = min(
             _by_count(batch, group, limits, place),
             _by_time(batch, group, limits, place),
+            _by_folder(batch, group, limits, place),
             _by_files(batch, group, limits, place),
         )
         if stop >= total:
@@ -226,6 +231,20 @@ def _by_time(batch: SortedRows, group: FileGroup | None, limits: Limits, place: 
             return _before(batch, group, place, begin + int(late[0]))
         begin, window = begin + window, 2 * window
     return len(batch)
+
+
+def _by_folder(batch: SortedRows, group: FileGroup | None, limits: Limits, place: int) -> int:
+    """The first row of another folder than the row before it."""
+    if not limits.is_of_one_folder or limits.interval is None or batch.timestamps is None:
+        return len(batch)
+    paths = [key.path for key in batch.keys]
+    codes = np.zeros(len(batch), np.int32) if batch.codes is None else batch.codes
+    before = paths[codes[place]] if group is None else group.last_path
+    places = np.array([paths.index(path) for path in paths])[codes[place:]]
+    if paths[codes[place]] != before:
+        return _before(batch, group, place, place)
+    others = np.flatnonzero(places != places[0])
+    return _before(batch, group, place, place + int(others[0])) if len(others) else len(batch)
 
 
 def _by_files(batch: SortedRows, group: FileGroup | None, limits: Limits, place: int) -> int:

@@ -23,10 +23,11 @@ from sinksdk import (
 )
 from sinksdk.connectors.s3_archiver.client import Connect, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files import FileFactory, Grain, Limits
+from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
 from sinksdk.connectors.s3_archiver.folders import Folders
 from sinksdk.connectors.s3_archiver.formats import Format
 from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import Beside, Together, in_a_thread, together
 from sinksdk.connectors.s3_archiver.ranges import RowRanges
 from sinksdk.connectors.s3_archiver.upload import Publisher, Upload, UploadExpired, groups_of

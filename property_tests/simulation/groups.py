@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from property_tests.simulation.world import Process, World
 from sinksdk import TopicPartition
-from sinksdk.connectors.s3_archiver.files import Limits
 from sinksdk.connectors.s3_archiver.folders import Split
 from sinksdk.connectors.s3_archiver.formats import Kinds
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
 
 FLUSH_SIZE = 6

@@ -15,9 +15,9 @@ from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import __main__ as command
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.compare import TopicDirectory, compare
-from sinksdk.connectors.s3_archiver.files import Limits
 from sinksdk.connectors.s3_archiver.formats import Encoded
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from sinksdk.records import HEADERS_TYPE, Header
 from tests.s3_archiver.fake_s3 import FakeS3, denied

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
@@ -216,6 +216,19 @@ class FormatConfig(ConnectorConfig):
                 "org.apache.kafka.connect.converters.ByteArrayConverter"
             )
 
+    def schema_of(self) -> Callable[[int], Any] | None:
+        """Parsed schemas by id, of the registry that values name theirs in; None where they do not.
+
+        Raises:
+            ConfigException: the registry's client is not installed, or does not accept the address.
+        """
+        spec = self.value_spec()
+        if spec.registry is None or spec.kind != "avro":
+            return None
+        from sinksdk.topics.kafka.schema_registry import connect  # noqa: PLC0415 - needs an extra
+
+        return connect(spec.registry)
+
     def value_format(
         self, keep_schema: KeepSchema | None = None, block_bytes: int | None = None
     ) -> Format[Any]:
@@ -233,13 +246,8 @@ class FormatConfig(ConnectorConfig):
         if self.format_name == "AvroFormat":
             from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues  # noqa: PLC0415 - only what is used
 
-            schema_of = None
-            if spec.registry is not None and spec.kind == "avro":
-                from sinksdk.topics.kafka.schema_registry import connect  # noqa: PLC0415 - needs an extra
-
-                schema_of = connect(spec.registry)
             return AvroValues(
-                schema_of,
+                self.schema_of(),
                 self.avro_codec,
                 self.avro_codec_level,
                 nulls=nulls,
