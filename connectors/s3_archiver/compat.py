@@ -141,23 +141,24 @@ _GROWING = _ignored("part buffers always grow as they fill")
 _LICENCE = _ignored("there is no licence to check")
 _ELSEWHERE = "select by the record's timestamp when the archive is read"
 
-FORMATS: Final = _unsupported("only Avro container files are written: take AvroFormat").when(
+FORMATS: Final = _unsupported(
+    "there is no such format: take AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
+).when(
     {
         "AvroFormat": _differs(
-            "Avro files, but each Avro record is a whole Kafka record with the value's bytes in it, not the "
-            "value alone: 'archive.content'"
+            "values have their producer's schema, as the schema registry has it; Connect's would have passed "
+            "through its own types"
         ),
-        "JsonFormat": _unsupported(
-            "JSON files are not written: take AvroFormat; a value's JSON text is archived as it is"
+        "JsonFormat": _differs(
+            "a value that is JSON already is written as it stands, not parsed and written anew"
         ),
         "ParquetFormat": _unsupported(
             "Parquet files are not written: take AvroFormat, and convert with Spark or Athena where needed"
         ),
-        "ByteArrayFormat": _unsupported(
-            "raw files are not written: take AvroFormat; a value's bytes are archived as they are"
-        ),
+        "ByteArrayFormat": _same(),
     }
 )
+"""``format.class``, with which files hold values."""
 
 PARTITIONERS: Final = _unsupported("folders are by Kafka partition only: take DefaultPartitioner").when(
     {
@@ -211,8 +212,8 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "partitioner.class": PARTITIONERS,
     "avro.codec": _same("zstandard and xz are possible too"),
     "schema.compatibility": _ONE_SCHEMA,
-    "behavior.on.null.values": _ignored("a tombstone is archived like any record, with a null value").when(
-        {"ignore": _differs("tombstones are archived, with a null value: skip them when the archive is read")}
+    "behavior.on.null.values": _differs("files of whole records hold tombstones, with a null value").when(
+        {"write": _ignored("files of whole records hold tombstones, with a null value")}
     ),
     "tombstone.encoded.partition": _ignored("tombstones are in their partition's files, with a null value"),
     "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
@@ -225,9 +226,9 @@ _FILES: Final[Mapping[str, Verdict]] = {
         "partitioner.max.open.files rotate.file.on.partition.change",
         _OTHER_PARTITIONER,
     ),
-    **_keys("format.bytearray.* json.decimal.format parquet.codec", _OTHER_FORMAT),
-    "s3.compression.type": _ignored("it belongs to formats other than Avro; use 'avro.codec'"),
-    "s3.compression.level": _ignored("it belongs to formats other than Avro; use 'avro.codec.level'"),
+    **_keys("json.decimal.format parquet.codec", _OTHER_FORMAT),
+    **_keys("format.bytearray.extension format.bytearray.separator", _same("for ByteArrayFormat")),
+    **_keys("s3.compression.type s3.compression.level", _same("for JSON and bytes; Avro has 'avro.codec'")),
 }
 
 _S3: Final[Mapping[str, Verdict]] = {
@@ -301,10 +302,30 @@ COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
 )
 """Verdicts by key or pattern."""
 
+OF_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "behavior.on.null.values": _same().when(
+            {"write": _unsupported("take fail or ignore, or 'archive.content' record, which holds them")}
+        ),
+        "report.null.values.to.dlq": _ignored("a bad record goes to the dead letters, whatever makes it bad"),
+        **_keys(
+            "store.kafka.keys store.kafka.headers",
+            _unsupported("take 'archive.content' record, where each record holds its key and headers").when(
+                {"false": _same()}
+            ),
+        ),
+        "schema.compatibility": _differs("each schema of a registry has its own files, which need not fit"),
+    }
+)
+"""Verdicts by key or pattern where files hold values; they come before the others."""
+
+OF_JAVA: Final = _ignored("it is for converters in Java, and says nothing of how their bytes are read")
+"""Further keys of the value's converter, where files hold values."""
+
 OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "archive.content": "a file's records are whole Kafka records with the value's bytes as they are; "
-        "Confluent's files hold the converted value alone, so readers have to be changed",
+        "archive.content": "with 'format.class' files hold values, as Confluent's do; without it their "
+        "records are whole Kafka records with the value's bytes as they are, so readers have to be changed",
         "offset.source": "the archive begins at the first record that each topic still has; with 'group' it "
         "begins at the committed offsets of Connect's sink",
         "consumer.override.isolation.level": "records of aborted transactions are not archived (Connect's "

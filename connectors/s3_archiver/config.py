@@ -7,12 +7,15 @@ from typing import ClassVar, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Verdict
-from sinksdk.connectors.s3_archiver.codecs import codec
+from sinksdk import BatchPolicy, ConnectorConfig, Verdict
+from sinksdk.config import NameList
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
+from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES, Limits
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
 
@@ -171,13 +174,11 @@ def _is_address(text: str) -> bool:
 
 MIB = 1024 * 1024
 
-CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
-
 _MAX_TAGS = 10  # S3's limit for one object
 _OWN_TAGS = ("startOffset", "endOffset", "recordCount")
 
 
-class S3ArchiverConfig(AccessConfig):
+class S3ArchiverConfig(AccessConfig, FormatConfig):
     """Configuration of the S3 Avro archiver."""
 
     compatibility: ClassVar[Mapping[str, Verdict]] = COMPATIBILITY
@@ -225,25 +226,86 @@ class S3ArchiverConfig(AccessConfig):
     timezone: str = Field(
         default="UTC",
         alias="timezone",
-        description="Time zone whose midnight `rotate.schedule.interval.ms` counts from.",
+        description="Time zone of folders by time, and whose midnight `rotate.schedule.interval.ms` counts "
+        "from.",
     )
-    avro_codec: CodecName = Field(
-        default="null",
-        alias="avro.codec",
-        description="Compression of the blocks. `zstandard` costs the least time for what it saves; the "
-        "default is Confluent's.",
+    partitioner_class: str = Field(
+        default="DefaultPartitioner",
+        alias="partitioner.class",
+        description="Folders below the topic's: `DefaultPartitioner` (`partition=0`), `DailyPartitioner`, "
+        "`HourlyPartitioner`, `TimeBasedPartitioner` (`path.format`), `FieldPartitioner` "
+        "(`partition.field.name`) or `FieldAndTimeBasedPartitioner` (fields, then time); also with the "
+        "package of Confluent's class.",
     )
-    avro_codec_level: int | None = Field(
-        default=None,
-        alias="avro.codec.level",
-        description="Compression level of deflate and xz (0 to 9), bzip2 (1 to 9) or zstandard (1 to 22); "
-        "each has a default that favours speed.",
+    path_format: str = Field(
+        default="",
+        alias="path.format",
+        description="Folders by time in Joda-Time's letters, as in `'year'=YYYY/'month'=MM/'day'=dd`, for "
+        "TimeBasedPartitioner and FieldAndTimeBasedPartitioner.",
     )
-    archive_content: str = Field(
-        default="record",
-        alias="archive.content",
-        description="What a file's records are: `record`, the whole Kafka record with key, headers, "
-        "timestamp and offset, bytes as they are.",
+    partition_duration_ms: int = Field(
+        default=-1,
+        ge=-1,
+        alias="partition.duration.ms",
+        description="Milliseconds that `path.format` is written of: local time is cut to a multiple of them.",
+    )
+    locale: str = Field(
+        default="",
+        alias="locale",
+        description="Language of months, weekdays and halves of the day as text (`MMM`, `EEE`, `a`): English "
+        "only. Numbers are the same in all languages.",
+    )
+    timestamp_extractor: str = Field(
+        default="Wallclock",
+        alias="timestamp.extractor",
+        description="What folders by time are of: `Wallclock`, when a record is archived; `Record`, its "
+        "Kafka timestamp; or `RecordField`, a field of its value.",
+    )
+    timestamp_field: str = Field(
+        default="timestamp",
+        alias="timestamp.field",
+        description="The field for `RecordField`, as in `meta.created`: milliseconds since 1970 as a number "
+        "or text, text in ISO 8601 (in UTC unless it says otherwise), or a timestamp.",
+    )
+    partition_field_name: NameList = Field(
+        default=(),
+        alias="partition.field.name",
+        description="Fields of the value that folders are made of, as in `country,meta.shop`: text, whole "
+        "numbers and booleans; a null is the folder `country=null`.",
+    )
+    partition_field_format_path: bool = Field(
+        default=True,
+        alias="partition.field.format.path",
+        description="With FieldAndTimeBasedPartitioner: folders are `country=DE`; false: `DE`.",
+    )
+    rotate_interval_ms: int = Field(
+        default=-1,
+        ge=-1,
+        alias="rotate.interval.ms",
+        description="End the files of a topic partition before a record whose timestamp (as "
+        "`timestamp.extractor` finds it) is so many milliseconds after that of their first one. Without "
+        "folders by time it has no effect. -1: never.",
+    )
+    rotate_file_on_partition_change: bool = Field(
+        default=False,
+        alias="rotate.file.on.partition.change",
+        description="With `rotate.interval.ms`: end files also whenever the next record is of another "
+        "folder. Records whose folders take turns then make a file each. (Confluent: true.)",
+    )
+    partitioner_max_open_files: int = Field(
+        default=-1,
+        ge=-1,
+        le=MOST_OPEN_FILES,
+        alias="partitioner.max.open.files",
+        description=f"Files of a topic partition that may be open at a time; then all of them end. "
+        f"-1: {MOST_OPEN_FILES:,}.",
+    )
+    partitioner_buffer_bytes: int = Field(
+        default=256 * MIB,
+        ge=16 * MIB,
+        alias="partitioner.buffer.bytes",
+        description="Bytes that all open files of a task hold in memory at most. Beyond them the largest is "
+        "sent as a part, and where none is large enough for that, the files of a topic partition end.",
     )
     s3_part_size: int = Field(
         default=8 * MIB,
@@ -304,22 +366,23 @@ class S3ArchiverConfig(AccessConfig):
         description="Whether an object that cannot be tagged fails its partition or is only logged.",
     )
 
-    @field_validator("timezone")
+    @field_validator("timezone", "partitioner_class", "timestamp_extractor", "timestamp_field")
     @classmethod
-    def _utc_where_empty(cls, name: str) -> str:
+    def _default_where_empty(cls, name: str, info: ValidationInfo) -> str:
         """An exported configuration holds every key, also those without a value."""
-        return name or "UTC"
+        return name or str(cls.model_fields[str(info.field_name)].default)
 
     def problems(self) -> list[str]:
         """What is wrong between fields."""
-        return [*super().problems(), *self._storage_problems(), *self._rotation_problems()]
+        return [
+            *super().problems(),
+            *self._storage_problems(),
+            *self._rotation_problems(),
+            *self.format_problems(),
+            *self._folder_problems(),
+        ]
 
     def _storage_problems(self) -> Iterator[str]:
-        if self.archive_content != "record":
-            yield (
-                f"'archive.content' is '{self.archive_content}': only 'record' is supported, the whole Kafka "
-                f"record with the value's bytes as they are"
-            )
         if not self.topics_dir.strip("/") or self.topics_dir != self.topics_dir.strip("/"):
             yield "'topics.dir' must be a folder's name without slashes at its ends"
         if self.s3_sse_kms_key_id and not self.s3_sse_algorithm.startswith("aws:kms"):
@@ -340,14 +403,19 @@ class S3ArchiverConfig(AccessConfig):
             yield "'flush.bytes' must be at least 1, or -1 for no limit"
         if self.rotate_schedule_interval_ms == 0:
             yield "'rotate.schedule.interval.ms' must be at least 1, or -1 for no schedule"
+        if self.rotate_interval_ms == 0:
+            yield "'rotate.interval.ms' must be at least 1, or -1 for never"
+        if self.partitioner_max_open_files == 0:
+            yield f"'partitioner.max.open.files' must be at least 1, or -1 for {MOST_OPEN_FILES:,}"
         try:
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError):
             yield f"'timezone': no time zone is called '{self.timezone}' (Area/City, or UTC)"
-        try:
-            codec(self.avro_codec, self.avro_codec_level)
-        except ConfigException as error:
-            yield f"'avro.codec' and 'avro.codec.level': {error}"
+
+    def _folder_problems(self) -> Iterator[str]:
+        # Of a partitioner that is not there, the verdict on its name says what to take instead.
+        if partitioner(self.partitioner_class) is not None:
+            yield from folder_problems(self)
 
     def policy(self) -> BatchPolicy:
         """When a partition's records are worth a file."""
@@ -359,10 +427,26 @@ class S3ArchiverConfig(AccessConfig):
             align_to=self.timezone,
         )
 
+    def limits(self) -> Limits:
+        """What ends the open files of a topic partition, besides the schedule."""
+        most = self.partitioner_max_open_files
+        return Limits(
+            records=self.flush_size,
+            bytes=_set(self.flush_bytes),
+            interval=_set(self.rotate_interval_ms),
+            is_of_one_folder=self.rotate_file_on_partition_change,
+            files=MOST_OPEN_FILES if most == -1 else most,
+            buffered=self.partitioner_buffer_bytes,
+        )
+
     def layout(self) -> Layout:
         """Where things are in the bucket."""
         return Layout(
-            self.topics_dir, self.directory_delim, self.file_delim, self.filename_offset_zero_pad_width
+            self.topics_dir,
+            self.directory_delim,
+            self.file_delim,
+            self.filename_offset_zero_pad_width,
+            self.format_bytearray_extension,
         )
 
     def creation_options(self) -> dict[str, str]:
@@ -384,3 +468,8 @@ class S3ArchiverConfig(AccessConfig):
                 raise ValueError(f"'{pair}' is not of the form name:value")
             tags[name.strip()] = value.strip()
         return tags
+
+
+def _set(number: int) -> int | None:
+    """-1 is no limit."""
+    return None if number == -1 else number

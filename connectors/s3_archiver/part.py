@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sinksdk.connectors.s3_archiver.client import Part
@@ -18,8 +19,7 @@ IN_FLIGHT: Final = 2
 """Most parts of a task on their way while others are filled: each takes a part's memory. One keeps up with
 what a core encodes; with two, a partition's part seldom has to wait for that of another one."""
 
-_FIRST_SIZE: Final = 64 * 1024
-_SPARES: Final = 2  # unused buffers that are kept: what one file takes that fills parts
+_SPARES: Final = 2  # parts' worth of unused buffers that are kept: what one file takes that fills parts
 
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs something beside the task's thread, and returns what waits for its end; handed in, so that tests
@@ -34,6 +34,45 @@ def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="part", daemon=True)
     thread.start()
     return thread.join
+
+
+AT_ONCE: Final = 8
+"""Most requests of a group's files that are made at a time."""
+
+Together = Callable[[Iterable[Callable[[], object]]], None]
+"""Makes requests that do not depend on one another. After one has failed it begins no more, and raises that
+error when those under way have ended. Handed in, so that tests have no threads."""
+
+
+def one_by_one(requests: Iterable[Callable[[], object]]) -> None:
+    """Make requests in their order, without threads: a :data:`Together`."""
+    for request in requests:
+        request()
+
+
+def together(requests: Iterable[Callable[[], object]]) -> None:
+    """Make up to eight requests at a time, in daemon threads: a :data:`Together`."""
+    waiting = deque(requests)
+    if len(waiting) <= 1:
+        one_by_one(waiting)
+        return
+    errors: deque[BaseException] = deque()
+
+    def work() -> None:
+        while not errors:
+            try:
+                request = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                request()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the task's thread must hear of it
+                errors.append(error)
+
+    for wait in [in_a_thread(work) for _ in range(min(AT_ONCE, len(waiting)))]:
+        wait()
+    if errors:
+        raise errors[0]
 
 
 class PartBuffer:
@@ -55,6 +94,16 @@ class PartBuffer:
         self._data = bytearray()
 
     @property
+    def size(self) -> int:
+        """Bytes of its memory."""
+        return len(self._data)
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that what is in it takes. One that was used before may be larger: there are few."""
+        return min(len(self._data), 2 * self.filled)
+
+    @property
     def is_full(self) -> bool:
         """Whether nothing more fits."""
         return self.filled == self.capacity
@@ -63,9 +112,12 @@ class PartBuffer:
         """Copy as much as fits; returns the rest."""
         count = min(len(data), self.capacity - self.filled)
         piece = data[:count]
-        self._make_room(self.filled + count)
-        with memoryview(self._data) as target:
-            target[self.filled : self.filled + count] = piece
+        room = len(self._data) - self.filled
+        if room:
+            with memoryview(self._data) as target:
+                target[self.filled : self.filled + min(room, count)] = piece[:room]
+        if room < count:
+            self._data += piece[room:]
         self.crc32 = crc32(piece, self.crc32)
         self.filled += count
         return data[count:]
@@ -80,12 +132,6 @@ class PartBuffer:
         """Begin the next part."""
         self.filled = 0
         self.crc32 = 0
-
-    def _make_room(self, needed: int) -> None:
-        have = len(self._data)
-        if needed > have:
-            size = min(max(needed, 2 * have, _FIRST_SIZE), self.capacity)
-            self._data.extend(bytes(size - have))
 
 
 class PartRequest:
@@ -171,7 +217,8 @@ class PartRequest:
 class PartPool:
     """A task's part buffers: a file takes one and gives it back, so that memory is used again.
 
-    A file that fills parts has two, while one of them is on its way.
+    A file that fills parts has two, while one of them is on its way. Last parts of several files are sent in
+    threads of their own, and each gives its buffer back.
 
     Args:
         capacity: bytes of a part.
@@ -185,6 +232,7 @@ class PartPool:
         self._limit = in_flight
         self._requests: list[PartRequest] = []
         self._free: list[PartBuffer] = []
+        self._lock = threading.Lock()
 
     def take(self) -> PartBuffer:
         """An empty buffer."""
@@ -192,7 +240,7 @@ class PartPool:
 
     def give(self, buffer: PartBuffer) -> None:
         """Take a buffer back."""
-        if len(self._free) < _SPARES:
+        if sum(spare.size for spare in self._free) + buffer.size <= _SPARES * self.capacity:
             buffer.clear()
             self._free.append(buffer)
 
@@ -208,8 +256,9 @@ class PartPool:
 
     def end(self, request: PartRequest) -> None:
         """A request needs its buffer no more. Does nothing the second time."""
-        if request in self._requests:
-            self._requests.remove(request)
-        buffer = request.release()
-        if buffer is not None:
-            self.give(buffer)
+        with self._lock:
+            if request in self._requests:
+                self._requests.remove(request)
+            buffer = request.release()
+            if buffer is not None:
+                self.give(buffer)

@@ -122,6 +122,7 @@ def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:
         "archive.content",
         "avro.codec.level",
         "flush.bytes",
+        "partitioner.buffer.bytes",
         "s3.storage.class",
     }
 
@@ -165,7 +166,7 @@ def test_other_defaults_are_of_keys_that_can_be_set() -> None:
         ("transforms", "", "same"),
         ("transforms", "mask", "same"),
         ("transforms.mask.type", "org.apache.kafka.connect.transforms.MaskField$Value", "ignored"),
-        ("behavior.on.null.values", "fail", "ignored"),
+        ("behavior.on.null.values", "fail", "differs"),
         ("behavior.on.null.values", "ignore", "differs"),
         ("s3.schema.partition.affix.type", "PREFIX", "unsupported"),
         ("s3.credentials.provider.class", "", "same"),

@@ -8,6 +8,7 @@ import pytest
 from sinksdk import ConfigException, Meaning, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.layout import FileName
 from tests.s3_archiver.support import MINIMAL
 
 CONFLUENT = {
@@ -54,7 +55,7 @@ def test_defaults_are_confluents_where_it_has_them() -> None:
     assert config.topics_dir == "topics"
     assert config.avro_codec == "null"
     assert config.s3_path_style_access is True
-    key = config.layout().file(TopicPartition("orders", 3), 42)
+    key = config.layout().file(FileName(TopicPartition("orders", 3), 42, "partition=3"))
     assert key == "topics/orders/partition=3/orders+3+0000000042.avro"
 
 
@@ -62,8 +63,8 @@ def test_every_problem_is_reported_at_once() -> None:
     """One attempt names all that is wrong, each as a sentence with its key."""
     found = checked(
         **{
-            "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
-            "partitioner.class": "io.confluent.connect.storage.partitioner.TimeBasedPartitioner",
+            "format.class": "com.example.OrcFormat",
+            "partitioner.class": "com.example.OwnPartitioner",
             "aws.access.key.id": "key",
             "timezone": "Mars/Olympus",
             "store.url": "minio:9000",
@@ -93,10 +94,10 @@ def test_required_keys_are_named() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
     [
-        ("archive.content", "value", "only 'record' is supported"),
+        ("archive.content", "values", "'record' or 'value'"),
         ("format.class", "io.confluent.connect.s3.format.parquet.ParquetFormat", "take AvroFormat"),
         ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "take S3Storage"),
-        ("partitioner.class", "FieldPartitioner", "take DefaultPartitioner"),
+        ("partitioner.class", "com.example.OwnPartitioner", "take DefaultPartitioner"),
         ("s3.credentials.provider.class", "com.example.Provider", "AWS_ROLE_ARN"),
         ("s3.credentials.provider.class", "x.AwsAssumeRoleCredentialsProvider", "must be set both"),
         ("s3.credentials.provider.sts.role.arn", "arn:aws:iam::1:role/x", "must be set both"),
@@ -107,6 +108,7 @@ def test_required_keys_are_named() -> None:
         ("aws.secret.access.key", "secret", "both, or neither"),
         ("s3.sse.kms.key.id", "key", "aws:kms"),
         ("flush.bytes", "0", "at least 1"),
+        ("partitioner.buffer.bytes", "1000", "16777216"),
         ("rotate.schedule.interval.ms", "0", "at least 1"),
         ("avro.codec.level", "3", "no levels"),
         ("topics.dir", "/topics/", "slashes"),
@@ -138,18 +140,22 @@ def test_a_secret_is_in_no_message_and_no_representation() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
-    """What is archived as bytes must not be converted first, nor fail on a class that is not there."""
-    config = S3ArchiverConfig.parse(CONFLUENT)
+@pytest.mark.parametrize("content", ["record", "value"])
+def test_the_engine_does_not_convert_what_is_archived_as_bytes(content: str) -> None:
+    """What is archived as bytes is not converted first; of records, classes that are not there do not matter."""
+    config = S3ArchiverConfig.parse({**CONFLUENT, "archive.content": content})
 
-    assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
+    assert [config.converter_spec(is_key=is_key).kind for is_key in (True, False)] == ["bytes", "bytes"]
+    mine = {**CONFLUENT, "archive.content": content, "value.converter": "com.example.Mine"}
+    assert len(S3ArchiverConfig.check(mine)[1]) == (content == "value")
 
 
 def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> None:
-    """Nothing is converted, so nothing goes to the dead letters: their topic is neither made nor asked for."""
-    raw = {**CONFLUENT, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "orders"}
+    """No whole record can be bad: the topic of dead letters is neither made nor asked for. Values can be."""
+    raw = {**CONFLUENT, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dlq"}
 
-    assert S3ArchiverConfig.parse(raw).dead_letter_topic == ""
+    assert S3ArchiverConfig.parse({**raw, "archive.content": "record"}).dead_letter_topic == ""
+    assert S3ArchiverConfig.parse(raw).dead_letter_topic == "dlq"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,372 @@
+"""``path.format``: Joda-Time's letters, and time zones as arithmetic on arrays.
+
+A record's folder is named after its bucket: its local time, cut to a multiple of ``partition.duration.ms``.
+Python's ``datetime`` ends with the year 9999 and makes an object per record, so calendar and zones are
+arithmetic here, and only distinct buckets become text.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from sinksdk import ConfigException
+
+Integers = npt.NDArray[np.int64]
+
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+
+LAST: Final = 2**63 - 1 - 4 * DAY
+"""The last timestamp that can be formatted, in the year 292278994; the first one is as far from zero."""
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_CENTURIES: Final = 146_097
+"""Days of 400 years, after which the calendar repeats itself with its weekdays."""
+
+
+# -- the calendar --------------------------------------------------------------------------------
+
+
+def days_of(year: int, month: int = 1, day: int = 1) -> int:
+    """Days from 1970-01-01 to a date of the Gregorian calendar, which goes back without an end."""
+    year -= month <= 2  # noqa: PLR2004 - the year begins in March, so that the leap day is its last
+    cycle, year = divmod(year, 400)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return cycle * _CENTURIES + 365 * year + year // 4 - year // 100 + of_year - 719_468
+
+
+class Date(NamedTuple):
+    """A date of the Gregorian calendar; the year before 1 is 0."""
+
+    year: int
+    month: int
+    day: int
+
+    @classmethod
+    def of(cls, days: int) -> Date:
+        """The date so many days after 1970-01-01."""
+        cycle, rest = divmod(days + 719_468, _CENTURIES)
+        year = (rest - rest // 1_460 + rest // 36_524 - rest // 146_096) // 365
+        rest -= 365 * year + year // 4 - year // 100
+        month = (5 * rest + 2) // 153
+        day = rest - (153 * month + 2) // 5 + 1
+        month = month + 3 if month < 10 else month - 9  # noqa: PLR2004 - counted from March
+        return cls(cycle * 400 + year + (month <= 2), month, day)  # noqa: PLR2004
+
+
+def weekday(days: int) -> int:
+    """1 (Monday) to 7 (Sunday)."""
+    return (days + 3) % 7 + 1
+
+
+def weeks_begin(year: int) -> int:
+    """The day on which the first week of a week year begins: the Monday of the week with January 4th."""
+    fourth = days_of(year, 1, 4)
+    return fourth - weekday(fourth) + 1
+
+
+class Moment:
+    """A local time, taken apart."""
+
+    def __init__(self, local: int, offset: int, zone: str) -> None:
+        self.days, self.millis = divmod(local, DAY)
+        self.year, self.month, self.day = Date.of(self.days)
+        self.offset = offset
+        self.zone = zone
+
+    @property
+    def hour(self) -> int:
+        """0 to 23."""
+        return self.millis // HOUR
+
+    @property
+    def week_year(self) -> int:
+        """The year of the week's Thursday."""
+        return Date.of(self.days - weekday(self.days) + 4).year
+
+    @property
+    def week(self) -> int:
+        """1 to 53."""
+        return (self.days - weeks_begin(self.week_year)) // 7 + 1
+
+
+# -- formats -------------------------------------------------------------------------------------
+
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_NUMBERS: Final[dict[str, tuple[int, Callable[[Moment], int]]]] = {
+    "C": (DAY, lambda at: abs(at.year) // 100),
+    "Y": (DAY, lambda at: at.year if at.year > 0 else 1 - at.year),
+    "y": (DAY, lambda at: at.year),
+    "x": (DAY, lambda at: at.week_year),
+    "M": (DAY, lambda at: at.month),
+    "d": (DAY, lambda at: at.day),
+    "D": (DAY, lambda at: at.days - days_of(at.year) + 1),
+    "w": (DAY, lambda at: at.week),
+    "e": (DAY, lambda at: weekday(at.days)),
+    "H": (HOUR, lambda at: at.hour),
+    "k": (HOUR, lambda at: at.hour or 24),
+    "K": (HOUR, lambda at: at.hour % 12),
+    "h": (HOUR, lambda at: at.hour % 12 or 12),
+    "m": (MINUTE, lambda at: at.millis // MINUTE % 60),
+    "s": (SECOND, lambda at: at.millis // SECOND % 60),
+}
+"""Letters that are a number: how long it stays the same (or a multiple of that), and what it is."""
+_TWO_DIGITS: Final = "Yyx"
+_WHOLE: Final = 3  # letters from which on months are text, and zones are names
+_LONG: Final = 4  # letters from which on text is not abbreviated
+
+Piece = Callable[[Moment], str]
+
+
+class PathFormat:
+    """A pattern of Joda-Time's letters, as ``'year'=YYYY/'month'=MM``.
+
+    Args:
+        locale: of months, weekdays and halves of the day as text; English only.
+
+    Raises:
+        ConfigException: it is empty, has letters that mean nothing or have no meaning here, or needs words of
+            another language.
+    """
+
+    def __init__(self, pattern: str, locale: str = "") -> None:
+        self._pattern = pattern
+        self._is_english = locale.replace("_", "-").partition("-")[0].lower() in ("", "en", "us", "root")
+        self._locale = locale
+        self.unit = DAY
+        """Milliseconds within which the text never changes, counted from midnight."""
+        self.has_offset = False
+        """Whether the text says more than the local time."""
+        self._pieces = list(self._read())
+        if not pattern.strip():
+            message = "it is empty: give the folders' format, as in 'year'=YYYY/'month'=MM/'day'=dd"
+            raise ConfigException(message)
+
+    def __call__(self, at: Moment) -> str:
+        """The text of a local time."""
+        return "".join([piece if isinstance(piece, str) else piece(at) for piece in self._pieces])
+
+    def _read(self) -> Iterator[str | Piece]:
+        at, pattern = 0, self._pattern
+        while at < len(pattern):
+            letter = pattern[at]
+            if letter.isascii() and letter.isalpha():
+                length = len(pattern[at:]) - len(pattern[at:].lstrip(letter))
+                yield self._piece(letter, length)
+                at += length
+            elif pattern.startswith("''", at):
+                yield "'"
+                at += 2
+            elif letter == "'":
+                text, at = self._quoted(at + 1)
+                yield text
+            else:
+                yield letter
+                at += 1
+
+    def _quoted(self, at: int) -> tuple[str, int]:
+        """Text up to the closing apostrophe (two of them are one that is meant), and where it ends."""
+        begin, text = at, ""
+        while True:
+            end = self._pattern.find("'", at)
+            if end < 0:
+                raise ConfigException(
+                    f"the apostrophe before {self._pattern[begin:]!r} is not closed: write text as 'text'"
+                )
+            text += self._pattern[at:end]
+            if not self._pattern.startswith("''", end):
+                return text, end + 1
+            text, at = text + "'", end + 2
+
+    def _piece(self, letter: str, length: int) -> Piece:
+        if (letter == "M" and length >= _WHOLE) or letter in "EaG":
+            return self._text(letter, length)
+        if letter in _NUMBERS:
+            unit, number = _NUMBERS[letter]
+            self.unit = min(self.unit, unit)
+            if letter in _TWO_DIGITS and length == 2:  # noqa: PLR2004 - as Joda has it: the century is left out
+                return lambda at: f"{abs(number(at)) % 100:02}"
+            return lambda at: _padded(number(at), length)
+        if letter == "S":
+            self.unit = 1
+            return lambda at: f"{at.millis % SECOND:03}".ljust(length, "0")[:length]
+        if letter == "Z":
+            self.has_offset = True
+            return (
+                (lambda at: at.zone)
+                if length >= _WHOLE
+                else lambda at: _offset(at.offset, ":" * (length - 1))
+            )
+        raise ConfigException(
+            f"{letter * length!r} means nothing: put text between apostrophes ('date'=YYYY-MM-dd), and take "
+            f"the letters C Y x w e E y D M d a K h H k m s S Z for parts of the time"
+            if letter != "z"
+            else f"{letter * length!r}, a zone's name in words, is not supported: take Z (+0100), ZZ "
+            f"(+01:00) or ZZZ (Europe/Berlin)"
+        )
+
+    def _text(self, letter: str, length: int) -> Piece:
+        if not self._is_english:
+            raise ConfigException(
+                f"{letter * length!r} is text, and of languages only English is there, not 'locale' "
+                f"{self._locale}: take numbers (MM for the month, e for the weekday, HH for the hour), or "
+                f"locale=en"
+            )
+        cut = None if length >= _LONG else 3
+        if letter == "M":
+            return lambda at: _MONTHS[at.month - 1][:cut]
+        if letter == "E":
+            return lambda at: _WEEKDAYS[weekday(at.days) - 1][:cut]
+        if letter == "G":
+            return lambda at: "AD" if at.year > 0 else "BC"
+        self.unit = min(self.unit, HOUR)
+        return lambda at: "AM" if at.hour < 12 else "PM"  # noqa: PLR2004 - noon
+
+
+def _padded(number: int, length: int) -> str:
+    """Digits after the sign, at least so many."""
+    return f"{'-' * (number < 0)}{abs(number):0{length}}"
+
+
+def _offset(offset: int, colon: str) -> str:
+    hours, minutes = divmod(abs(offset) // MINUTE, 60)
+    return f"{'-' if offset < 0 else '+'}{hours:02}{colon}{minutes:02}"
+
+
+# -- zones ---------------------------------------------------------------------------------------
+
+_NO_ZONES: Final = days_of(1800) * DAY
+"""Before this, every zone has its first offset."""
+_ONLY_RULES: Final = days_of(2100) * DAY
+"""From here on summer times follow rules, so that everything repeats itself after 400 years."""
+_AGAIN: Final = _ONLY_RULES + _CENTURIES * DAY
+
+
+class Spans(NamedTuple):
+    """Times between two changes of an offset, one for each timestamp, or one for all.
+
+    Args:
+        begins: what tells them apart.
+        offsets: milliseconds to the local time.
+    """
+
+    begins: int | Integers
+    offsets: int | Integers
+
+
+class Zone:
+    """Offsets of a time zone, for all years.
+
+    Python's own zones answer for one ``datetime`` at a time. They are asked once for each day of the years
+    that occur (a year costs less than a millisecond), to the second where the offset changes within a day.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._zone = ZoneInfo(name)
+        self._from = self._to = 0
+        """What was looked at, in milliseconds."""
+        self._changes: Integers = np.empty(0, np.int64)
+        """When the offset changes, in there."""
+        self._offsets: Integers = np.empty(0, np.int64)
+        """Before the first change, and from each on."""
+
+    def spans(self, timestamps: Integers, margin: int = 0) -> Spans:
+        """The time between two changes of the offset that each timestamp is in; of all if they are in one.
+
+        Args:
+            margin: milliseconds around all timestamps that must be in the one as well.
+        """
+        first, last = int(timestamps.min()), int(timestamps.max())
+        if first < _NO_ZONES or last >= _AGAIN:
+            timestamps = np.maximum(timestamps, _NO_ZONES)
+            later = timestamps >= _AGAIN
+            timestamps[later] = _ONLY_RULES + (timestamps[later] - _ONLY_RULES) % (_AGAIN - _ONLY_RULES)
+            first, last = int(timestamps.min()), int(timestamps.max())
+        first, last = max(first - margin, _NO_ZONES), min(last + margin, _AGAIN)
+        self._look_at(first, last)
+        begin, end = np.searchsorted(self._changes, [first, last], "right").tolist()
+        begins = np.concatenate(([_NO_ZONES], self._changes))
+        if begin == end:
+            return Spans(int(begins[begin]), int(self._offsets[begin]))
+        found = np.searchsorted(self._changes, timestamps, "right")
+        return Spans(begins[found], self._offsets[found])
+
+    def offset(self, timestamp: int) -> int:
+        """The offset at one timestamp."""
+        offset = self.spans(np.array([timestamp])).offsets
+        return offset if isinstance(offset, int) else int(offset[0])
+
+    def moment(self, local: int) -> Moment:
+        """A local time as Joda-Time makes it of its instant: one that a clock was put past is moved."""
+        estimate = self.offset(local)
+        offset = self.offset(local - estimate)
+        # A local time that was skipped goes by the offset before; the estimate is that one west of Greenwich.
+        if estimate != offset and estimate < 0 and self.offset(local - offset) != offset:
+            offset = estimate
+        offset_there = self.offset(local - offset)
+        return Moment(local - offset + offset_there, offset_there, self.name)
+
+    def _look_at(self, first: int, last: int) -> None:
+        """Find the changes between two timestamps, and those between them and what is known already."""
+        if self._from <= first and last < self._to:
+            return
+        begin, end = days_of(_year_of(first)) * DAY, days_of(_year_of(last) + 1) * DAY
+        if self._from == self._to:
+            self._from = self._to = begin
+            self._offsets = np.array([self._asked(begin // SECOND) * SECOND], np.int64)
+        if begin < self._from:
+            changes, offsets = self._found(begin, self._from)
+            self._changes = np.concatenate((changes, self._changes))
+            self._offsets = np.concatenate((offsets[:-1], self._offsets))
+            self._from = begin
+        if end > self._to:
+            changes, offsets = self._found(self._to, end)
+            self._changes = np.concatenate((self._changes, changes))
+            self._offsets = np.concatenate((self._offsets, offsets[1:]))
+            self._to = end
+
+    def _found(self, begin: int, end: int) -> tuple[Integers, Integers]:
+        """When the offset changes behind ``begin`` and up to ``end``; the offsets before and after that."""
+        at, last = begin // SECOND, end // SECOND
+        changes: list[int] = []
+        offsets = [self._asked(at)]
+        while at < last:
+            then = at + DAY // SECOND
+            while self._asked(then) != offsets[-1]:
+                at = self._change(at, then, offsets[-1])
+                changes.append(at)
+                offsets.append(self._asked(at))
+            at = then
+        return np.array(changes, np.int64) * SECOND, np.array(offsets, np.int64) * SECOND
+
+    def _change(self, before: int, behind: int, offset: int) -> int:
+        """The first second at which the offset is another one."""
+        while behind - before > 1:
+            middle = (before + behind) // 2
+            if self._asked(middle) == offset:
+                before = middle
+            else:
+                behind = middle
+        return behind
+
+    def _asked(self, seconds: int) -> int:
+        """The offset at a second, in seconds."""
+        offset = (_EPOCH + dt.timedelta(seconds=seconds)).astimezone(self._zone).utcoffset()
+        return 0 if offset is None else offset.days * 86_400 + offset.seconds
+
+
+def _year_of(timestamp: int) -> int:
+    return Date.of(timestamp // DAY).year

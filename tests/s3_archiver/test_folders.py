@@ -1,0 +1,578 @@
+"""Folders: what Confluent's own partitioners answer, and what is done better on purpose."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sinksdk import ConfigException, TopicPartition, Verdict
+from sinksdk.connectors.s3_archiver import folders as module
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.folders import Folders, Split, TimeFolders, folder_problems, folders_of
+from sinksdk.connectors.s3_archiver.path_format import LAST, PathFormat, Zone
+from tests.s3_archiver.support import MINIMAL
+
+TP = TopicPartition("orders", 3)
+FEB = 1_709_209_845_123  # 2024-02-29T12:30:45.123Z
+HOUR = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def _zones_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is asked for its offsets once, not once per test."""
+    monkeypatch.setattr(module, "Zone", zone)
+
+
+zone = functools.cache(Zone)
+
+
+def settings(**keys: Any) -> S3ArchiverConfig:
+    """Only what folders look at."""
+    base = {"name": "a", "topics": ("orders",), "s3_bucket_name": "bucket", "flush_size": 1}
+    return S3ArchiverConfig.model_construct(**base, **keys)
+
+
+def folders(**keys: Any) -> Folders:
+    return folders_of(settings(**keys))
+
+
+def by_time(pattern: str, duration: int = 60_000, **keys: Any) -> Folders:
+    return folders(
+        **{
+            "partitioner_class": "TimeBasedPartitioner",
+            "path_format": pattern,
+            "partition_duration_ms": duration,
+            "timestamp_extractor": "Record",
+            **keys,
+        }
+    )
+
+
+def by_field(*names: str, **keys: Any) -> Folders:
+    return folders(partitioner_class="FieldPartitioner", partition_field_name=names, **keys)
+
+
+def timed(timestamps: Sequence[int | None]) -> pa.RecordBatch:
+    """Records with these timestamps, from offset 100 on."""
+    times = pa.array(timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    return pa.record_batch([offsets(len(timestamps)), times], ["offset", "timestamp"])
+
+
+def valued(values: pa.Array) -> pa.RecordBatch:
+    times = pa.array([FEB] * len(values)).cast(pa.timestamp("ms", "UTC"))
+    return pa.record_batch([offsets(len(values)), times, values], ["offset", "timestamp", "value"])
+
+
+def offsets(count: int) -> pa.Array:
+    return pa.array(range(100, 100 + count), pa.int64())
+
+
+def texts(*values: Any) -> pa.RecordBatch:
+    """Records whose values are JSON, or bytes as given."""
+    encoded = [
+        value if isinstance(value, bytes | None) else json.dumps(value, ensure_ascii=False).encode()
+        for value in values
+    ]
+    return valued(pa.array(encoded, pa.binary()))
+
+
+def of(found: Split) -> list[str | None]:
+    """Each row's folder, None where it is bad."""
+    assert set(found.bad) == set(np.flatnonzero(found.codes < 0).tolist())
+    return [None if code < 0 else found.paths[code] for code in found.codes.tolist()]
+
+
+def split(made: Folders, batch: pa.RecordBatch, now: float = 0.0) -> list[str | None]:
+    return of(made.split(TP, batch, now))
+
+
+def reason(made: Folders, batch: pa.RecordBatch) -> str:
+    """Why the one record has no folder."""
+    (error,) = made.split(TP, batch, 0.0).bad.values()
+    return str(error)
+
+
+# -- the original's answers ----------------------------------------------------------------------
+
+
+def answers(name: str) -> list[list[str]]:
+    """Lines of a table without its head."""
+    lines = (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines[1:]]
+
+
+def cases() -> Iterator[tuple[str, str, int, list[tuple[int, str]]]]:
+    groups = defaultdict(list)
+    for name, pattern, duration, timestamp, path in answers("paths_by_time.tsv"):
+        groups[name, pattern, int(duration)].append((int(timestamp), path))
+    for (name, pattern, duration), rows in groups.items():
+        yield name, pattern, duration, rows
+
+
+@pytest.mark.slow
+def test_folders_by_time_are_those_of_the_original() -> None:
+    """TimeBasedPartitioner: 1,057 answers of Confluent's with Joda-Time 2.12.7, alone and in one batch."""
+    count = 0
+    for name, pattern, duration, rows in cases():
+        made = by_time(pattern, duration, timezone=name)
+        for timestamp, path in rows:
+            assert split(made, timed([timestamp])) == [path], (name, pattern, duration, timestamp)
+        assert split(made, timed([timestamp for timestamp, _ in rows])) == [path for _, path in rows]
+        count += len(rows)
+    assert count == 1_057
+
+
+KINDS: Mapping[str, tuple[Any, pa.DataType]] = {
+    "String": (str, pa.string()),
+    "Long": (int, pa.int64()),
+    "Integer": (int, pa.int32()),
+    "Short": (int, pa.int16()),
+    "Double": (float, pa.float64()),
+    "Boolean": (lambda text: text == "true", pa.bool_()),
+    "Date": (int, pa.timestamp("ms", "UTC")),
+    "null": (lambda _: None, pa.null()),
+}
+BETTER = ("a/b", "..", "")
+"""Values that would leave their folder."""
+
+
+def values_at(name: str, value: Any, kind: pa.DataType) -> list[pa.RecordBatch]:
+    """The same value at a dotted path: as JSON, alone and in a large batch, and typed."""
+    for part in reversed(name.split(".")):
+        value, kind = {part: value}, pa.struct([(part, kind)])
+    return [texts(value), texts(*[value] * 40), valued(pa.array([value], kind))]
+
+
+@pytest.mark.parametrize(("kind", "text", "path"), answers("paths_by_field.tsv"))
+def test_folders_by_field_are_those_of_the_original(kind: str, text: str, path: str) -> None:
+    """FieldPartitioner: as Confluent's, but what would leave its folder is a bad record."""
+    make, arrow = KINDS[kind]
+    for batch in values_at("f", make(text), arrow):
+        expected = None if text in BETTER and kind == "String" else path
+        assert split(by_field("f"), batch) == [expected] * batch.num_rows
+
+
+@pytest.mark.parametrize(("name", "kind", "text", "path"), answers("paths_by_record_field.tsv"))
+def test_timestamps_in_fields_are_those_of_the_original(name: str, kind: str, text: str, path: str) -> None:
+    """RecordField: as Confluent's; what makes it raise is a bad record."""
+    make, arrow = KINDS[kind]
+    made = by_time("YYYY/MM/dd/HH/mm", timestamp_extractor="RecordField", timestamp_field=name)
+    for batch in values_at(name, make(text), arrow):
+        expected = None if path.startswith("!") else path
+        assert split(made, batch) == [expected] * batch.num_rows
+
+
+# -- partitioners --------------------------------------------------------------------------------
+
+
+def test_folders_by_kafka_partition_are_the_default() -> None:
+    """DefaultPartitioner: ``partition=`` and the number; no timestamps are found, since nobody asks."""
+    found = folders().split(TP, timed([1, None, 2]), 0.0)
+
+    assert of(found) == ["partition=3"] * 3
+    assert found.timestamps is None
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("HourlyPartitioner", "year=2024/month=02/day=29/hour=13"),
+        ("io.confluent.connect.storage.partitioner.DailyPartitioner", "year=2024/month=02/day=29"),
+    ],
+)
+def test_hourly_and_daily_need_no_format(name: str, path: str) -> None:
+    """HourlyPartitioner, DailyPartitioner: format and duration are theirs, zone and delimiter the configuration's."""
+    keys = {"partitioner_class": name, "timestamp_extractor": "Record", "timezone": "Europe/Berlin"}
+
+    assert split(folders(**keys), timed([FEB])) == [path]
+    assert split(folders(**keys, directory_delim="_"), timed([FEB])) == [path.replace("/", "_")]
+
+
+def test_a_delimiter_at_the_end_of_the_format_is_dropped() -> None:
+    """path.format: one that ends in a slash makes no empty folder, as in the original."""
+    assert split(by_time("YYYY/MM/"), timed([FEB])) == ["2024/02"]
+
+
+def test_fields_come_before_time() -> None:
+    """FieldAndTimeBasedPartitioner: fields in their order, then time; with their names, or without."""
+    keys = {
+        "partitioner_class": "com.canelmas.kafka.connect.FieldAndTimeBasedPartitioner",
+        "partition_field_name": ("b", "a.x"),
+    }
+    batch = texts({"a": {"x": 1}, "b": "u"}, {"a": {"x": 2}, "b": None})
+
+    named = split(by_time("'dt'=YYYY-MM-dd", **keys), batch)
+    alone = split(by_time("'dt'=YYYY-MM-dd", **keys, partition_field_format_path=False), batch)
+
+    assert named == ["b=u/a.x=1/dt=2024-02-29", "b=null/a.x=2/dt=2024-02-29"]
+    assert alone == ["u/1/dt=2024-02-29", "null/2/dt=2024-02-29"]
+
+
+def test_the_wall_clock_is_read_once() -> None:
+    """Wallclock: all records of a ``put`` lie in the folder of its one reading; their timestamps are that reading."""
+    found = by_time("HH/mm/ss", 1_000, timestamp_extractor="Wallclock").split(
+        TP, timed([1, None]), FEB / 1_000
+    )
+
+    assert of(found) == ["12/30/45"] * 2
+    assert found.timestamps is not None
+    assert found.timestamps.tolist() == [FEB, FEB]
+
+
+def test_paths_stand_in_the_order_of_their_first_rows() -> None:
+    """A split lists each folder once, in the order of its first record, however far they are apart."""
+    for step in (HOUR, 1_000_000 * HOUR):
+        times = [step * number for number in (5, 1, 5, 9, 1, 9, 2)]
+        found = by_time("YYYYMMdd-HH", HOUR).split(TP, timed(times), 0.0)
+
+        assert found.codes.tolist() == [0, 1, 0, 2, 1, 2, 3]
+        assert len(set(found.paths)) == 4
+        assert found.codes.dtype == np.int32
+        assert found.timestamps is not None
+        assert found.timestamps.tolist() == times
+
+
+def test_a_batch_without_rows_has_no_folders() -> None:
+    """An empty batch is split into nothing."""
+    for made in (by_time("YYYY"), by_field("f"), folders()):
+        batch = texts()
+        assert split(made, batch) == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()],
+)
+def test_json_may_be_of_any_type_of_bytes_or_text(kind: pa.DataType) -> None:
+    """What Spark or another reader gives as text is read as JSON, like bytes."""
+    values = pa.array([b'{"f":"a"}'] * 20 + [None], pa.binary()).cast(pa.string()).cast(kind)
+
+    assert split(by_field("f"), valued(values)) == ["f=a"] * 20 + [None]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_columns_of_text_are_folders_whatever_their_type(kind: pa.DataType) -> None:
+    """Typed values: texts of all of Arrow's types, with nulls among them and around them."""
+    names = pa.array(["a", None, "b", "a"], pa.string())
+    inner = pa.StructArray.from_arrays([names.cast(kind)], ["f"])
+    outer = pa.StructArray.from_arrays([inner], ["m"], mask=pa.array([False, False, True, False]))
+
+    assert split(by_field("f"), valued(inner)) == ["f=a", "f=null", "f=b", "f=a"]
+    assert split(by_field("m.f"), valued(outer)) == ["m.f=a", "m.f=null", None, "m.f=a"]
+    assert "has no field 'f.x': it is of type" in reason(by_field("f.x"), valued(inner[:1]))
+    assert "is of type int64" in reason(by_field("f"), valued(pa.array([1])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "path"),
+    [
+        (pa.timestamp("s"), 1_709_209_845, "2024-02-29 12:30:45.000"),
+        (pa.timestamp("us", "Asia/Tokyo"), 1_709_209_845_123_999, "2024-02-29 12:30:45.123"),
+        (pa.timestamp("ns"), -1, "1969-12-31 23:59:59.999"),
+        (pa.date32(), 19_782, "2024-02-29 00:00:00.000"),
+        (pa.date64(), 19_782 * 86_400_000, "2024-02-29 00:00:00.000"),
+        (pa.uint64(), FEB, "2024-02-29 12:30:45.123"),
+        (pa.uint64(), 2**63, None),
+        (pa.timestamp("s"), 2**62, None),
+        (pa.timestamp("s"), -(2**63), None),
+        (pa.timestamp("ms"), 2**63 - 1, None),
+        (pa.time32("ms"), 5, None),
+        (pa.float64(), float("nan"), None),
+        (pa.float64(), 1e30, None),
+        (pa.float32(), 1_024.75, "1970-01-01 00:00:01.024"),
+        (pa.bool_(), True, None),
+    ],
+)
+def test_columns_of_moments_are_timestamps_whatever_their_unit(
+    kind: pa.DataType, number: Any, path: str
+) -> None:
+    """Typed values: moments are cut to milliseconds; what is none, or is beyond all years, is a bad record."""
+    made = by_time("YYYY-MM-dd HH:mm:ss.SSS", 1, timestamp_extractor="RecordField", timestamp_field="t")
+    for value in ([number], [number, None], [number] * 40):
+        typed = pa.StructArray.from_arrays([pa.array(value, kind)], ["t"])
+        assert split(made, valued(typed)) == [None if each is None else path for each in value]
+
+
+def test_short_buckets_in_long_folders_are_one_folder() -> None:
+    """Buckets of 10 ms whose format says the day: one folder, not one for each bucket."""
+    found = by_time("YYYY-MM-dd", 10).split(TP, timed(list(range(FEB, FEB + 5_000, 7))), 0.0)
+
+    assert found.paths == ["2024-02-29"]
+
+
+@pytest.mark.parametrize("duration", [10, 60_000, HOUR, 24 * HOUR])
+def test_a_change_of_the_clock_in_a_batch_changes_no_folder(duration: int) -> None:
+    """A batch around a change of the clock is split as its records one by one."""
+    for name in ("Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe"):
+        made = by_time("YYYY-MM-dd HH", duration, timezone=name)
+        for change in (1_729_990_800_000, 1_541_300_400_000, 1_728_142_200_000):
+            times = list(range(change - 26 * HOUR, change + 26 * HOUR, 17 * 60_000 + 1))
+            assert split(made, timed(times)) == [split(made, timed([one]))[0] for one in times]
+
+
+def test_a_folder_is_where_the_original_moves_a_skipped_time() -> None:
+    """A bucket that begins in a skipped half an hour is moved behind it, even if that is the next folder's hour."""
+
+    class Odd(Zone):
+        """Clocks are put forward at 02:25, by half an hour."""
+
+        def _asked(self, seconds: int) -> int:
+            return 1_800 if seconds >= 8_700 else 0
+
+    made = TimeFolders(PathFormat("HH"), 30 * 60_000, Odd("UTC"))
+    level = made.level(np.array([8_700_000, 9_000_000, 8_699_999], np.int64), {})
+
+    assert [level.texts[code] for code in level.codes] == ["03", "03", "02"]
+
+
+def test_whole_numbers_among_fractions_are_folders() -> None:
+    """A number with a point is a bad record, and no other becomes one by it, wherever it stands."""
+    batch = texts({"f": 1.5}, *[{"f": 2}] * 40, {"f": 3.0})
+
+    assert split(by_field("f"), batch) == [None, *["f=2"] * 40, None]
+
+
+# -- bad records ---------------------------------------------------------------------------------
+
+
+def test_offsets_and_zones_can_be_written() -> None:
+    """Z, ZZ, ZZZ: of an hour that comes twice, both have the offset that Joda-Time takes, so one folder."""
+    twice = [1_729_989_000_000, 1_729_992_600_000]  # 02:30 in Berlin, and again an hour later
+    for name, times, path in (
+        ("Europe/Berlin", twice, "02 +0100 +01:00 Europe/Berlin"),
+        ("Asia/Kathmandu", [FEB], "18 +0545 +05:45 Asia/Kathmandu"),
+        ("America/St_Johns", [FEB], "09 -0330 -03:30 America/St_Johns"),
+    ):
+        assert split(by_time("HH Z ZZ ZZZ", HOUR, timezone=name), timed(times)) == [path] * len(times)
+
+
+def test_an_error_names_topic_partition_and_offset() -> None:
+    """A record without a folder is a DataException that says where it is, what is wrong, and what to do."""
+    found = by_field("f").split(TP, texts(*[{"f": 1}] * 30, {"g": 1}, *[{"f": 2}] * 30), 0.0)
+
+    assert list(found.bad) == [30]
+    assert str(found.bad[30]) == (
+        "topic orders, partition 3, offset 130: the record has no folder: its value has no field 'f' "
+        "('partition.field.name'); correct what produces such records, or have them passed over with "
+        "'errors.tolerance' = all"
+    )
+    assert of(found) == ["f=1"] * 30 + [None] + ["f=2"] * 30
+
+
+@pytest.mark.parametrize("timestamps", [[FEB, -1, FEB], [FEB, None, FEB]])
+def test_a_record_without_a_timestamp_has_no_folder(timestamps: list[int | None]) -> None:
+    """Record: Kafka's -1 is no moment in 1969, and what comes without a column of timestamps has none."""
+    made = by_time("YYYY")
+
+    assert split(made, timed(timestamps)) == ["2024", None, "2024"]
+    assert split(made, timed(timestamps).select(["offset"])) == [None] * 3
+    assert "has no timestamp" in reason(made, timed([-1]))
+
+
+def test_years_have_as_many_digits_as_they_need() -> None:
+    """The year 20000 and years before 1 are formatted, as Joda does it; what Java's calendar has not is bad."""
+    expected = {
+        568_971_820_800_000: "20000-01/20000/99",
+        FEB: "2024-02/2024/24",
+        -62_135_596_900_000: "0000-12/0001/00",
+        -99_999_999_999_999: "-1199-02/1200/99",
+    }
+    made = by_time("yyyy-MM/YYYY/xx")
+    for times in ([each] for each in expected):
+        assert split(made, timed(times)) == [expected[each] for each in times]
+    assert split(made, timed(list(expected))) == list(expected.values())
+    assert split(by_time("YYYY"), timed([LAST, LAST + 1, -LAST - 1, FEB])) == [
+        "292278994",
+        None,
+        None,
+        "2024",
+    ]
+    assert "is beyond the years" in reason(by_time("YYYY"), timed([LAST + 1]))
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (None, "is null"),
+        (b"{", "is no JSON"),
+        (b"\xff{}", "is no JSON"),
+        (b"", "is no JSON"),
+        (b'{"f":1}{"f":2}', "is no JSON"),
+        (b'{"f":"a"}}\n{"v":{"f":"b"}', "is no JSON"),
+        ([1], "has no field 'f'"),
+        ({}, "has no field 'f'"),
+        ({"f": 1.0}, "a value of type double"),
+        ({"f": {}}, "an object"),
+        ({"f": [1]}, "an array"),
+        ({"f": "."}, "'.'"),
+        ({"f": "a\nb"}, "control characters"),
+        (b'{"f":"\\ud800"}', "half of a character"),
+        ({"f": "x" * 2_048}, "1,024 of S3"),
+        ({"f": "é" * 490}, "1,024 of S3"),
+    ],
+)
+@pytest.mark.parametrize("around", [0, 20])
+def test_a_value_that_can_be_no_folder_is_a_bad_record(value: Any, what: str, around: int) -> None:
+    """FieldPartitioner: a bad record among good ones is told from them, whatever is wrong with it."""
+    good = {"f": "ok"}
+    batch = texts(*[good] * around, value, *[good] * around)
+    found = by_field("f").split(TP, batch, 0.0)
+
+    assert of(found) == ["f=ok"] * around + [None] + ["f=ok"] * around
+    assert what in str(found.bad[around])
+    assert f"offset {100 + around}:" in str(found.bad[around])
+
+
+def test_keys_are_not_longer_than_s3_allows() -> None:
+    """A key of 1,024 bytes is possible, one byte more is a bad record: prefix, topic and file's name count."""
+    rest = len("topics/orders/" + "/orders+3+0000000100" + ".snappy.parquet")
+    fits = "x" * (1_024 - rest - len("f="))
+    batch = texts({"f": fits}, {"f": fits + "x"}, {"f": "a"}, {"f": fits})
+
+    assert split(by_field("f"), batch) == [f"f={fits}", None, "f=a", f"f={fits}"]
+
+
+def test_a_delimiter_of_ones_own_is_no_part_of_a_value() -> None:
+    """directory.delim: a value that contains it would be several folders."""
+    assert split(by_field("f", directory_delim="|"), texts({"f": "a|b"}, {"f": "a-b"})) == [None, "f=a-b"]
+
+
+def test_one_of_several_fields_is_enough_to_be_bad() -> None:
+    """A record is bad for its first reason; its other fields make no folder."""
+    found = by_field("f", "g").split(TP, texts({"f": 1}, {"g": 1}, {"f": 1, "g": 1}), 0.0)
+
+    assert of(found) == [None, None, "f=1/g=1"]
+    assert found.paths == ["f=1/g=1"]
+
+
+# -- configuration -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ({"path_format": "'year'=YYYY/bogus"}, "'b' means nothing"),
+        ({"path_format": "year=YYYY"}, "'r' means nothing"),
+        ({"path_format": "YYYY/'month"}, "apostrophe before 'month' is not closed"),
+        ({"path_format": " "}, "it is empty"),
+        ({"path_format": "/"}, "it is empty"),
+        ({"path_format": "YYYY-zzz"}, "'zzz', a zone's name in words, is not supported"),
+        ({"path_format": "YYYY-MMM", "locale": "de-DE"}, "'MMM' is text"),
+        ({"partition_duration_ms": 0}, "'partition.duration.ms' must be at least 1"),
+        ({"partition_duration_ms": -1}, "'partition.duration.ms' must be at least 1"),
+        ({"timestamp_extractor": "com.example.Mine"}, "'timestamp.extractor' is 'com.example.Mine'"),
+        ({"timestamp_field": "a..b"}, "'timestamp.field': 'a..b' is no field's name"),
+        ({"partitioner_class": "FieldPartitioner"}, "'partition.field.name' is empty"),
+        ({"partitioner_class": "FieldAndTimeBasedPartitioner"}, "'partition.field.name' is empty"),
+        ({"partitioner_class": "com.example.MachineAwarePartitioner"}, "take one of DefaultPartitioner"),
+        (
+            {"partitioner_class": "com.canelmas.TimeAndFieldBasedPartitioner"},
+            "take FieldAndTimeBasedPartitioner",
+        ),
+    ],
+)
+def test_what_is_wrong_with_folders_is_said_before_the_start(keys: dict[str, Any], what: str) -> None:
+    """Each mistake is one sentence that names its key, and what to write instead."""
+    good = {
+        "partitioner_class": "TimeBasedPartitioner",
+        "path_format": "YYYY",
+        "partition_duration_ms": HOUR,
+        "timestamp_extractor": "Record",
+    }
+    assert folder_problems(settings(**good)) == []
+
+    (problem,) = folder_problems(settings(**{**good, **keys}))
+
+    assert what in problem
+    with pytest.raises(ConfigException, match="'"):
+        folders(**{**good, **keys})
+
+
+def test_keys_of_another_partitioner_do_not_matter() -> None:
+    """Exported configurations hold keys of all partitioners: those of others are not looked at."""
+    assert (
+        folder_problems(settings(path_format="bogus", timestamp_extractor="bogus", timestamp_field="")) == []
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["Record", "io.confluent.connect.TimeBasedPartitioner$RecordTimestampExtractor"]
+)
+def test_extractors_have_class_names_too(name: str) -> None:
+    """timestamp.extractor: the short name, or the class it stands for."""
+    assert split(by_time("YYYY", timestamp_extractor=name), timed([FEB])) == ["2024"]
+
+
+class Unjudged(S3ArchiverConfig):
+    """All keys as they are, whatever the verdicts on them."""
+
+    compatibility: ClassVar[Mapping[str, Verdict]] = {}
+
+
+def test_keys_of_folders_are_read_from_a_configuration() -> None:
+    """The keys have Confluent's names and texts; what is wrong is a problem of the configuration."""
+    keys = {
+        **MINIMAL,
+        "partitioner.class": "io.confluent.connect.storage.partitioner.FieldAndTimeBasedPartitioner",
+        "partition.field.name": "country, meta.shop",
+        "path.format": "'dt'=YYYY-MM-dd",
+        "partition.duration.ms": "3600000",
+        "timezone": "Asia/Kolkata",
+        "locale": "en-US",
+        "timestamp.extractor": "RecordField",
+        "timestamp.field": "",
+        "rotate.interval.ms": "60000",
+        "rotate.file.on.partition.change": "true",
+    }
+    config = Unjudged.parse(keys)
+    batch = texts({"country": "IN", "meta": {"shop": 7}, "timestamp": "2024-02-29T20:00:00Z"})
+
+    assert split(folders_of(config), batch) == ["country=IN/meta.shop=7/dt=2024-03-01"]
+    assert config.partitioner_buffer_bytes == 256 * 1024 * 1024
+    for key, value in {
+        "path.format": "year=YYYY",
+        "partition.field.name": "",
+        "rotate.interval.ms": "0",
+        "partitioner.max.open.files": "0",
+        "timezone": "Mars/Olympus",
+    }.items():
+        (problem,) = Unjudged.check({**keys, key: value})[1]
+        assert f"'{key}'" in problem
+
+
+def test_finding_folders_does_not_import_pandas(tmp_path: Path) -> None:
+    """Arrow's own conversions do, where it is installed: 40 MB and half a second a worker."""
+    batch = texts(*[{"f": 1, "at": "2024-02-29T12:34:56Z"}] * 30, {"f": None, "at": 5}, {}, None)
+    with pa.ipc.new_file(tmp_path / "batch", batch.schema) as file:
+        file.write(batch)
+    code = """if True:
+        import sys, pyarrow as pa
+        from sinksdk import TopicPartition
+        from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+        from sinksdk.connectors.s3_archiver.folders import folders_of
+        keys = {
+            "name": "a", "topics": ("orders",), "s3_bucket_name": "bucket", "flush_size": 1,
+            "partitioner_class": "FieldAndTimeBasedPartitioner", "partition_field_name": ("f",),
+            "path_format": "YYYY", "partition_duration_ms": 1, "timestamp_field": "at",
+        }
+        batch = pa.ipc.open_file(sys.argv[1]).get_batch(0)
+        for extractor in ("Record", "RecordField"):
+            folders = folders_of(S3ArchiverConfig.model_construct(**keys, timestamp_extractor=extractor))
+            found = folders.split(TopicPartition("orders", 3), batch, 0)
+            print(len(found.paths), len(found.bad))
+        print("pandas" in sys.modules)
+    """
+    output = subprocess.check_output([sys.executable, "-c", code, str(tmp_path / "batch")], text=True)
+    assert output.split() == ["2", "2", "2", "2", "False"]
