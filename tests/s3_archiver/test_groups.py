@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinksdk import DataException, OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from sinksdk import (
+    DataException,
+    OffsetAndMetadata,
+    RetriableException,
+    SinkRecord,
+    SinkRecords,
+    TopicPartition,
+)
 from sinksdk.connectors.s3_archiver.config import MIB
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.errors import S3Trouble
@@ -442,6 +449,32 @@ def test_a_bad_record_that_is_not_tolerated_ends_its_partition() -> None:
 
     assert b.harness.outcome(TP).failure is not None
     assert b.committed() == 2
+
+
+def test_what_cannot_be_encoded_now_waits_and_is_in_no_file_twice() -> None:
+    """A registry does not answer: the batch was taken, the next one is refused until it does."""
+
+    class Unsteady(Watched):
+        def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
+            if next(fates, True):
+                return super().encode(partition, batch)
+            raise RetriableException("no answer")
+
+    fates = iter([True, False, False, True, False])
+    rig = Rig(Turns(), file_format=Unsteady())
+    rig.put(10)
+    rig.put(10)
+    assert rig.writer.is_troubled
+    assert rig.writer.committable(OffsetAndMetadata(20)) is None
+    with pytest.raises(RetriableException):
+        rig.put(10)
+    rig.put(10)
+    assert rig.writer.is_troubled
+    rig.close()
+
+    found = rig.writer.committable(OffsetAndMetadata(30))
+    assert found is not None
+    assert [token.data["records"] for token in found.tokens] == [15, 15]
 
 
 # -- memory ------------------------------------------------------------------------------------------
