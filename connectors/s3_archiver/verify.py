@@ -388,7 +388,7 @@ def _read(
     for name in sorted(names, key=lambda name: (name.start, name.number, name.path)):
         location = Location(config.s3_bucket_name, layout.file(name))
         try:
-            if config.archive_content == "record" and name.extension == ".avro":
+            if name.extension == ".avro" and not config.holds_values:
                 file = inspect(s3, location, name, may_repeat=config.is_transformed)
             else:
                 file = inspect_values(s3, location, name)

@@ -239,6 +239,10 @@ class Lines:
     """A format of values only, one to a line, that has no place for a header."""
 
     extension = ".json"
+    columns = None
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """There is nothing to ask for."""
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         return None
