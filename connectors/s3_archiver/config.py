@@ -338,7 +338,11 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
     def layout(self) -> Layout:
         """Where things are in the bucket."""
         return Layout(
-            self.topics_dir, self.directory_delim, self.file_delim, self.filename_offset_zero_pad_width
+            self.topics_dir,
+            self.directory_delim,
+            self.file_delim,
+            self.filename_offset_zero_pad_width,
+            self.format_bytearray_extension,
         )
 
     def creation_options(self) -> dict[str, str]:
