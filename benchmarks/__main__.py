@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import encoding, generation, memory, upload
+from benchmarks import encoding, formats, generation, memory, upload
 from benchmarks.table import Row, show
 
 
@@ -22,6 +22,21 @@ def encoding_rows() -> list[Row]:
             f"encoding: {row['shape']}, {row['what']}", f"{row['records_per_second'] / 1e3:,.0f} k records/s"
         )
         for row in encoding.measure()
+    ]
+
+
+def format_rows() -> list[Row]:
+    """Formats of values, on one core."""
+    return [
+        Row(f"formats: {row.shape}, {row.what}", f"{row.cpu:.3f} CPU s/M")
+        if row.ratio is None
+        else Row.ratio(
+            f"formats: {row.shape}, {row.what}, against record mode",
+            f"{row.cpu:.3f} CPU s/M",
+            row.ratio,
+            most=row.most,
+        )
+        for row in formats.measure()
     ]
 
 
@@ -58,6 +73,7 @@ if __name__ == "__main__":
     rows: list[Row] = []
     for name, part in {
         "encoding": encoding_rows,
+        "formats": format_rows,
         "whole generations": generation.measure,
         "upload": upload_rows,
         "memory": memory_rows,

@@ -163,7 +163,7 @@ def ours(
     """A whole file, piece by piece; by the better loop unless one is named."""
     encoder = RecordEncoder(ORDERS, loop)
     writer = ContainerWriter(RECORD_SCHEMA, codec(codec_name), {}, MARKER)
-    yield writer.header()
+    yield from writer.header()
     for batch in batches:
         yield from writer.append(encoder.encode(batch))
     yield from writer.finish()

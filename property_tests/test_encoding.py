@@ -161,7 +161,7 @@ def test_datums_are_fastavros(
     for index, each in enumerate(rows):
         expected = io.BytesIO()
         fastavro.schemaless_writer(expected, SCHEMA, as_avro(partition, each))
-        assert bytes(encoded[index : index + 1].payload) == expected.getvalue()
+        assert bytes(encoded.slice(index, index + 1).payload) == expected.getvalue()
 
 
 @given(partition=partitions, made=batches())
@@ -235,7 +235,7 @@ def test_files_are_fastavros(
     """Coalesced, encoded and cut into blocks, the whole file is the one that fastavro writes."""
     coalescer, encoder = BatchCoalescer(min_rows, max_bytes), RecordEncoder(partition)
     writer = ContainerWriter(RECORD_SCHEMA, codec("null"), {"topic": b"t"}, MARKER, block_bytes)
-    pieces = [writer.header()]
+    pieces = [*writer.header()]
     ready = [batch for _, given_batch in made for batch in coalescer.add(given_batch)]
     for batch in [*ready, *coalescer.flush()]:
         pieces.extend(bytes(piece) for piece in writer.append(encoder.encode(batch)))

@@ -32,8 +32,8 @@ class SinkTask(ABC):
     and never on one record.
     """
 
-    takes_bytes: ClassVar[bool] = False
-    """Whether the task knows only the bytes in :attr:`SinkRecords.arrow`.
+    takes_bytes: bool = False
+    """Whether the task knows only the bytes in :attr:`SinkRecords.arrow`; ``start`` may set it.
 
     Then it is given bytes also where Connect's ``transforms`` are configured: those that were read where
     nothing has changed, else text as UTF-8, and JSON.

@@ -190,7 +190,11 @@ PUBLIC_MODULES = (
     "sinksdk.source",
     "sinksdk.testing",
 )
-PUBLIC_NAMES = ("sinksdk.topics.kafka.KafkaClient", "sinksdk.topics.write_records")
+PUBLIC_NAMES = (
+    "sinksdk.topics.kafka.KafkaClient",
+    "sinksdk.topics.kafka.schema_registry.connect",
+    "sinksdk.topics.write_records",
+)
 
 
 @pytest.mark.parametrize(

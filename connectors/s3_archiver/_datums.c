@@ -1,7 +1,9 @@
 /* Columns of an Arrow record batch into Avro datums, one pass over the rows: no Python object per record.
+   Likewise a column of values into lines, or into the datums that a schema registry's framing holds.
 
-   encoder.py holds the same with Arrow and numpy, which says what is meant; both give the same bytes. It also
-   brings unusual types into those that are known here: integers and offsets of 32 and 64 bits.
+   encoder.py and formats/values.py hold the same without a compiler, which says what is meant; both give the
+   same bytes. They also bring unusual types into those that are known here: integers and offsets of 32 and 64
+   bits.
 
    Datums go into a buffer of the most that they can take, of which the end stays unused: to measure them
    first would cost more. Arrow's offsets are checked as they are met, so that nothing outside of a buffer is
@@ -209,13 +211,174 @@ static PyObject *encode(PyObject *module, PyObject *order)
     return result;
 }
 
+/* -- values, one behind the other ------------------------------------------------------------------------ */
+
+enum { PLAIN, FRAMED, JSON, MAYBE_ENVELOPE, PAYLOAD, KINDS }; /* what values are */
+enum { IS_TAKEN, IS_WIDE, IS_NULL, IS_SHORT, IS_OTHER };      /* what becomes of a row: the last three have no bytes */
+
+typedef struct {
+    int kind;
+    const char *before, *after; /* of FRAMED and PAYLOAD, what is cut off; what is put behind each value */
+    Py_ssize_t before_size, after_size;
+    int64_t rows;
+    column values;
+    Py_buffer data, borders, fates;
+} value_order;
+
+static inline int is_space(uint8_t c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static inline int is_line_end(uint8_t c)
+{
+    return c == '\n' || c == '\r';
+}
+
+static inline int is_mark(uint8_t c)
+{
+    return c == '{' || c == '}' || c == '[' || c == ']' || c == ',' || c == ':' || c == '"';
+}
+
+/* One JSON value without the space between its parts. NULL where it is not one whole value, where a text holds
+   a line's end, or where two parts would become one: nothing that is no JSON becomes JSON. */
+static uint8_t *put_minified(uint8_t *to, const uint8_t *from, const uint8_t *end)
+{
+    int64_t depth = 0;
+    int is_first = 1, had_space = 0;
+    uint8_t last = '{';
+    for (; from < end; from++) {
+        uint8_t c = *from;
+        if (is_space(c)) {
+            had_space = 1;
+            continue;
+        }
+        if ((!depth && !is_first) || (had_space && !is_mark(c) && !is_mark(last))) return NULL;
+        is_first = had_space = 0;
+        last = *to++ = c;
+        depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+        while (c == '"') {
+            if (++from == end || is_line_end(*from)) return NULL;
+            *to++ = *from;
+            if (*from == '"') break;
+            if (*from != '\\') continue;
+            if (++from == end || is_line_end(*from)) return NULL;
+            *to++ = *from;
+        }
+    }
+    return depth ? NULL : to;
+}
+
+/* Whether an object begins as Connect's envelope does. */
+static int is_envelope(const uint8_t *first, const uint8_t *last)
+{
+    while (++first < last && is_space(*first));
+    return (last - first > 8 && !memcmp(first, "\"schema\"", 8)) ||
+           (last - first > 9 && !memcmp(first, "\"payload\"", 9));
+}
+
+/* An object, array or text of JSON in one line. NULL for what a parser must look at. */
+static uint8_t *put_json(uint8_t *to, const uint8_t *from, const uint8_t *end, int kind)
+{
+    const uint8_t *first = from, *last = end;
+    while (first < last && is_space(*first)) first++;
+    while (last > first && is_space(last[-1])) last--;
+    if (last - first < 2) return NULL;
+    uint8_t ends[2] = {*first, last[-1]};
+    if (memcmp(ends, "{}", 2) && memcmp(ends, "[]", 2) && memcmp(ends, "\"\"", 2)) return NULL;
+    if (kind == MAYBE_ENVELOPE && *first == '{' && is_envelope(first, last)) return NULL;
+    size_t size = (size_t)(end - from);
+    if (kind == PAYLOAD || memchr(from, '\n', size) || memchr(from, '\r', size))
+        return put_minified(to, first, last);
+    memcpy(to, from, size);
+    return to + size;
+}
+
+/* Whether text has bytes that ASCII has not. */
+static int is_wide(const uint8_t *from, const uint8_t *end)
+{
+    uint64_t eight, seen = 0;
+    for (; end - from >= 8; from += 8) memcpy(&eight, from, 8), seen |= eight;
+    while (from < end) seen |= *from++;
+    return (seen & 0x8080808080808080) != 0;
+}
+
+static int64_t write_values(value_order *o)
+{
+    uint8_t *data = o->data.buf, *to = data, *fates = o->fates.buf;
+    int64_t *borders = o->borders.buf, begin, end;
+    for (int64_t row = 0; row < o->rows; row++) {
+        borders[row] = to - data, fates[row] = IS_NULL;
+        if (!is_valid(&o->values, row)) continue;
+        if (!span(&o->values, row, &begin, &end)) return OUT_OF_ORDER;
+        const uint8_t *from = (const uint8_t *)o->values.views[DATA].buf + begin;
+        uint8_t *made = to;
+        fates[row] = IS_SHORT;
+        if (end - begin < o->before_size || (o->kind >= JSON && begin == end)) continue;
+        fates[row] = IS_OTHER;
+        if (o->kind == FRAMED && *from) continue;
+        if (o->kind == PAYLOAD) {
+            if (memcmp(from, o->before, (size_t)o->before_size) || from[end - begin - 1] != '}') continue;
+            end--;
+        }
+        from += o->before_size;
+        int64_t size = end - begin - o->before_size;
+        if (o->kind >= JSON) {
+            if (size < 0 || !(made = put_json(to, from, from + size, o->kind))) continue;
+        } else if (size) {
+            memcpy(made, from, (size_t)size);
+            made += size;
+        }
+        memcpy(made, o->after, (size_t)o->after_size);
+        fates[row] = o->kind >= JSON && is_wide(to, made) ? IS_WIDE : IS_TAKEN;
+        to = made + o->after_size;
+    }
+    borders[o->rows] = to - data;
+    return DONE;
+}
+
+static PyObject *values(PyObject *module, PyObject *order)
+{
+    PyObject *allocator, *given, *data = NULL, *borders = NULL, *fates = NULL, *result = NULL;
+    long long rows;
+    value_order o;
+    memset(&o, 0, sizeof o);
+    (void)module;
+    if (!PyTuple_Check(order)) return PyErr_Format(PyExc_TypeError, "an order is a tuple");
+    if (!PyArg_ParseTuple(order, "iy#y#LOO", &o.kind, &o.before, &o.before_size, &o.after, &o.after_size, &rows,
+                          &allocator, &given))
+        return NULL;
+    o.rows = rows;
+    int is_ready = o.kind >= PLAIN && o.kind < KINDS && rows >= 0 && rows <= MOST_ROWS && o.after_size <= MOST_SAME &&
+                   (o.kind == FRAMED || o.kind == PAYLOAD) == (o.before_size > 0);
+    if (!is_ready) PyErr_SetString(PyExc_ValueError, "an order has a kind of values, and rows of sane size");
+    is_ready = is_ready && read_column(&o.values, BYTES, rows, given);
+    if (is_ready && allocate(&o.data, allocator, o.values.last - o.values.first + rows * o.after_size, &data) &&
+        allocate(&o.borders, allocator, (rows + 1) * 8, &borders) && allocate(&o.fates, allocator, rows, &fates)) {
+        int64_t code;
+        Py_BEGIN_ALLOW_THREADS
+        code = write_values(&o);
+        Py_END_ALLOW_THREADS
+        if (code == DONE) result = Py_BuildValue("(OOO)", data, borders, fates);
+        else PyErr_SetString(PyExc_ValueError, "a column's offsets are not in order");
+    }
+    Py_buffer *held[] = {o.values.views, o.values.views + 1, o.values.views + 2, &o.data, &o.borders, &o.fates};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (held[i]->obj) PyBuffer_Release(held[i]);
+    Py_XDECREF(data);
+    Py_XDECREF(borders);
+    Py_XDECREF(fates);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"encode", encode, METH_O, "See sinksdk.connectors.s3_archiver.encoder."},
+    {"values", values, METH_O, "See sinksdk.connectors.s3_archiver.formats.values."},
     {NULL, NULL, 0, NULL},
 };
 static PyModuleDef_Slot slots[] = {{0, NULL}};
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_datums", "Arrow's columns into Avro datums.", 0, methods, slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_datums", "Arrow's columns into datums and lines.", 0, methods, slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__datums(void)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -147,13 +148,35 @@ class _Comparison:
 
 
 def _archived(config: S3ArchiverConfig, s3: S3, partition: TopicPartition) -> Iterator[Record]:
+    """Records by offset. Files of one commit hold them in turns: no more are open than do."""
     layout, bucket = config.layout(), config.s3_bucket_name
     names = (layout.parse(item.key) for item in s3.list(bucket, layout.folder(partition.topic)))
-    starts = sorted(name.start for name in names if name and name.partition == partition)
-    for start in starts:
-        with s3.read(Location(bucket, layout.file(partition, start))) as content:
-            # Not by blocks: fastavro goes back to a block's start, and what S3 sends cannot be rewound.
-            yield from map(_from_avro, cast("Iterable[Mapping[str, Any]]", fastavro.reader(content)))
+    mine = sorted(
+        (name for name in names if name and name.partition == partition), key=lambda name: name.start
+    )
+    files: list[tuple[int, int, Record, Iterator[Record]]] = []
+
+    def next_of(place: int, rest: Iterator[Record]) -> None:
+        record = next(rest, None)
+        if record is not None:
+            heapq.heappush(files, (record.offset, place, record, rest))
+
+    for place, name in enumerate(mine):
+        while files and files[0][0] < name.start:
+            _, at, record, rest = heapq.heappop(files)
+            yield record
+            next_of(at, rest)
+        next_of(place, _records(s3, Location(bucket, layout.file(name))))
+    while files:
+        _, at, record, rest = heapq.heappop(files)
+        yield record
+        next_of(at, rest)
+
+
+def _records(s3: S3, location: Location) -> Iterator[Record]:
+    with s3.read(location) as content:
+        # Not by blocks: fastavro goes back to a block's start, and what S3 sends cannot be rewound.
+        yield from map(_from_avro, cast("Iterable[Mapping[str, Any]]", fastavro.reader(content)))
 
 
 def _from_avro(row: Mapping[str, Any]) -> Record:

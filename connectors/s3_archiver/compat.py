@@ -141,23 +141,24 @@ _GROWING = _ignored("part buffers always grow as they fill")
 _LICENCE = _ignored("there is no licence to check")
 _ELSEWHERE = "select by the record's timestamp when the archive is read"
 
-FORMATS: Final = _unsupported("only Avro container files are written: take AvroFormat").when(
+FORMATS: Final = _unsupported(
+    "there is no such format: take AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
+).when(
     {
         "AvroFormat": _differs(
-            "Avro files, but each Avro record is a whole Kafka record with the value's bytes in it, not the "
-            "value alone: 'archive.content'"
+            "values have their producer's schema, as the schema registry has it; Connect's would have passed "
+            "through its own types"
         ),
-        "JsonFormat": _unsupported(
-            "JSON files are not written: take AvroFormat; a value's JSON text is archived as it is"
+        "JsonFormat": _differs(
+            "a value that is JSON already is written as it stands, not parsed and written anew"
         ),
         "ParquetFormat": _unsupported(
             "Parquet files are not written: take AvroFormat, and convert with Spark or Athena where needed"
         ),
-        "ByteArrayFormat": _unsupported(
-            "raw files are not written: take AvroFormat; a value's bytes are archived as they are"
-        ),
+        "ByteArrayFormat": _same(),
     }
 )
+"""``format.class``, with which files hold values."""
 
 PARTITIONERS: Final = _unsupported("folders are by Kafka partition only: take DefaultPartitioner").when(
     {
@@ -300,6 +301,27 @@ COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
     {"connector.class": CONNECTORS, **_FILES, **_S3, **_RECORDS, **AIVEN, **LENSES, **CONFLUENT_CLOUD}
 )
 """Verdicts by key or pattern."""
+
+OF_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "behavior.on.null.values": _same().when(
+            {"write": _unsupported("take fail or ignore, or 'archive.content' record, which holds them")}
+        ),
+        "report.null.values.to.dlq": _ignored("a bad record goes to the dead letters, whatever makes it bad"),
+        **_keys(
+            "store.kafka.keys store.kafka.headers",
+            _unsupported("take 'archive.content' record, where each record holds its key and headers").when(
+                {"false": _same()}
+            ),
+        ),
+        "format.bytearray.*": _same(),
+        **_keys(
+            "s3.compression.type s3.compression.level", _same("for JSON and bytes, as in Confluent's sink")
+        ),
+        "schema.compatibility": _differs("each schema of a registry has its own files, which need not fit"),
+    }
+)
+"""Verdicts by key or pattern where files hold values; they come before the others."""
 
 OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {

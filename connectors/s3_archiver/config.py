@@ -11,9 +11,9 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Verdict
 from sinksdk.config import NameList
-from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.folders import folder_problems
+from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
@@ -173,8 +173,6 @@ def _is_address(text: str) -> bool:
 
 MIB = 1024 * 1024
 
-CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
-
 _MOST_OPEN_FILES: Final = 1_000
 """Files of a topic partition that may be open: one commit holds all of their tokens."""
 
@@ -182,7 +180,7 @@ _MAX_TAGS = 10  # S3's limit for one object
 _OWN_TAGS = ("startOffset", "endOffset", "recordCount")
 
 
-class S3ArchiverConfig(AccessConfig):
+class S3ArchiverConfig(AccessConfig, FormatConfig):
     """Configuration of the S3 Avro archiver."""
 
     compatibility: ClassVar[Mapping[str, Verdict]] = COMPATIBILITY
@@ -311,24 +309,6 @@ class S3ArchiverConfig(AccessConfig):
         description="Bytes that all open files of a task hold in memory at most. Beyond them the largest is "
         "sent as a part, and where none is large enough for that, the files of a topic partition end.",
     )
-    avro_codec: CodecName = Field(
-        default="null",
-        alias="avro.codec",
-        description="Compression of the blocks. `zstandard` costs the least time for what it saves; the "
-        "default is Confluent's.",
-    )
-    avro_codec_level: int | None = Field(
-        default=None,
-        alias="avro.codec.level",
-        description="Compression level of deflate and xz (0 to 9), bzip2 (1 to 9) or zstandard (1 to 22); "
-        "each has a default that favours speed.",
-    )
-    archive_content: str = Field(
-        default="record",
-        alias="archive.content",
-        description="What a file's records are: `record`, the whole Kafka record with key, headers, "
-        "timestamp and offset, bytes as they are.",
-    )
     s3_part_size: int = Field(
         default=8 * MIB,
         ge=5 * MIB,
@@ -401,14 +381,10 @@ class S3ArchiverConfig(AccessConfig):
             *self._storage_problems(),
             *self._rotation_problems(),
             *folder_problems(self),
+            *self.format_problems(),
         ]
 
     def _storage_problems(self) -> Iterator[str]:
-        if self.archive_content != "record":
-            yield (
-                f"'archive.content' is '{self.archive_content}': only 'record' is supported, the whole Kafka "
-                f"record with the value's bytes as they are"
-            )
         if not self.topics_dir.strip("/") or self.topics_dir != self.topics_dir.strip("/"):
             yield "'topics.dir' must be a folder's name without slashes at its ends"
         if self.s3_sse_kms_key_id and not self.s3_sse_algorithm.startswith("aws:kms"):
@@ -437,10 +413,6 @@ class S3ArchiverConfig(AccessConfig):
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError):
             yield f"'timezone': no time zone is called '{self.timezone}' (Area/City, or UTC)"
-        try:
-            codec(self.avro_codec, self.avro_codec_level)
-        except ConfigException as error:
-            yield f"'avro.codec' and 'avro.codec.level': {error}"
 
     def policy(self) -> BatchPolicy:
         """When a partition's records are worth a file."""

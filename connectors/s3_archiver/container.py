@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from sinksdk.connectors.s3_archiver.codecs import BytesLike, Codec
 from sinksdk.connectors.s3_archiver.datums import EncodedRows, varint
@@ -28,7 +28,7 @@ class ContainerWriter:
     The methods that return pieces are generators: consume each to its end before the next call.
 
     Args:
-        schema: the datums' Avro schema.
+        schema: the datums' Avro schema, as JSON.
         codec: compresses the blocks.
         metadata: more entries for the header's metadata; ``avro.`` is reserved.
         sync_marker: 16 bytes, see :func:`~sinksdk.connectors.s3_archiver.schema.sync_marker`.
@@ -40,7 +40,7 @@ class ContainerWriter:
 
     def __init__(
         self,
-        schema: Mapping[str, Any],
+        schema: Any,
         codec: Codec,
         metadata: Mapping[str, bytes],
         sync_marker: bytes,
@@ -49,15 +49,12 @@ class ContainerWriter:
         _check(metadata, sync_marker, block_bytes)
         self._codec = codec
         self._sync_marker = sync_marker
-        self._block_bytes = block_bytes
         self._metadata = {
             **metadata,
             "avro.codec": codec.name.encode(),
             "avro.schema": json.dumps(schema).encode(),
         }
-        self._pending: list[BytesLike] = []  # the rows of a block that is not full yet
-        self._pending_records = 0
-        self._pending_bytes = 0
+        self._blocks = RowBlocks(block_bytes)
         self._records = 0
 
     @property
@@ -68,15 +65,15 @@ class ContainerWriter:
     @property
     def buffered(self) -> int:
         """Bytes of datums that wait for their block to fill: always less than ``block_bytes``."""
-        return self._pending_bytes
+        return self._blocks.buffered
 
-    def header(self) -> bytes:
-        """What the file begins with."""
+    def header(self) -> Iterator[BytesLike]:
+        """Yield what the file begins with."""
         entries = b"".join(
             _length_prefixed(name.encode()) + _length_prefixed(value)
             for name, value in self._metadata.items()
         )
-        return _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
+        yield _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
         """Append rows, and yield the pieces of the blocks that they fill.
@@ -84,36 +81,80 @@ class ContainerWriter:
         With the null codec pieces are views of the rows' buffer.
         """
         self._records += len(rows)
+        for block in self._blocks.add(rows):
+            yield from self._stored(block)
+
+    def finish(self) -> Iterator[BytesLike]:
+        """Yield the pieces of the last block, if any rows are left. Nothing may be appended after it."""
+        for block in self._blocks.finish():
+            yield from self._stored(block)
+
+    def _stored(self, block: Block) -> Iterator[BytesLike]:
+        pieces: Sequence[BytesLike] = block.pieces
+        if self._codec.name != "null":  # the null codec takes pieces as they are: joining them would copy
+            pieces = [self._codec.compress(block.joined())]
+        yield varint(block.records) + varint(sum(map(len, pieces)))
+        yield from pieces
+        yield self._sync_marker
+
+
+class Block(NamedTuple):
+    """Rows that are stored together.
+
+    Args:
+        records: number of them.
+        pieces: their bytes, one behind the other.
+    """
+
+    records: int
+    pieces: Sequence[BytesLike]
+
+    def joined(self) -> BytesLike:
+        """Their bytes as one piece."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+
+class RowBlocks:
+    """Collects rows into blocks, which end with the row that fills them, be it of one batch or of several.
+
+    Args:
+        block_bytes: bytes that fill a block.
+    """
+
+    def __init__(self, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
+        self._pending: list[BytesLike] = []  # the rows of a block that is not full yet
+        self._pending_records = 0
+        self.buffered = 0
+        """Bytes that wait for their block to fill: always less than ``block_bytes``."""
+
+    def add(self, rows: EncodedRows) -> Iterator[Block]:
+        """Yield the blocks that rows fill; their pieces may be views of the rows' buffer."""
         data, borders, last = rows.data, rows.borders, len(rows)
         row, start, end = 0, int(borders[0]), int(borders[last])
-        while end - start >= (missing := self._block_bytes - self._pending_bytes):
+        while end - start >= (missing := self._block_bytes - self.buffered):
             stop_row = int(borders.searchsorted(start + missing))
             stop = int(borders[stop_row])
             self._add(stop_row - row, data[start:stop])
-            yield from self._block()
+            yield self._block()
             row, start = stop_row, stop
         if row < last:  # copied, for a view would hold the whole batch in memory
             self._add(last - row, bytes(data[start:end]))
 
-    def finish(self) -> Iterator[BytesLike]:
-        """Yield the pieces of the last block, if any rows are left. Nothing may be appended after it."""
+    def finish(self) -> Iterator[Block]:
+        """Yield the last block, if any rows are left."""
         if self._pending_records:
-            yield from self._block()
+            yield self._block()
 
     def _add(self, records: int, payload: BytesLike) -> None:
         self._pending.append(payload)
         self._pending_records += records
-        self._pending_bytes += len(payload)
+        self.buffered += len(payload)
 
-    def _block(self) -> Iterator[BytesLike]:
-        """The pending rows as a block."""
-        records, pieces = self._pending_records, self._pending
-        self._pending, self._pending_records, self._pending_bytes = [], 0, 0
-        if self._codec.name != "null":  # the null codec takes pieces as they are: joining them would copy
-            pieces = [self._codec.compress(pieces[0] if len(pieces) == 1 else b"".join(pieces))]
-        yield varint(records) + varint(sum(map(len, pieces)))
-        yield from pieces
-        yield self._sync_marker
+    def _block(self) -> Block:
+        block = Block(self._pending_records, self._pending)
+        self._pending, self._pending_records, self.buffered = [], 0, 0
+        return block
 
 
 def _length_prefixed(octets: bytes) -> bytes:

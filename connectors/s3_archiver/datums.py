@@ -131,7 +131,7 @@ _ARRAY_END: Final = b"\x00"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRows:
-    """Datums of consecutive rows, one behind the other. ``rows[10:20]`` copies nothing.
+    """Datums of consecutive rows, one behind the other.
 
     Args:
         data: the bytes the datums are in.
@@ -144,12 +144,9 @@ class EncodedRows:
     def __len__(self) -> int:
         return len(self.borders) - 1
 
-    def __getitem__(self, rows: slice) -> EncodedRows:
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            message = "encoded rows can only be sliced in order, with a step of 1"
-            raise ValueError(message)
-        return EncodedRows(self.data, self.borders[start : max(start, stop) + 1])
+    def slice(self, start: int, stop: int) -> EncodedRows:
+        """Rows ``start`` to ``stop`` (the one after the last), not copied."""
+        return EncodedRows(self.data, self.borders[start : stop + 1])
 
     @property
     def payload(self) -> memoryview:

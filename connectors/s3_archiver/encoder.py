@@ -207,7 +207,7 @@ def _append_headers(datums: DatumBuilder, columns: Columns) -> int | None:
     return None
 
 
-def _buffers(column: Column | None) -> tuple[Any, ...] | None:
+def column_buffers(column: Column | None) -> tuple[Any, ...] | None:
     """A column as ``_datums.c`` takes it: rows, the first one's place, a value's width, buffers."""
     if column is None:
         return None
@@ -226,7 +226,7 @@ def _with_compiled(encode: Callable[[tuple[Any, ...]], tuple[Any, Any] | int]) -
             items = headers.values
             key, value = _header_fields(items)
             keys, values = _bytes(items.field(key)), _bytes(items.field(value))
-        parts = tuple(_buffers(column) for column in (*flat, headers, items, keys, values))
+        parts = tuple(column_buffers(column) for column in (*flat, headers, items, keys, values))
         encoded = encode((coordinates, rows, pa.allocate_buffer, parts))
         if isinstance(encoded, int):
             return encoded

@@ -1,23 +1,23 @@
-"""One Avro file of one topic partition, from its first record to the token of its upload."""
+"""One file of one topic partition, from its first record to the end of its upload, and what begins files."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
-from sinksdk import Token, TopicPartition
+from sinksdk import TopicPartition
 from sinksdk.connectors.s3_archiver.client import S3, Location
-from sinksdk.connectors.s3_archiver.codecs import BytesLike, codec
-from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
-from sinksdk.connectors.s3_archiver.part import Beside, PartPool, in_a_thread
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk.connectors.s3_archiver.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.folders import Folders, folders_of
+from sinksdk.connectors.s3_archiver.formats import FileContent, Format, Rows, format_of
+from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
+from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
+from sinksdk.connectors.s3_archiver.part import Beside, PartPool, Together, in_a_thread, together
 from sinksdk.connectors.s3_archiver.upload import Upload
 
 if TYPE_CHECKING:
@@ -40,11 +40,11 @@ class BatchCoalescer:
     Args:
         min_rows: rows that are collected before they are passed on.
         max_bytes: bytes of memory that what is collected holds at most; a larger batch is cut in half,
-            without a copy, until its parts are not larger (or one row).
+            without a copy, until its parts are not larger (or one offset).
     """
 
     def __init__(self, min_rows: int = MIN_ROWS, max_bytes: int = MAX_BYTES) -> None:
-        self._min_rows = min_rows
+        self.min_rows = min_rows
         self._max_bytes = max_bytes
         self._held: list[pa.RecordBatch] = []
         self._held_rows = 0
@@ -55,18 +55,23 @@ class BatchCoalescer:
         """Number of rows collected and not passed on yet."""
         return self._held_rows
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that they hold."""
+        return self._held_bytes
+
     def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Take a batch, and return those that are ready now: none, one or several."""
         if not batch.num_rows:
             return []
         size = batch.get_total_buffer_size()  # what it keeps in memory; a slice, all it is a slice of
-        if batch.num_rows >= self._min_rows or size >= self._max_bytes:
+        if batch.num_rows >= self.min_rows or size >= self._max_bytes:
             return [*self.flush(), *self._cut(batch)]
         ready = [] if self._goes_with_held(batch, size) else self.flush()
         self._held.append(batch)
         self._held_rows += batch.num_rows
         self._held_bytes += size
-        return [*ready, *self.flush()] if self._held_rows >= self._min_rows else ready
+        return [*ready, *self.flush()] if self._held_rows >= self.min_rows else ready
 
     def flush(self) -> list[pa.RecordBatch]:
         """Return the collected records as one batch, or nothing."""
@@ -81,8 +86,16 @@ class BatchCoalescer:
     def _cut(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if batch.num_rows <= 1 or batch.nbytes <= self._max_bytes:
             return [batch]
-        middle = batch.num_rows // 2
+        middle = whole_offsets(batch, batch.num_rows // 2)
+        if middle == batch.num_rows:
+            return [batch]
         return [*self._cut(batch.slice(0, middle)), *self._cut(batch.slice(middle))]
+
+
+def whole_offsets(batch: pa.RecordBatch, rows: int) -> int:
+    """The first ``rows`` rows (at least one) and those that share the last one's offset: their number."""
+    offsets = np.from_dlpack(batch.column("offset"))
+    return int(np.searchsorted(offsets, offsets[max(rows, 1) - 1], side="right"))
 
 
 def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -94,6 +107,10 @@ def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 _CHECKS_PER_FILE: Final = 16
 _LEAST_CHECKED: Final = 64 * 1024
+_FILES_PER_GRAIN: Final = 40
+_MOST_GRAINS: Final = 8
+_BUFFER_BYTES: Final = 256 * 1024 * 1024
+_MOST_RUNS: Final = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,81 +119,102 @@ class Grain:
 
     Args:
         rows: small batches are collected up to so many rows before they are encoded.
-        block_bytes: bytes of a block before compression.
+        block_bytes: bytes of a block before compression; None for the format's own.
     """
 
     rows: int = MIN_ROWS
-    block_bytes: int = BLOCK_BYTES
+    block_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What ends a group of files, besides the schedule and a close.
+
+    Args:
+        records: of the group; None for no limit.
+        bytes: of any of its files, about; None for no limit.
+        interval: milliseconds between the timestamp of its first record and one that it does not hold any
+            more; None for no limit.
+        files: open at a time in a topic partition; None for no limit.
+        buffered: bytes that all open files of a task hold in memory.
+        runs: of neighbouring records that go to the same file: their offsets stand in the tokens.
+    """
+
+    records: int | None = None
+    bytes: int | None = None
+    interval: int | None = None
+    files: int | None = None
+    buffered: int = _BUFFER_BYTES
+    runs: int = _MOST_RUNS
+
+
+def limits_of(config: S3ArchiverConfig) -> Limits:
+    """What a configuration says."""
+    return Limits(config.flush_size, None if config.flush_bytes == -1 else config.flush_bytes)
+
+
+class FileKey(NamedTuple):
+    """What is alike in all records of a file.
+
+    Args:
+        path: its folder in the topic's.
+        kind: what the format must not mix, if anything.
+    """
+
+    path: str
+    kind: object = None
 
 
 class ArchiveFile:
-    """A file that records are added to, then sealed, then sent.
+    """A file that encoded records are added to, then ended, then sent.
 
-    :meth:`take` and :meth:`seal` return the pieces to write; consume them at once and to their end.
+    :meth:`append` and :meth:`end_content` return the pieces to write; consume them at once and to their end.
 
     Args:
         start: offset of its first record.
-        before: what the partition's archive consists of without it.
-        due: when the schedule ends it, in seconds since the epoch.
+        index: its place in its group.
     """
 
-    def __init__(
-        self,
-        *,
-        start: int,
-        before: Archived,
-        due: float,
-        upload: Upload,
-        container: ContainerWriter,
-        encoder: RecordEncoder,
-        coalescer: BatchCoalescer,
-    ) -> None:
+    def __init__(self, start: int, index: int, content: FileContent[Any], upload: Upload) -> None:
         self.start = start
         self.end = start
-        self.due = due
+        self.index = index
         self.records = 0
         self.upload = upload
-        self._before = before
-        self._container = container
-        self._encoder = encoder
-        self._coalescer = coalescer
-        upload.write(container.header())
+        self._content = content
+        for piece in content.header():
+            upload.write(piece)
 
     @property
-    def archived(self) -> Archived:
-        """What the partition's archive consists of with it."""
-        return self._before.with_file(self.records, self.end)
+    def held(self) -> int:
+        """Bytes of memory that its data takes."""
+        return self._content.buffered + self.upload.held
 
-    @property
-    def token(self) -> Token:
-        """Its upload's token, which describes the file."""
-        token = self.upload.token
-        before = [self._before.files, self._before.records, self._before.end]
-        data = {"start": self.start, "end": self.end, "records": self.records, "before": before}
-        return Token(token.id, {**token.data, **data})
+    def append(self, rows: Rows, last: int) -> Iterator[BytesLike]:
+        """Add records (at least one); the pieces are what is worth writing by now.
 
-    def take(self, batch: pa.RecordBatch) -> Iterator[BytesLike]:
-        """Add records (at least one); the pieces are what is worth writing by now."""
-        self.records += batch.num_rows
-        self.end = batch.column("offset")[-1].as_py() + 1
-        return self._encoded(self._coalescer.add(batch))
+        Args:
+            last: offset of the last of them.
+        """
+        self.records += len(rows)
+        self.end = last + 1
+        return self._content.append(rows)
 
-    def seal(self) -> Iterator[BytesLike]:
+    def end_content(self) -> Iterator[BytesLike]:
         """The last pieces. Nothing may be added any more."""
-        yield from self._encoded(self._coalescer.flush())
-        yield from self._container.finish()
-
-    def _encoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[BytesLike]:
-        for batch in batches:
-            yield from self._container.append(self._encoder.encode(batch))
+        return self._content.finish()
 
 
 class FileFactory:
-    """Begins files as the configuration wants them.
+    """Begins files as the configuration wants them, and knows what they are to be like.
 
     Args:
         generation: number of the generation that writes.
         beside: sends parts while others are filled.
+        together: makes requests of several files at a time.
+        folders: where records' files lie; the configuration's if None.
+        file_format: what the files are; the configuration's if None.
+        limits: what ends them; the configuration's if None.
     """
 
     def __init__(
@@ -186,6 +224,11 @@ class FileFactory:
         generation: int,
         grain: Grain | None = None,
         beside: Beside = in_a_thread,
+        *,
+        together: Together = together,
+        folders: Folders | None = None,
+        file_format: Format[Any] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._grain = grain or Grain()
         self._config = config
@@ -194,62 +237,64 @@ class FileFactory:
         self._layout = config.layout()
         self._policy = config.policy()
         self._pool = PartPool(config.s3_part_size, beside)
+        self.together = together
+        self.folders = folders or folders_of(config)
+        self.format = file_format or format_of(
+            config,
+            keep_schema=SchemaFiles(s3, config.s3_bucket_name, self._layout),
+            block_bytes=self._grain.block_bytes,
+        )
+        self.limits = limits or limits_of(config)
 
     @property
     def part_size(self) -> int:
         """Bytes of a full part."""
         return self._config.s3_part_size
 
-    def begin(self, partition: TopicPartition, start: int, before: Archived, now: float) -> ArchiveFile:
+    def due_at(self, now: float) -> float:
+        """When the schedule ends what begins now, both in seconds since the epoch."""
+        return self._policy.due_at(now)
+
+    def begin(
+        self,
+        partition: TopicPartition,
+        key: FileKey,
+        start: int,
+        *,
+        number: int,
+        before: Archived,
+        index: int,
+    ) -> ArchiveFile:
         """A new file, in memory only.
 
         Args:
             start: offset of its first record.
-            before: what the partition's archive consists of so far.
-            now: seconds since the epoch.
+            number: of that record among those of its offset.
+            before: what the partition's archive consists of without its group.
+            index: its place in the group.
         """
-        config = self._config
-        location = Location(config.s3_bucket_name, self._layout.file(partition, start))
-        header = FileHeader(partition, start, config.name, self._generation, before)
+        name = FileName(partition, start, key.path, number, self.format.extension)
+        location = Location(self._config.s3_bucket_name, self._layout.file(name))
+        header = FileHeader(partition, start, self._config.name, self._generation, before, index)
+        metadata = header.to_object_metadata()
         return ArchiveFile(
-            start=start,
-            before=before,
-            due=self._policy.due_at(now),
-            upload=Upload(self._s3, location, self._pool, uuid.uuid4().hex, self._object_metadata()),
-            container=ContainerWriter(
-                RECORD_SCHEMA,
-                codec(config.avro_codec, config.avro_codec_level),
-                header.to_metadata(),
-                sync_marker(location.key),
-                self._grain.block_bytes,
-            ),
-            encoder=RecordEncoder(partition),
-            coalescer=BatchCoalescer(self._grain.rows, self.encoded_at_once),
+            start,
+            index,
+            self.format.begin(header, location.key, key.kind),
+            Upload(self._s3, location, self._pool, uuid.uuid4().hex, metadata),
         )
 
-    def is_full(self, file: ArchiveFile) -> bool:
-        """Whether count, size or S3's limit of parts ends the file."""
-        limit = self._config.flush_bytes
-        return (
-            file.records >= self._config.flush_size
-            or (limit != -1 and file.upload.size >= limit)
-            or file.upload.is_at_limit
-        )
+    def coalescer(self) -> BatchCoalescer:
+        """Collects a topic partition's batches."""
+        return BatchCoalescer(self._grain.rows, self.encoded_at_once)
 
-    def room(self, file: ArchiveFile, batch: pa.RecordBatch) -> int:
-        """Number of a batch's records to add before the next check of :meth:`is_full`; at least one."""
-        room = self._config.flush_size - file.records
-        if self._config.flush_bytes != -1 and batch.nbytes:
-            room = min(room, batch.num_rows * self.encoded_at_once // batch.nbytes)
-        return max(room, 1)
+    def rows_at_once(self, files: int) -> int:
+        """Rows that are collected for so many files: each costs something for every batch."""
+        return self._grain.rows * min(max(files // _FILES_PER_GRAIN, 1), _MOST_GRAINS)
 
     @property
     def encoded_at_once(self) -> int:
         """Bytes of records that are encoded together: few enough to keep to ``flush.bytes``."""
-        if self._config.flush_bytes == -1:
+        if self.limits.bytes is None:
             return MAX_BYTES
-        return min(max(self._config.flush_bytes // _CHECKS_PER_FILE, _LEAST_CHECKED), MAX_BYTES)
-
-    def _object_metadata(self) -> dict[str, str]:
-        """S3 metadata: ASCII only, fixed when the upload begins."""
-        return {"sinksdk-connector": quote(self._config.name), "sinksdk-generation": str(self._generation)}
+        return min(max(self.limits.bytes // _CHECKS_PER_FILE, _LEAST_CHECKED), MAX_BYTES)

@@ -1,9 +1,9 @@
 """Names of archived files and owner markers, and what each file says of itself, so that a missing one shows.
 
-A file's header holds what its partition's archive consisted of before it: how many files, how many
-records, and the offset they ended at. A commit holds the same for what it covers. So a lost file
-breaks the chain of numbers, wherever it was, and the last one is missed by the commit. Offsets alone
-could not tell it from a gap in the topic.
+The files that were committed together, one or several, are a group. A file's header holds what its
+partition's archive consisted of before its group: how many files, how many records, and the offset they
+ended at. A commit holds the same for what it covers. So a lost file breaks the chain of numbers, wherever
+it was, and the last one is missed by the commit. Offsets alone could not tell it from a gap in the topic.
 """
 
 from __future__ import annotations
@@ -13,24 +13,37 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
+from urllib.parse import quote, unquote
 
 from sinksdk import OffsetAndMetadata, TopicPartition
 
-_EXTENSION: Final = ".avro"
+_EXTENSIONS: Final = r"\.avro|\.json(?:\.gz)?|\.bin(?:\.gz)?|(?:\.[a-z0-9]+)?\.parquet"
 _OWN_FOLDER: Final = "_sinksdk"
 _MARKER: Final = ".json"
+_SCHEMAS: Final = "schemas"
+_SCHEMA: Final = ".avsc"
 
 
 class FileName(NamedTuple):
-    """What an archived file's key says."""
+    """What an archived file's key says.
+
+    Args:
+        start: offset of its first record.
+        path: its folder in the topic's.
+        number: of its first record among the records of that offset, which a transform has made.
+        extension: how the name ends.
+    """
 
     partition: TopicPartition
     start: int
+    path: str
+    number: int = 0
+    extension: str = ".avro"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Keys as Confluent's DefaultPartitioner makes them.
+    """Keys as Confluent's sink makes them.
 
     Args:
         topics_dir: prefix of all keys.
@@ -46,15 +59,21 @@ class Layout:
         """Prefix of all files of a topic, with the delimiter at its end."""
         return self._join(self.topics_dir, topic, "")
 
-    def file(self, partition: TopicPartition, start: int) -> str:
-        """Key of the file whose first record has this offset."""
-        topic, number = partition
-        name = self.file_delim.join((topic, str(number), f"{start:0{self.offset_width}d}"))
-        return self._join(self.topics_dir, topic, f"partition={number}", name + _EXTENSION)
+    def file(self, name: FileName) -> str:
+        """Key of a file."""
+        topic, number = name.partition
+        words = [topic, str(number), f"{name.start:0{self.offset_width}d}"]
+        if name.number:
+            words.append(str(name.number))
+        return self._join(self.topics_dir, topic, name.path, self.file_delim.join(words) + name.extension)
 
     def marker(self, topic: str) -> str:
         """Key of a topic's owner marker."""
         return self._join(self.topics_dir, _OWN_FOLDER, f"{topic}{_MARKER}")
+
+    def schema(self, schema_id: int) -> str:
+        """Key of the schema that the registry has under this id."""
+        return self._join(self.topics_dir, _OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
 
     def markers(self) -> str:
         """Prefix of all owner markers."""
@@ -69,22 +88,30 @@ class Layout:
     def parse(self, key: str) -> FileName | None:
         """What a key says, None when it is not the key of an archived file."""
         topic, _, rest = key.removeprefix(self._join(self.topics_dir, "")).partition(self.directory_delim)
+        path, _, name = rest.rpartition(self.directory_delim)
+        delim = re.escape(self.file_delim)
         found = re.fullmatch(
-            rf"partition=(?P<partition>\d+){re.escape(self.directory_delim)}{re.escape(topic)}"
-            rf"{re.escape(self.file_delim)}(?P=partition){re.escape(self.file_delim)}(?P<start>\d+)"
-            rf"{re.escape(_EXTENSION)}",
-            rest,
+            rf"{re.escape(topic)}{delim}(?P<partition>\d+){delim}(?P<start>\d+)(?:{delim}(?P<number>\d+))?"
+            rf"(?P<extension>{_EXTENSIONS})",
+            name,
         )
-        if found is None:
+        if found is None or not path:
             return None
-        name = FileName(TopicPartition(topic, int(found["partition"])), int(found["start"]))
-        return name if self.file(*name) == key else None
+        said = FileName(
+            TopicPartition(topic, int(found["partition"])),
+            int(found["start"]),
+            path,
+            int(found["number"] or 0),
+            found["extension"],
+        )
+        return said if self.file(said) == key else None
 
     def _join(self, *names: str) -> str:
         return self.directory_delim.join(names)
 
 
 _PREFIX: Final = "sinksdk."
+_OBJECT_PREFIX: Final = "sinksdk-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +121,27 @@ class Archived:
     Args:
         end: offset after the last record; with no files, the offset the archive begins at, if it was
             committed by other means (altered by hand).
+        skip: rows above that are visible already, as a text of :class:`RowRanges`: their group's commit was
+            withdrawn, and they are passed over when the others of the group come again.
     """
 
     files: int = 0
     records: int = 0
     end: int | None = None
+    skip: str = ""
 
-    def with_file(self, records: int, end: int) -> Archived:
-        """The same with one more file."""
-        return Archived(self.files + 1, self.records + records, end)
+    def with_group(self, files: int, records: int, end: int, skip: str = "") -> Archived:
+        """The same with one more group of files.
+
+        Args:
+            skip: what is above the group of what was to be passed over.
+        """
+        return Archived(self.files + files, self.records + records, end, skip)
 
     def to_text(self) -> str:
         """As the metadata of a commit."""
-        return json.dumps({"files": self.files, "records": self.records, "end": self.end})
+        skip = {"skip": self.skip} if self.skip else {}
+        return json.dumps({"files": self.files, "records": self.records, "end": self.end} | skip)
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata | None) -> Self:
@@ -115,18 +150,19 @@ class Archived:
             return cls()
         try:
             said = json.loads(committed.metadata)
-            return cls(int(said["files"]), int(said["records"]), said["end"])
+            return cls(int(said["files"]), int(said["records"]), said["end"], said.get("skip", ""))
         except (ValueError, KeyError, TypeError):
             return cls(end=committed.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """What a file says of itself in its Avro metadata.
+    """What a file says of itself: in its Avro metadata, and in its object's.
 
     Args:
         start: offset of its first record.
-        before: what the partition's archive consisted of before it.
+        before: what the partition's archive consisted of before its group.
+        index: its place in the group.
     """
 
     partition: TopicPartition
@@ -134,6 +170,7 @@ class FileHeader:
     connector: str
     generation: int
     before: Archived
+    index: int = 0
 
     def to_metadata(self) -> dict[str, bytes]:
         """Entries of the Avro header."""
@@ -142,7 +179,27 @@ class FileHeader:
             *(*self.partition, self.start, self.connector, self.generation),
             *(before.files, before.records, "" if before.end is None else before.end),
         )
-        return {_PREFIX + name: str(value).encode() for name, value in zip(_ENTRIES, values, strict=True)}
+        entries = dict(zip(_ENTRIES, values, strict=True))
+        if self.index:
+            entries[_INDEX] = self.index
+        return {_PREFIX + name: str(value).encode() for name, value in entries.items()}
+
+    def to_object_metadata(self) -> dict[str, str]:
+        """Entries of the S3 object's metadata: ASCII only, fixed when the upload begins."""
+        return {
+            _OBJECT_PREFIX + name.removeprefix(_PREFIX).replace("_", "-"): quote(value)
+            for name, value in self.to_metadata().items()
+        }
+
+    @classmethod
+    def of_object(cls, metadata: Mapping[str, str]) -> Self:
+        """Read it back from an object's metadata. Raises ValueError as :meth:`of`."""
+        return cls.of(
+            {
+                _PREFIX + name.removeprefix(_OBJECT_PREFIX).replace("-", "_"): unquote(value)
+                for name, value in metadata.items()
+            }
+        )
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Self:
@@ -159,11 +216,13 @@ class FileHeader:
                     int(entry["records_before"]),
                     int(entry["previous_end"]) if entry["previous_end"] else None,
                 ),
+                int(metadata.get(_PREFIX + _INDEX, 0)),
             )
         except KeyError as error:
             raise ValueError(f"its header has no {error}: it was not written by this archiver") from error
 
 
+_INDEX: Final = "index_in_group"
 _ENTRIES: Final = (
     *("topic", "partition", "start_offset", "connector", "generation"),
     *("files_before", "records_before", "previous_end"),

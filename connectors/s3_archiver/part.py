@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sinksdk.connectors.s3_archiver.client import Part
@@ -36,6 +37,45 @@ def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
     return thread.join
 
 
+AT_ONCE: Final = 8
+"""Most requests of a group's files that are made at a time."""
+
+Together = Callable[[Iterable[Callable[[], object]]], None]
+"""Makes requests that do not depend on one another. After one has failed it begins no more, and raises that
+error when those under way have ended. Handed in, so that tests have no threads."""
+
+
+def one_by_one(requests: Iterable[Callable[[], object]]) -> None:
+    """Make requests in their order, without threads: a :data:`Together`."""
+    for request in requests:
+        request()
+
+
+def together(requests: Iterable[Callable[[], object]]) -> None:
+    """Make up to eight requests at a time, in daemon threads: a :data:`Together`."""
+    waiting = deque(requests)
+    if len(waiting) <= 1:
+        one_by_one(waiting)
+        return
+    errors: deque[BaseException] = deque()
+
+    def work() -> None:
+        while not errors:
+            try:
+                request = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                request()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the task's thread must hear of it
+                errors.append(error)
+
+    for wait in [in_a_thread(work) for _ in range(min(AT_ONCE, len(waiting)))]:
+        wait()
+    if errors:
+        raise errors[0]
+
+
 class PartBuffer:
     """Bytes of one part with their CRC32, computed while they are warm in the cache.
 
@@ -53,6 +93,11 @@ class PartBuffer:
         self.filled = 0
         self.crc32 = 0
         self._data = bytearray()
+
+    @property
+    def allocated(self) -> int:
+        """Bytes of memory it takes."""
+        return len(self._data)
 
     @property
     def is_full(self) -> bool:
@@ -171,7 +216,8 @@ class PartRequest:
 class PartPool:
     """A task's part buffers: a file takes one and gives it back, so that memory is used again.
 
-    A file that fills parts has two, while one of them is on its way.
+    A file that fills parts has two, while one of them is on its way. Last parts of several files are sent in
+    threads of their own, and each gives its buffer back.
 
     Args:
         capacity: bytes of a part.
@@ -185,6 +231,7 @@ class PartPool:
         self._limit = in_flight
         self._requests: list[PartRequest] = []
         self._free: list[PartBuffer] = []
+        self._lock = threading.Lock()
 
     def take(self) -> PartBuffer:
         """An empty buffer."""
@@ -208,8 +255,9 @@ class PartPool:
 
     def end(self, request: PartRequest) -> None:
         """A request needs its buffer no more. Does nothing the second time."""
-        if request in self._requests:
-            self._requests.remove(request)
-        buffer = request.release()
-        if buffer is not None:
-            self.give(buffer)
+        with self._lock:
+            if request in self._requests:
+                self._requests.remove(request)
+            buffer = request.release()
+            if buffer is not None:
+                self.give(buffer)

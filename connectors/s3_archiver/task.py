@@ -6,13 +6,15 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from sinksdk import (
     ClosingReason,
+    DataException,
     FencedException,
     OffsetAndMetadata,
     RetriableException,
+    SinkRecord,
     SinkRecords,
     SinkTask,
     Token,
@@ -21,10 +23,13 @@ from sinksdk import (
 )
 from sinksdk.connectors.s3_archiver.client import Connect, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
+from sinksdk.connectors.s3_archiver.files import FileFactory, Grain, Limits
+from sinksdk.connectors.s3_archiver.folders import Folders
+from sinksdk.connectors.s3_archiver.formats import Format
 from sinksdk.connectors.s3_archiver.layout import Archived
-from sinksdk.connectors.s3_archiver.part import Beside, in_a_thread
-from sinksdk.connectors.s3_archiver.upload import Publisher, Upload, UploadExpired
+from sinksdk.connectors.s3_archiver.part import Beside, Together, in_a_thread, together
+from sinksdk.connectors.s3_archiver.ranges import RowRanges
+from sinksdk.connectors.s3_archiver.upload import Publisher, Upload, UploadExpired, groups_of
 from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
@@ -46,13 +51,17 @@ class S3ArchiverTask(SinkTask):
         sleep: waits so many seconds.
         grain: how much is collected before it is encoded and passed on.
         beside: sends parts while others are filled; in threads by default.
+        together: makes requests of several files at a time; in threads by default.
+        folders: where records' files lie; None for what the configuration says.
+        file_format: what the files are; None for what the configuration says.
+        limits: what ends files; None for what the configuration says.
     """
 
     max_poll_records: ClassVar[int | None] = None
     """Whole batches: they are joined and cut by what makes a file, and no record is touched."""
 
-    takes_bytes: ClassVar[bool] = True
-    """Transforms may change records; what is archived is bytes."""
+    takes_bytes: bool = True
+    """Transforms may change records; what is archived is bytes, but for formats that have types."""
 
     def __init__(
         self,
@@ -62,31 +71,55 @@ class S3ArchiverTask(SinkTask):
         sleep: Callable[[float], None] = time.sleep,
         grain: Grain | None = None,
         beside: Beside = in_a_thread,
+        together: Together = together,
+        folders: Folders | None = None,
+        file_format: Format[Any] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._connect = connect
         self._clock = clock
         self._sleep = sleep
         self._grain = grain
         self._beside = beside
+        self._together = together
+        self._folders = folders
+        self._format = file_format
+        self._limits = limits
         self._writers: dict[TopicPartition, PartitionWriter] = {}
 
     def start(self, config: S3ArchiverConfig) -> None:
         """Make the client and what begins files."""
         self._config = config
-        self._publisher = Publisher(config, self._connect)
-        s3 = self._connect(config)
-        self._factory = FileFactory(config, s3, self.context.generation(), self._grain, self._beside)
+        self.takes_bytes = config.takes_bytes
+        self._publisher = Publisher(config, self._connect, self._together)
+        self._factory = FileFactory(
+            config,
+            self._connect(config),
+            self.context.generation(),
+            self._grain,
+            self._beside,
+            together=self._together,
+            folders=self._folders,
+            file_format=self._format,
+            limits=self._limits,
+        )
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Begin at each partition's commit."""
         for partition in partitions:
             self._writers[partition] = PartitionWriter(
-                partition, self._factory, self._begin, self.context.committed(partition), self._clock
+                partition,
+                self._factory,
+                self._begin,
+                self.context.committed(partition),
+                self._clock,
+                report=self._report,
             )
 
     def put(self, records: SinkRecords) -> None:
-        """Add a batch to its partition's file, and send what fills parts."""
+        """Add a batch to its partition's files, and send what fills parts."""
         self._writers[records.partition].put(records)
+        self._keep_to_memory()
 
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -144,9 +177,26 @@ class S3ArchiverTask(SinkTask):
         """Forget everything. The client stays with the process, whose next task will want it."""
         self._writers.clear()
 
+    def _report(self, record: SinkRecord, error: DataException) -> None:
+        """A record that cannot be archived goes the way of bad records."""
+        self.context.errant_record_reporter().report(record, error)
+
+    def _keep_to_memory(self) -> None:
+        """Send what takes most while the open files take too much; what S3 does not take now waits."""
+        writers = list(self._writers.values())
+        while sum(writer.held for writer in writers) > self._factory.limits.buffered and writers:
+            writer = max(writers, key=lambda writer: writer.sendable)
+            if writer.sendable:
+                writer.send_largest()
+            else:
+                writer = max(writers, key=lambda writer: writer.held)
+                writer.release()
+                writers.remove(writer)
+            if writer.is_troubled:
+                return
+
     def _begin(self, partition: TopicPartition, uploads: Sequence[Upload]) -> None:
-        for upload in uploads:
-            upload.create()
+        self._together([upload.create for upload in uploads])
         self._note({partition: uploads})
 
     def _note(self, created: Mapping[TopicPartition, Sequence[Upload]]) -> None:
@@ -226,11 +276,26 @@ def _collected(partition: TopicPartition, problems: dict[TopicPartition, Excepti
 
 
 def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableException:
-    """Back to the start of the file that is gone: those before it are visible, those after never will be."""
-    lost = error.token
+    """Back to the start of the group that a file is gone of.
+
+    What was before is visible, what follows never will be. Of the group itself some files may be visible:
+    their records are passed over when they come again.
+    """
+    lost, visible = error.token, error.visible
+    groups = groups_of(tokens)
+    place = next(i for i, group in enumerate(groups) if any(token.id == lost.id for token in group))
+    start = lost.data.get("group", [lost.data["start"]])[0]
+    files, records, end = lost.data["before"]
+    kept = {token.id for token in visible}
+    skip = [groups[place][0].data.get("skip", ""), *(token.data["ranges"] for token in visible)]
     return UnpublishableException(
         str(error),
-        offset=lost.data["start"],
-        metadata=Archived(*lost.data["before"]).to_text(),
-        discard=[token for token in tokens if token.data["start"] >= lost.data["start"]],
+        offset=start,
+        metadata=Archived(
+            files + len(visible),
+            records + sum(token.data["records"] for token in visible),
+            end,
+            RowRanges.union(map(RowRanges.of_text, skip)).beyond(start).to_text(),
+        ).to_text(),
+        discard=[token for group in groups[place:] for token in group if token.id not in kept],
     )

@@ -7,6 +7,7 @@ A full part travels while the next one is filled, one of an upload at a time: so
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from sinksdk.connectors.s3_archiver.errors import (
     S3Error,
     S3Trouble,
 )
-from sinksdk.connectors.s3_archiver.part import PartBuffer, PartPool, PartRequest
+from sinksdk.connectors.s3_archiver.part import PartBuffer, PartPool, PartRequest, Together, together
 
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 MAX_PARTS: Final = 10_000
 """Most parts S3 allows in one upload."""
+
+LEAST_PART: Final = 5 * 1024 * 1024
+"""Fewest bytes of a part that is not the last."""
 
 NONCE: Final = "sinksdk-nonce"
 """Object metadata that identifies the upload that made an object."""
@@ -42,15 +46,17 @@ Chunk = bytes | bytearray | memoryview
 class UploadExpired(ConnectException):
     """A committed upload is gone and its object is not there: what the commit covers is not archived.
 
-    :attr:`token` cannot be published any more.
+    :attr:`token` cannot be published any more. Of its group, the files of :attr:`visible` are, and no other
+    one will ever be.
     """
 
-    def __init__(self, message: str, token: Token) -> None:
+    def __init__(self, message: str, token: Token, visible: Sequence[Token] = ()) -> None:
         super().__init__(message)
         self.token = token
+        self.visible = visible
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (str(self), self.token)
+        return type(self), (str(self), self.token, self.visible)
 
 
 class ForeignObject(ConnectException):
@@ -99,9 +105,20 @@ class Upload:
         return self._request is not None and self._request.is_due
 
     @property
+    def held(self) -> int:
+        """Bytes of memory that its data takes, without a part on its way."""
+        return self._buffer.allocated + sum(map(len, self._backlog))
+
+    @property
+    def sendable(self) -> int:
+        """Bytes that :meth:`send_early` would send now."""
+        filled = self._buffer.filled
+        return filled if filled >= min(LEAST_PART, self._pool.capacity) else 0
+
+    @property
     def is_at_limit(self) -> bool:
         """Whether the object should end soon, because S3 allows no more parts."""
-        return self.size >= (MAX_PARTS - 100) * self._pool.capacity
+        return max(len(self._parts), self.size // self._pool.capacity) >= MAX_PARTS - 100
 
     @property
     def token(self) -> Token:
@@ -162,6 +179,17 @@ class Upload:
                 self._backlog[0] = rest
             else:
                 self._backlog.popleft()
+
+    def send_early(self) -> None:
+        """Send what there is as a part, if it is enough for one, so that its memory is free.
+
+        Raises:
+            S3Trouble: try again later.
+            S3Error: refused; the upload cannot be finished.
+        """
+        self.send()
+        if self.sendable:
+            self._send_part(is_last=False)
 
     def check(self) -> None:
         """Raise what a part failed with on its way, once; :meth:`send` sends it again.
@@ -228,6 +256,12 @@ def location_of(token: Token) -> Location:
     return Location(token.data["bucket"], token.data["key"])
 
 
+def groups_of(tokens: Sequence[Token]) -> list[list[Token]]:
+    """A commit's tokens by group, in their order."""
+    grouped = itertools.groupby(tokens, key=lambda token: token.data.get("group") or [token.data["start"]])
+    return [list(group) for _, group in grouped]
+
+
 def complete(s3: S3, token: Token) -> None:
     """Make a finished upload visible. Idempotent, whatever happened to earlier answers.
 
@@ -242,7 +276,7 @@ def complete(s3: S3, token: Token) -> None:
     except S3Error as error:
         if error.code not in (NO_SUCH_UPLOAD, PRECONDITION_FAILED, NOT_IMPLEMENTED):
             raise
-        if _is_there(s3, token):  # an earlier attempt took effect and its answer was lost
+        if is_visible(s3, token):  # an earlier attempt took effect and its answer was lost
             return
         if error.code == PRECONDITION_FAILED:
             raise S3Trouble(
@@ -265,7 +299,13 @@ def _complete(s3: S3, token: Token, *, if_absent: bool) -> None:
     )
 
 
-def _is_there(s3: S3, token: Token) -> bool:
+def expect_visible(s3: S3, token: Token) -> None:
+    """Raise UploadExpired if a token's upload, which is gone, has not become its object."""
+    if not is_visible(s3, token):
+        raise UploadExpired(_expired(token), token)
+
+
+def is_visible(s3: S3, token: Token) -> bool:
     """Whether the token's own object is visible. Raises ForeignObject when another one is."""
     location = location_of(token)
     there = s3.head(location)
@@ -284,9 +324,10 @@ def _is_there(s3: S3, token: Token) -> bool:
 
 def _expired(token: Token) -> str:
     start, end = token.data.get("start", "?"), token.data.get("end", "?")
+    which = f"{token.data.get('records')} records" if "group" in token.data else "the records"
     return (
         f"the multipart upload {token.id} of {location_of(token)} was committed but is gone before it was "
-        f"published, and the object is not there: the records of offsets [{start}, {end}) are not in the "
+        f"published, and the object is not there: {which} of offsets [{start}, {end}) are not in the "
         f"archive; they and what follows are read from the source again. If a lifecycle rule aborts "
         f"incomplete uploads, let it wait longer than the connector may be down"
     )
@@ -316,15 +357,20 @@ log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Publishes and discards tokens, also of predecessors that wrote to another endpoint."""
+    """Publishes and discards tokens, also of predecessors that wrote to another endpoint.
 
-    def __init__(self, config: S3ArchiverConfig, connect: Connect) -> None:
+    Args:
+        together: makes requests of a group's files at a time.
+    """
+
+    def __init__(self, config: S3ArchiverConfig, connect: Connect, together: Together = together) -> None:
         self._config = config
         self._connect = connect
+        self._together = together
         self._clients: dict[str, S3] = {}
 
     def publish(self, tokens: Sequence[Token]) -> None:
-        """Make each object visible. Idempotent.
+        """Make each object visible, group by group. Idempotent.
 
         Raises:
             S3Trouble: try again later.
@@ -332,11 +378,55 @@ class Publisher:
             UploadExpired: an upload is gone and its object is not there.
             S3Error: refused.
         """
-        for token in tokens:
-            s3 = self._client(token)
-            upload.complete(s3, token)
-            if self._config.s3_object_tagging:
-                self._tag(s3, token)
+        for group in groups_of(tokens):
+            if len(group) == 1:
+                self._complete(group[0])
+            else:
+                self._publish_group(group)
+
+    def _publish_group(self, group: Sequence[Token]) -> None:
+        """Look at all uploads before the first of them is completed.
+
+        One that has expired takes its siblings with it. Were they completed as long as it goes well, readers
+        would see a part of a group for as long as it takes to archive the rest of it again.
+        """
+        try:
+            self._together([partial(self._look, token) for token in group])
+            self._together([partial(self._complete, token) for token in group])
+        except UploadExpired as error:
+            raise UploadExpired(str(error), error.token, self._settled(group)) from error
+
+    def _look(self, token: Token) -> None:
+        """Raise UploadExpired if it can never be visible. Where nobody may look, completing it tells."""
+        s3 = self._client(token)
+        try:
+            if s3.uploaded_bytes(upload.location_of(token), token.id):
+                return
+        except S3Error as error:
+            log.info("%s: cannot be looked at before it is published: %s", upload.location_of(token), error)
+            return
+        upload.expect_visible(s3, token)
+
+    def _settled(self, group: Sequence[Token]) -> list[Token]:
+        """Which files of a group are visible, once none of the others can be any more.
+
+        They are aborted first: somebody late might complete one that was not visible when we looked.
+        """
+        self._together([partial(upload.abort, self._client(token), token) for token in group])
+        visible: list[Token] = []
+
+        def look(token: Token) -> None:
+            if upload.is_visible(self._client(token), token):
+                visible.append(token)
+
+        self._together([partial(look, token) for token in group])
+        return [token for token in group if token in visible]
+
+    def _complete(self, token: Token) -> None:
+        s3 = self._client(token)
+        upload.complete(s3, token)
+        if self._config.s3_object_tagging:
+            self._tag(s3, token)
 
     def discard(self, tokens: Sequence[Token]) -> None:
         """Abort each upload. Idempotent. One that is refused (its bucket is gone) holds up no other one.

@@ -1,25 +1,32 @@
 """Checking an archive against its commits: reads every file to its end, trusts no name.
 
 Gaps in a topic's offsets are legitimate (compaction, transactions), so a missing file cannot be told
-from offsets alone. Each file says what it follows and each commit says what it covers (see
+from offsets alone. Each file says what its group follows and each commit says what it covers (see
 :mod:`sinksdk.connectors.s3_archiver.layout`): that proves the archive complete.
 """
 
 from __future__ import annotations
 
+import itertools
 import zlib
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Final, cast
 
 import fastavro
+import numpy as np
+import numpy.typing as npt
 
 from sinksdk import ConnectException, OffsetAndMetadata, OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import crc
 from sinksdk.connectors.s3_archiver.client import S3, Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
+from sinksdk.connectors.s3_archiver.ranges import RowRanges
+
+Longs = npt.NDArray[np.int64]
 
 _COORDINATES: Final[dict[str, Any]] = {
     "type": "record",
@@ -43,28 +50,72 @@ class ArchivedFile:
 
     Args:
         size: its bytes.
-        first: offset of its first record.
-        last: offset of its last record.
-        offsets: how many different ones its records have.
+        firsts: offsets at which runs of its records begin; in between there are gaps, or records of others.
+        lasts: offsets at which these runs end.
     """
 
     key: str
     size: int
     header: FileHeader
     records: int
-    first: int
-    last: int
-    offsets: int
+    firsts: Longs
+    lasts: Longs
 
     @property
-    def gaps(self) -> int:
-        """Offsets between the first and the last that it does not hold."""
-        return self.last - self.first + 1 - self.offsets
+    def first(self) -> int:
+        """Offset of its first record."""
+        return int(self.firsts[0])
+
+    @property
+    def last(self) -> int:
+        """Offset of its last record."""
+        return int(self.lasts[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The visible files that were committed together.
+
+    Args:
+        before: what the partition's archive consisted of without them, as each of them says.
+        files: by their places in the group.
+    """
+
+    before: Archived
+    files: Sequence[ArchivedFile]
+
+    @property
+    def key(self) -> str:
+        """Of its first file, for messages."""
+        return self.files[0].key
+
+    @property
+    def start(self) -> int:
+        """Offset of its first record."""
+        return min(file.first for file in self.files)
+
+    @property
+    def end(self) -> int:
+        """Offset after its last record."""
+        return max(file.last for file in self.files) + 1
+
+    @property
+    def records(self) -> int:
+        """Number of its records."""
+        return sum(file.records for file in self.files)
 
     @property
     def archived(self) -> Archived:
         """What the partition's archive consists of with it."""
-        return self.header.before.with_file(self.records, self.last + 1)
+        return self.before.with_group(len(self.files), self.records, self.end)
+
+    def is_followed_by(self, before: Archived) -> bool:
+        """Whether a group follows it that says this of what was before.
+
+        One whose commit was withdrawn is no end: only those of its files count that were visible by then.
+        """
+        whole = self.archived
+        return before in (whole, replace(whole, end=self.before.end))
 
 
 def inspect(s3: S3, location: Location, name: FileName, *, may_repeat: bool = False) -> ArchivedFile:
@@ -92,13 +143,18 @@ def inspect(s3: S3, location: Location, name: FileName, *, may_repeat: bool = Fa
             raise Unreadable(f"{location} cannot be read: {str(error) or type(error).__name__}") from error
         counted.drain()
     _check_whole(s3, location, counted)
-    if (header.partition, header.start) != name or order.first != name.start:
+    if (header.partition, header.start) != (name.partition, name.start) or order.first != name.start:
         raise Unreadable(
             f"{location} is not what its name says: its header says {header.partition} from offset "
             f"{header.start}, its records begin at {order.first}"
         )
     return ArchivedFile(
-        location.key, counted.size, header, order.records, order.first, order.last, order.offsets
+        location.key,
+        counted.size,
+        header,
+        order.records,
+        np.array(order.firsts, np.int64),
+        np.array(order.lasts, np.int64),
     )
 
 
@@ -119,23 +175,29 @@ class _Order:
     def __init__(self, name: FileName, *, may_repeat: bool) -> None:
         self._name = name
         self._may_repeat = may_repeat
-        self.offsets = 0
-        self.first = -1
-        self.last = -1
+        self.firsts = array("q")
+        self.lasts = array("q")
         self.records = 0
 
+    @property
+    def first(self) -> int:
+        return self.firsts[0] if self.firsts else -1
+
     def follow(self, rows: Iterable[dict[str, Any]]) -> None:
+        last = self.lasts[-1] if self.lasts else -1
         for row in rows:
             offset = row["offset"]
             if (row["topic"], row["partition"]) != self._name.partition:
                 raise ValueError(f"it holds a record of {row['topic']}-{row['partition']} (offset {offset})")
-            if offset < self.last or (offset == self.last and not self._may_repeat):
-                what = "twice" if offset == self.last else f"after {self.last}"
+            if offset < last or (offset == last and not self._may_repeat):
+                what = "twice" if offset == last else f"after {last}"
                 raise ValueError(f"it holds offset {offset} {what}")
-            if not self.records:
-                self.first = offset
-            self.offsets += offset > self.last
-            self.last = offset
+            if self.firsts and offset <= last + 1:
+                self.lasts[-1] = offset
+            else:
+                self.firsts.append(offset)
+                self.lasts.append(offset)
+            last = offset
             self.records += 1
 
 
@@ -212,9 +274,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What is there, by name: starts of each partition's files in order, and keys that are no files."""
+    """What is there, by name: each partition's files, and keys that are no files."""
 
-    starts: Mapping[TopicPartition, Sequence[int]]
+    names: Mapping[TopicPartition, Sequence[FileName]]
     others: Sequence[str]
 
 
@@ -234,11 +296,12 @@ def verify(config: S3ArchiverConfig, s3: S3, commits: Callable[[], Commits]) -> 
     listing = _list(config, s3, topics)
     after = commits()
     report = Report(notes=[f"{key} is no file of this archive and was not read" for key in listing.others])
-    for partition in sorted({*listing.starts, *before}):
+    for partition in sorted({*listing.names, *before}):
         found = PartitionReport(partition)
-        files = _read(config, s3, found, listing.starts.get(partition, ()))
-        _check_chain(found, files)
-        _check_commit(found, files, before.get(partition), after.get(partition))
+        groups = _grouped(_read(config, s3, found, listing.names.get(partition, ())))
+        _check_chain(found, groups)
+        _check_offsets(found, groups, may_share=config.is_transformed)
+        _check_commit(found, groups, before.get(partition), after.get(partition))
         report.partitions.append(found)
     report.notes += _pending_uploads(config, s3, topics, after)
     return report
@@ -246,7 +309,7 @@ def verify(config: S3ArchiverConfig, s3: S3, commits: Callable[[], Commits]) -> 
 
 def _list(config: S3ArchiverConfig, s3: S3, topics: Iterable[str]) -> _Listing:
     layout = config.layout()
-    starts: dict[TopicPartition, list[int]] = defaultdict(list)
+    names: dict[TopicPartition, list[FileName]] = defaultdict(list)
     others = []
     for topic in topics:
         for item in s3.list(config.s3_bucket_name, layout.folder(topic)):
@@ -254,19 +317,19 @@ def _list(config: S3ArchiverConfig, s3: S3, topics: Iterable[str]) -> _Listing:
             if name is None:
                 others.append(item.key)
             else:
-                starts[name.partition].append(name.start)
-    return _Listing({partition: sorted(found) for partition, found in starts.items()}, others)
+                names[name.partition].append(name)
+    return _Listing(names, others)
 
 
 def _read(
-    config: S3ArchiverConfig, s3: S3, found: PartitionReport, starts: Iterable[int]
+    config: S3ArchiverConfig, s3: S3, found: PartitionReport, names: Iterable[FileName]
 ) -> list[ArchivedFile]:
-    """Read a partition's files in order, and count."""
+    """Read a partition's files, and count."""
     layout, files = config.layout(), []
-    for start in starts:
-        location = Location(config.s3_bucket_name, layout.file(found.partition, start))
+    for name in sorted(names, key=lambda name: (name.start, name.number, name.path)):
+        location = Location(config.s3_bucket_name, layout.file(name))
         try:
-            file = inspect(s3, location, FileName(found.partition, start), may_repeat=config.is_transformed)
+            file = inspect(s3, location, name, may_repeat=config.is_transformed)
         except Unreadable as error:
             found.problems.append(str(error))
             continue
@@ -274,71 +337,125 @@ def _read(
         found.files += 1
         found.records += file.records
         found.size += file.size
-        found.gaps += file.gaps
-        found.first = file.first if found.first is None else found.first
+        found.first = file.first if found.first is None else min(found.first, file.first)
         found.last = file.last if found.last is None else max(found.last, file.last)
     return files
 
 
-def _check_chain(found: PartitionReport, files: Sequence[ArchivedFile]) -> None:
-    """Each file must follow the one before it."""
-    if files and files[0].header.before.files:
-        before = files[0].header.before
+def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
+    """Files by group, groups in the order in which they were committed."""
+    by_before: dict[Archived, list[ArchivedFile]] = defaultdict(list)
+    for file in files:
+        by_before[file.header.before].append(file)
+    groups = [
+        Group(before, sorted(found, key=lambda file: file.header.index))
+        for before, found in by_before.items()
+    ]
+    return sorted(groups, key=lambda group: (group.before.end or 0, group.before.files, group.start))
+
+
+def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
+    """Each group must follow the one before it, and hold each of its files once."""
+    if groups and groups[0].before.files:
+        before = groups[0].before
         found.problems.append(
             f"{found.partition}: the first {before.files} files, of {before.records} records up to offset "
-            f"{before.end}, are missing; {files[0].key} follows them"
+            f"{before.end}, are missing; {groups[0].key} follows them"
         )
-    elif files and files[0].header.before.end is not None:
-        found.left_out.append(OffsetRange(0, files[0].header.before.end))
-    for i, file in enumerate(files[1:]):
-        previous = files[i]
-        overlap = previous.last - file.first + 1
-        if overlap > 0:
-            found.overlaps += overlap
-            found.problems.append(
-                f"{found.partition}: offsets {file.first} to {previous.last} are in {previous.key} and "
-                f"again in {file.key}"
-            )
-        found.gaps += max(-overlap, 0)
-        _check_link(found, previous, file)
+    elif groups and groups[0].before.end is not None:
+        found.left_out.append(OffsetRange(0, groups[0].before.end))
+    for group in groups:
+        for one, other in itertools.pairwise(group.files):
+            if one.header.index == other.header.index:
+                found.problems.append(
+                    f"{found.partition}: {one.key} and {other.key} both say that they are file "
+                    f"{one.header.index} of the same commit"
+                )
+    for previous, group in itertools.pairwise(groups):
+        _check_link(found, previous, group)
 
 
-def _check_link(found: PartitionReport, previous: ArchivedFile, file: ArchivedFile) -> None:
-    says, is_now = file.header.before, previous.archived
-    if says == is_now:
+def _check_link(found: PartitionReport, previous: Group, group: Group) -> None:
+    says, is_now = group.before, previous.archived
+    if previous.is_followed_by(says):
         return
     if not says.files:
         found.left_out.append(OffsetRange(is_now.end or 0, says.end or 0))
         found.notes.append(
-            f"{found.partition}: {file.key} begins a new chain at offset {says.end}, after an archive that "
+            f"{found.partition}: {group.key} begins a new chain at offset {says.end}, after an archive that "
             f"ended at {is_now.end}: the offsets were altered by hand"
         )
         return
     found.problems.append(
-        f"{found.partition}: {file.key} follows {says.files} files of {says.records} records up to offset "
-        f"{says.end}, but {previous.key} before it is number {is_now.files}, of {is_now.records} records up "
-        f"to offset {is_now.end}: files in between are missing or unreadable, or not what was committed"
+        f"{found.partition}: {group.key} follows {says.files} files of {says.records} records up to "
+        f"offset {says.end}, but {_called(previous)} before it is number {is_now.files}, of "
+        f"{is_now.records} records up to offset {is_now.end}: files in between are missing or unreadable, "
+        f"or not what was committed"
     )
+
+
+def _called(group: Group) -> str:
+    if len(group.files) == 1:
+        return group.key
+    return f"the last of {len(group.files)} files of one commit, {group.key} first,"
+
+
+def _check_offsets(found: PartitionReport, groups: Sequence[Group], *, may_share: bool) -> None:
+    """Each offset is in one file, unless a transform has made several records of it.
+
+    Groups do not overlap, but for one whose commit was withdrawn when some of its files were visible: those
+    that follow it hold the rest.
+    """
+    reach: int | None = None
+    near: list[ArchivedFile] = []
+    for group in groups:
+        if reach is not None and group.start >= reach:
+            _check_disjoint(found, near, may_share=may_share)
+            found.gaps += group.start - reach
+            near = []
+        near += group.files
+        reach = max(reach or 0, group.end)
+    _check_disjoint(found, near, may_share=may_share)
+
+
+def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, may_share: bool) -> None:
+    if not files:
+        return
+    firsts = np.concatenate([file.firsts for file in files])
+    lasts = np.concatenate([file.lasts for file in files])
+    whose = np.repeat(np.arange(len(files)), [len(file.firsts) for file in files])
+    order = np.lexsort((whose, firsts))
+    firsts, lasts, whose = firsts[order], lasts[order], whose[order]
+    reach = np.maximum.accumulate(lasts)
+    found.gaps += int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
+    if may_share and len({file.header.before.end for file in files}) < len(files):
+        return
+    shared: dict[tuple[int, int], list[int]] = {}
+    for place in np.flatnonzero(firsts[1:] <= reach[:-1]) + 1:
+        until = min(int(reach[place - 1]), int(lasts[place]))
+        other = int(whose[np.argmax(lasts[:place])])
+        found.overlaps += until - int(firsts[place]) + 1
+        span = shared.setdefault((other, int(whose[place])), [int(firsts[place]), until])
+        span[1] = max(span[1], until)
+    for (one, other), (start, end) in shared.items():
+        found.problems.append(
+            f"{found.partition}: offsets {start} to {end} are in {files[one].key} and again in "
+            f"{files[other].key}"
+        )
 
 
 def _check_commit(
     found: PartitionReport,
-    files: Sequence[ArchivedFile],
+    groups: Sequence[Group],
     before: OffsetAndMetadata | None,
     after: OffsetAndMetadata | None,
 ) -> None:
     """Nothing may be visible above the commit, and everything below it must be."""
     found.committed = after.offset if after else None
-    visible_end = files[-1].last + 1 if files else 0
-    if visible_end > (after.offset if after else 0):
-        found.problems.append(
-            f"{found.partition}: offsets up to {visible_end - 1} are visible, but "
-            f"{f'only those below {after.offset} are' if after else 'nothing is'} committed: was the "
-            f"archive written by another store's connector?"
-        )
-    pending = _pending(found, after, {file.key for file in files})
-    committed, archived = Archived.of(before), files[-1].archived if files else Archived()
-    if not files and not committed.files and committed.end is not None:
+    _check_above(found, groups, after)
+    pending = _pending(found, after, {file.key for group in groups for file in group.files})
+    committed, archived = Archived.of(before), groups[-1].archived if groups else Archived()
+    if not groups and not committed.files and committed.end is not None:
         found.left_out.append(OffsetRange(0, committed.end))
     missing = committed.files - archived.files - pending
     if missing > 0:
@@ -346,6 +463,33 @@ def _check_commit(
             f"{found.partition}: {missing} files are missing at the end: {committed.files} files up to "
             f"offset {committed.end} are committed, those there end at {archived.end}"
         )
+
+
+def _check_above(
+    found: PartitionReport, groups: Sequence[Group], committed: OffsetAndMetadata | None
+) -> None:
+    """What is visible above the commit is of a group whose commit was withdrawn, and the commit says so."""
+    end, visible_end = committed.offset if committed else 0, max((group.end for group in groups), default=0)
+    if visible_end <= end:
+        return
+    skip = RowRanges.of_text(Archived.of(committed).skip)
+    above = [_runs(file).beyond(end) for group in groups for file in group.files]
+    if all(skip.covers(runs) for runs in above):
+        found.notes.append(
+            f"{found.partition}: offsets up to {visible_end - 1} are visible, {end} is committed: a "
+            f"commit was withdrawn since others of its files had expired; the next start archives those again"
+        )
+        return
+    found.problems.append(
+        f"{found.partition}: offsets up to {visible_end - 1} are visible, but "
+        f"{f'only those below {end} are' if committed else 'nothing is'} committed: was the "
+        f"archive written by another store's connector?"
+    )
+
+
+def _runs(file: ArchivedFile) -> RowRanges:
+    nothing = np.zeros(len(file.firsts), np.int64)
+    return RowRanges(file.firsts, nothing, file.lasts, nothing)
 
 
 def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: set[str]) -> int:

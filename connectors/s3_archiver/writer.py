@@ -1,4 +1,4 @@
-"""The files of one topic partition: which is open, which are sealed, sent, and may be committed.
+"""The files of one topic partition: which are open, which are sealed, sent, and may be committed.
 
 A batch is taken whole or not at all. While it is taken, a request that fails passingly is only
 remembered: the bytes wait in memory, and the *next* put makes the request again before it takes
@@ -8,17 +8,32 @@ never written twice, and memory grows by one batch at most.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from sinksdk import OffsetAndMetadata, RetriableException, SinkRecords, Token, TopicPartition
+from sinksdk import (
+    DataException,
+    OffsetAndMetadata,
+    RetriableException,
+    SinkRecord,
+    SinkRecords,
+    Token,
+    TopicPartition,
+)
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
-from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory
+from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey
+from sinksdk.connectors.s3_archiver.formats import Rows
+from sinksdk.connectors.s3_archiver.group import FileGroup, Longs, SortedRows, cuts
 from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
 from sinksdk.connectors.s3_archiver.upload import Upload
 
 log = logging.getLogger(__name__)
@@ -26,16 +41,26 @@ log = logging.getLogger(__name__)
 Begin = Callable[[TopicPartition, Sequence[Upload]], None]
 """Creates uploads at S3 and notes their tokens durably, all in one write."""
 
+Report = Callable[[SinkRecord, DataException], object]
+"""Takes a record that cannot be archived; raises if that is not tolerated."""
+
+_SECONDS_HELD: Final = 60
+
+
+def _intolerable(_: SinkRecord, error: DataException) -> None:
+    raise error
+
 
 class PartitionWriter:
-    """Writes one topic partition's records into files.
+    """Writes one topic partition's records into groups of files.
 
     Args:
         committed: the partition's last commit.
         clock: seconds since the epoch.
+        report: takes bad records.
     """
 
-    # Eleven attributes: the files in their three states, and what went wrong with a request.
+    # Many attributes, in three rooms: what was taken, groups in three states, what went wrong with a request.
 
     def __init__(
         self,
@@ -44,20 +69,30 @@ class PartitionWriter:
         begin: Begin,
         committed: OffsetAndMetadata | None,
         clock: Callable[[], float],
+        *,
+        report: Report = _intolerable,
     ) -> None:
         self._partition = partition
         self._factory = factory
         self._begin = begin
         self._clock = clock
+        self._report = report
         self._next_offset = committed.offset if committed else 0
-        self._published = Archived.of(committed)
-        self._open: ArchiveFile | None = None
-        self._sealed: list[ArchiveFile] = []  # complete, but not all is sent
-        self._finished: list[ArchiveFile] = []  # all sent, not published
+        archived = Archived.of(committed)
+        self._skip = RowRanges.of_text(archived.skip).beyond(self._next_offset)
+        self._published = replace(archived, skip=self._skip.to_text())
+        self._coalescer = factory.coalescer()
+        self._held_since = 0.0  # when the coalescer's first row was put
+        self._due = math.inf  # when the schedule ends what is open
+        self._open: FileGroup | None = None
+        self._sealed: list[FileGroup] = []  # complete, but not all is sent
+        self._finished: list[FileGroup] = []  # all sent, not published
         self._trouble: RetriableException | None = None
         self._is_broken = False
         self.has_refused = False
         """Whether the last batch was not taken, since a request still fails passingly."""
+        self.held = 0
+        """Bytes of memory that its data took after the last batch."""
 
     @property
     def is_troubled(self) -> bool:
@@ -68,17 +103,22 @@ class PartitionWriter:
         """Take a batch.
 
         Raises:
-            RetriableException: nothing of this batch was taken, since an earlier request still fails.
-            ConnectException: S3 refused; the partition cannot continue.
+            RetriableException: nothing of this batch was taken, since an earlier request still fails, or
+                what it needs is not known yet.
+            ConnectException: S3 refused, or a record is bad and that is not tolerated; the partition cannot
+                continue.
         """
         with self._breaking():
             self._notice()
             self._retry()
             self._seal_if_due()
-            self._take(self._unseen(records.arrow))
+            unseen = self._unseen(records.arrow)
+            self._factory.format.learn(unseen)
+            self._take(unseen)
+            self._measure()
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
-        """End the open file if it is due, or if this is closing, and create its upload.
+        """End the open group if it is due, or if this is closing, and create its uploads.
 
         Returns:
             Uploads to note before :meth:`send`.
@@ -94,9 +134,9 @@ class PartitionWriter:
                 self._seal()
             else:
                 self._seal_if_due()
+                self._write_held()
             uploads = self._unnoted()
-            for upload in uploads:
-                upload.create()
+            self._factory.together([upload.create for upload in uploads])
             return uploads
 
     def send(self) -> None:
@@ -108,36 +148,41 @@ class PartitionWriter:
             if unnoted:
                 self._begin(self._partition, unnoted)
             while self._sealed:
-                file = self._sealed[0]
-                file.upload.finish()
+                uploads = [file.upload for file in self._sealed[0].files]
+                for upload in uploads:
+                    upload.send()
+                self._factory.together([upload.finish for upload in uploads])
                 self._finished.append(self._sealed.pop(0))
 
     def committable(self, accepted: OffsetAndMetadata) -> OffsetAndMetadata | None:
-        """Offsets that are safe to commit: finished files, and all accepted records if no file is open.
+        """Offsets that are safe to commit: finished groups, and all accepted records if none is open.
 
         Args:
             accepted: offset after the last record the engine counts as put.
         """
-        ready = [file for file in self._finished if file.end <= accepted.offset]
-        is_all = not (self._open or self._sealed or self._is_broken or len(ready) < len(self._finished))
+        ready = [group for group in self._finished if group.end <= accepted.offset]
+        is_all = not (self._is_open or self._sealed or self._is_broken or len(ready) < len(self._finished))
         if not ready and not is_all:
             return None
         archived = ready[-1].archived if ready else self._published
+        offset = accepted.offset if is_all else ready[-1].end
+        if self._skip.runs:
+            archived = replace(archived, skip=self._skip.beyond(offset).to_text())
         return OffsetAndMetadata(
-            accepted.offset if is_all else ready[-1].end,
+            offset,
             archived.to_text(),
-            tuple(file.token for file in ready),
+            tuple(itertools.chain.from_iterable(group.tokens() for group in ready)),
         )
 
     def published(self, tokens: Iterable[Token]) -> None:
         """These files are visible: forget them."""
         ids = {token.id for token in tokens}
         waiting = []
-        for file in self._finished:
-            if file.upload.token.id in ids:
-                self._published = file.archived
+        for group in self._finished:
+            if group.files[0].upload.token.id in ids:  # a group is committed, and published, as a whole
+                self._published = group.archived
             else:
-                waiting.append(file)
+                waiting.append(group)
         self._finished = waiting
 
     def wait(self) -> None:
@@ -149,6 +194,39 @@ class PartitionWriter:
         """No ``put`` or send follows."""
         for file in self._unfinished():
             file.upload.abandon()
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    @property
+    def sendable(self) -> int:
+        """Bytes of the largest part that could be sent before it is full; 0 if there is none."""
+        if self._open is None or self._is_broken or self._trouble is not None:
+            return 0
+        return max((file.upload.sendable for file in self._open.files), default=0)
+
+    def send_largest(self) -> None:
+        """Send the largest part that is not full yet, and remember it if that fails passingly."""
+        group = self._open
+        if group is None or self._trouble is not None:
+            return
+        with self._breaking(), self._remembering():
+            upload = max((file.upload for file in group.files), key=lambda upload: upload.sendable)
+            self._begin_open(group, [upload])
+            upload.send_early()
+        self._measure()
+
+    def release(self) -> None:
+        """Seal the open group and send it, and remember it if that fails passingly."""
+        if self._is_broken or self._trouble is not None:
+            return
+        with self._breaking(), self._remembering():
+            self._seal()
+            self.send()
+        self._measure()
+
+    def _measure(self) -> None:
+        groups = [*self._sealed, self._open] if self._open else self._sealed
+        self.held = sum(group.held for group in groups) + self._coalescer.nbytes
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -163,6 +241,10 @@ class PartitionWriter:
 
     # -- taking records --------------------------------------------------------------------------
 
+    @property
+    def _is_open(self) -> bool:
+        return self._open is not None or self._coalescer.rows > 0
+
     def _unseen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that were not taken before."""
         offsets = batch.column("offset")
@@ -172,45 +254,135 @@ class PartitionWriter:
         return batch.slice(seen)
 
     def _take(self, batch: pa.RecordBatch) -> None:
-        while batch.num_rows:
-            file = self._file(batch)
-            # A commit cannot divide the records of one offset, so no file does.
-            room = SinkRecords(self._partition, batch).whole_offsets(self._factory.room(file, batch))
-            rows, batch = batch.slice(0, room), batch.slice(room)
-            self._write(file, file.take(rows))
-            self._next_offset = file.end
-            if self._factory.is_full(file):
-                self._seal()
-                self._attempt()
+        if not batch.num_rows:
+            return
+        now = self._clock()
+        if self._coalescer.rows and now // _SECONDS_HELD != self._held_since // _SECONDS_HELD:
+            self._write_held()  # folders of the wall clock: what was put in one minute belongs to it
+        if not self._coalescer.rows:
+            self._held_since = now
+            if self._open is None:
+                self._due = self._factory.due_at(now)
+        self._next_offset = batch.column("offset")[-1].as_py() + 1
+        for ready in self._coalescer.add(batch):
+            self._write(ready)
 
-    def _file(self, batch: pa.RecordBatch) -> ArchiveFile:
-        """The open file, or one that begins with the batch."""
+    def _write_held(self) -> None:
+        for batch in self._coalescer.flush():
+            self._write(batch)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        """Encode a batch once, give each file its rows, and end what is full."""
+        numbers = numbers_of(_offsets(batch))
+        if self._skip.runs:
+            is_new = ~self._skip.holds(_offsets(batch), numbers)
+            batch, numbers = batch.filter(pa.array(is_new)), numbers[is_new]
+        while batch.num_rows:
+            rows, bad = self._by_file(batch, numbers)
+            if not bad:
+                borders = cuts(rows, self._open, self._factory.limits)
+                order = rows.order(borders)
+                in_order = batch if order is None else batch.take(pa.array(order))
+                encoded, bad = self._factory.format.encode(self._partition, in_order)
+                if not bad:
+                    self._distribute(rows, encoded, order, borders)
+                    return
+                if order is not None:
+                    bad = {int(order[place]): error for place, error in bad.items()}
+            batch, numbers = self._without(batch, numbers, bad)
+
+    def _by_file(
+        self, batch: pa.RecordBatch, numbers: Longs
+    ) -> tuple[SortedRows, Mapping[int, DataException | None]]:
+        """Which file each row goes to, and the rows that are bad."""
+        split = self._factory.folders.split(self._partition, batch, self._held_since)
+        kinds = self._factory.format.kinds(self._partition, batch)
+        codes, bad = split.codes, dict[int, DataException | None](split.bad)
+        keys = [FileKey(path) for path in split.paths]
+        if kinds is not None:
+            keys = [FileKey(path, kind) for path in split.paths for kind in kinds.kinds]
+            codes, bad = codes * np.int32(len(kinds.kinds)) + kinds.codes, {**bad, **kinds.bad}
+        offsets = _offsets(batch)
+        return SortedRows(keys, codes if len(keys) > 1 else None, offsets, numbers, split.timestamps), bad
+
+    def _without(
+        self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
+    ) -> tuple[pa.RecordBatch, Longs]:
+        """The others, when bad rows are reported, but those to be left out without a word."""
+        records = SinkRecords(self._partition, batch)
+        for row, error in sorted(bad.items()):
+            if error is not None:
+                self._report(records[row], error)
+        good = np.delete(np.arange(batch.num_rows), list(bad))
+        return batch.take(pa.array(good)), numbers[good]
+
+    def _distribute(
+        self, rows: SortedRows, encoded: Rows, order: Longs | None, borders: Sequence[int]
+    ) -> None:
+        """Give each file its rows; a group ends before each border."""
+        start = 0
+        for stop in [*borders, len(rows)]:
+            if stop > start:
+                group = self._group(int(rows.offsets[start]))
+                for file, its_rows, last in group.take(rows, encoded, order, start, stop):
+                    self._append(file, file.append(its_rows, last))
+            if stop < len(rows):
+                self._end_group()
+                self._attempt()
+            start = stop
+        if self._open is not None:
+            if self._is_full(self._open):
+                self._end_group()
+                self._attempt()
+            else:
+                self._coalescer.min_rows = self._factory.rows_at_once(len(self._open.files))
+
+    def _group(self, start: int) -> FileGroup:
+        """The open group, or one that begins with this offset."""
         if self._open is None:
             last = next(iter(self._sealed[-1:] or self._finished[-1:]), None)
             before = last.archived if last else self._published
-            start = batch.column("offset")[0].as_py()
-            self._open = self._factory.begin(self._partition, start, before, self._clock())
+            self._due = self._factory.due_at(self._held_since)
+            self._open = FileGroup(self._partition, self._factory, before, start)
         return self._open
 
+    def _is_full(self, group: FileGroup) -> bool:
+        """Whether count, size, runs or S3's limit of parts ends the group."""
+        limits = self._factory.limits
+        return (
+            (limits.records is not None and group.records >= limits.records)
+            or (limits.bytes is not None and any(file.upload.size >= limits.bytes for file in group.files))
+            or group.run_count >= limits.runs
+            or any(file.upload.is_at_limit for file in group.files)
+        )
+
     def _seal_if_due(self) -> None:
-        if self._open and self._open.due <= self._clock():
+        if self._is_open and self._due <= self._clock():
             self._seal()
 
     def _seal(self) -> None:
-        """End the open file. What cannot be sent now waits in memory."""
-        file = self._open
-        if file is not None:
-            self._write(file, file.seal())
+        """End what was put so far. What cannot be sent now waits in memory."""
+        self._write_held()
+        self._end_group()
+
+    def _end_group(self) -> None:
+        group = self._open
+        if group is not None:
+            for file in group.files:
+                self._append(file, file.end_content())
+            if self._skip.runs:
+                group.skip = self._skip.beyond(group.end).to_text()
             self._open = None
-            self._sealed.append(file)
+            self._sealed.append(group)
 
     def _unnoted(self) -> list[Upload]:
-        return [file.upload for file in self._sealed if not file.upload.is_noted]
+        return [file.upload for group in self._sealed for file in group.files if not file.upload.is_noted]
 
-    def _unfinished(self) -> list[ArchiveFile]:
-        return [*self._sealed, self._open] if self._open else self._sealed
+    def _unfinished(self) -> Iterator[ArchiveFile]:
+        for group in [*self._sealed, self._open] if self._open else self._sealed:
+            yield from group.files
 
-    def _write(self, file: ArchiveFile, pieces: Iterable[BytesLike]) -> None:
+    def _append(self, file: ArchiveFile, pieces: Iterable[BytesLike]) -> None:
         for piece in pieces:
             file.upload.write(piece)
             if file.upload.has_full_part:
@@ -249,13 +421,31 @@ class PartitionWriter:
     def _push(self) -> None:
         if self._is_worth_sending():
             self.send()
-        if self._open and (self._open.upload.has_full_part or self._open.upload.has_failed_part):
-            if not self._open.upload.is_noted:
-                self._begin(self._partition, [self._open.upload])
-            self._open.upload.send()
+        if self._open is not None:
+            uploads = [file.upload for file in self._open.files]
+            due = [upload for upload in uploads if upload.has_full_part or upload.has_failed_part]
+            self._begin_open(self._open, due)
+            for upload in due:
+                upload.send()
+
+    def _begin_open(self, group: FileGroup, due: Sequence[Upload]) -> None:
+        """Note uploads of open files, with them those that are soon due: a note is a write to the store."""
+        if all(upload.is_noted for upload in due):
+            return
+        soon = self._factory.part_size // 2
+        uploads = [file.upload for file in group.files]
+        self._begin(
+            self._partition,
+            [upload for upload in uploads if not upload.is_noted and (upload in due or upload.size >= soon)],
+        )
 
     def _is_worth_sending(self) -> bool:
         """Small files wait for one another (or for the commit), so that one note serves several."""
-        return any(file.upload.is_noted or file.upload.has_full_part for file in self._sealed) or (
-            sum(file.upload.size for file in self._sealed) >= self._factory.part_size // 4
+        uploads = [file.upload for group in self._sealed for file in group.files]
+        return any(upload.is_noted or upload.has_full_part for upload in uploads) or (
+            sum(upload.size for upload in uploads) >= self._factory.part_size // 4
         )
+
+
+def _offsets(batch: pa.RecordBatch) -> Longs:
+    return np.from_dlpack(batch.column("offset")).view(np.int64)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 import fastavro
 from pydantic import Field
 
+from property_tests.simulation.groups import FLUSH_SIZE, Groups, is_in
 from property_tests.simulation.sink_cluster import LateRow, SinkCluster
 from property_tests.simulation.store import Bystander
 from property_tests.simulation.world import Process, World
@@ -31,7 +32,10 @@ from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files import Grain
+from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.part import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import says_news, table, whole
 from sinksdk.store.base import Stored
@@ -58,7 +62,6 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
 CONNECTOR = "archive"
-FLUSH_SIZE = 6
 CHANGES = {
     "CreateMultipartUpload",
     "UploadPart",
@@ -71,10 +74,10 @@ CHANGES = {
 class SimulatedS3(FakeS3):
     """An S3 model whose every request goes through the scheduler."""
 
-    def __init__(self, world: World, on_change: Callable[[], None], *, goes_away: bool) -> None:
+    def __init__(self, world: World, on_complete: Callable[[str], None], *, goes_away: bool) -> None:
         super().__init__("bucket")
         self._world = world
-        self._on_change = on_change
+        self._on_complete = on_complete
         self.completes_from = 0.0
         """Until then nothing is completed: access is denied."""
         chance = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets; drawn apart
@@ -95,8 +98,8 @@ class SimulatedS3(FakeS3):
                 self._world.happened["S3 is away"] += 1
                 raise slow_down()
             result = effect()
-            if asked.operation == "CompleteMultipartUpload":
-                self._on_change()
+            if asked.operation == "CompleteMultipartUpload" and asked.upload_id is not None:
+                self._on_complete(asked.upload_id)
             return result
 
         return self._world.operate(
@@ -162,6 +165,8 @@ class SimulatedTask(S3ArchiverTask):
             sleep=archive.world.sleep,
             grain=Grain(1, 64),
             beside=at_once,
+            together=one_by_one,
+            **archive.groups.arguments,
         )
         self.max_poll_records = archive.portion  # type: ignore[misc]  # of this very task
         self.is_initialized = False
@@ -201,6 +206,7 @@ class SimulatedTask(S3ArchiverTask):
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         self._outside_of_pre_commit("publish")
+        self.archive.publishing(tokens)
         super().publish(partition, tokens)
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -266,7 +272,7 @@ class Archive:
         Archive.current = self
         dice = world.dice
         self.world = world
-        self.s3 = SimulatedS3(world, self.check, goes_away=not whole_files)
+        self.s3 = SimulatedS3(world, self._completed, goes_away=not whole_files)
         self.tasks: list[SimulatedTask] = []
         self.portion: int | None = None
         """How many records one put gets at most, unless more share an offset."""
@@ -302,6 +308,8 @@ class Archive:
             raw["records.sql"] = "SELECT * FROM records"  # never parsed: the log does what a transform does
             world.happened["schedules with a transform"] += 1
             self.portion = transforms.choice((None, 2))
+        # A deletion forgets which rows are visible above a withdrawn commit: see docs/decisions/0037.
+        self.groups = Groups(world, are_wanted=not (whole_files or self.deletes))
         if whole_files:
             raw["task.shutdown.graceful.timeout.ms"] = "60000"
         elif dice.random() < 0.5:
@@ -546,7 +554,11 @@ class Archive:
         if any(times > expected.get(offset, 0) for offset, times in seen.items()):
             return f"seen twice in {offsets}"
         if offsets and offsets[-1] >= committed:
-            return f"offset {offsets[-1]} is visible, committed is {committed}"
+            skip = self.groups.runs(Archived.of(entry.committed() if entry else None).skip)
+            above = [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
+            if above:
+                return f"offsets {above} are visible, committed is {committed}"
+            self.world.happened["rows visible above a withdrawn commit"] += 1
         pending = [token.data for token in entry.publish] if entry else []
         self._pending[partition] = {token.id for token in entry.publish} if entry else set()
         missing = [
@@ -555,20 +567,46 @@ class Archive:
             if offset < committed
             and seen[offset] < times
             and offset not in self.cluster.log.withheld[partition]
-            and not any(data["start"] <= offset < data["end"] for data in pending)
+            and not any(is_in(self.groups.runs_of(data), offset) for data in pending)
         ]
         return f"committed to {committed}, lost {missing}" if missing else None
+
+    def publishing(self, tokens: Sequence[Token]) -> None:
+        """A process begins to publish."""
+        self.groups.gone[self.world.current] = {token.id for token in tokens} & self._expired
+
+    def _completed(self, upload_id: str) -> None:
+        """An upload has become visible; now and then another one of its group expires at that moment."""
+        self.check()
+        siblings = self._siblings(upload_id)
+        if gone := siblings & self.groups.gone.get(self.world.current, set()):
+            self.world.violation(f"{upload_id} is completed, though {gone} of its group had expired before")
+        pending = [upload for upload in sorted(siblings) if upload in self.s3.uploads]
+        if pending and self.groups.dice.random() < self.groups.siblings_expire:
+            self.world.happened["expired while its group was published"] += 1
+            self._expire(self.groups.dice.choice(pending))
+
+    def _siblings(self, upload_id: str) -> set[str]:
+        """The other uploads of its group, if it is committed."""
+        for entry in self.commits().values():
+            for token in entry.publish:
+                if token.id == upload_id and "group" in token.data:
+                    group = token.data["group"]
+                    return {t.id for t in entry.publish if t.data.get("group") == group} - {upload_id}
+        return set()
 
     def expire(self) -> None:
         """A lifecycle rule aborts an upload that is committed and not published, if there is one."""
         tokens = [token for entry in self.commits().values() for token in entry.publish]
         pending = [token.id for token in tokens if token.id in self.s3.uploads]
         if pending:
-            expired = self.world.dice.choice(pending)
-            self.world.tell(f"the committed upload {expired} expires")
-            self.world.happened["committed upload expired"] += 1
-            self._expired.add(expired)
-            del self.s3.uploads[expired]
+            self._expire(self.world.dice.choice(pending))
+
+    def _expire(self, upload_id: str) -> None:
+        self.world.tell(f"the committed upload {upload_id} expires")
+        self.world.happened["committed upload expired"] += 1
+        self._expired.add(upload_id)
+        del self.s3.uploads[upload_id]
 
     def check_end(self) -> None:
         """Everything that was produced is visible, once, and nothing is left behind."""
@@ -590,3 +628,13 @@ class Archive:
         ]
         if leaked:
             self.world.violation(f"uploads with data are left: {leaked}")
+        self._verify()
+
+    def _verify(self) -> None:
+        """The archiver's own check of an archive finds nothing."""
+        bystander = FakeS3("bucket")
+        bystander.objects = self.s3.objects
+        commits = {partition: entry.committed() for partition, entry in self.commits().items()}
+        report = verify(SimulatedConfig.parse(self.cluster._raw), bystander, lambda: commits)
+        if report.problems:
+            self.world.violation(f"verify finds {report.problems}")

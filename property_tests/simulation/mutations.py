@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from property_tests.simulation import sink_cluster
 from property_tests.simulation.archive import SimulatedTask
 from property_tests.simulation.store import SimulatedStore
-from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
+from sinksdk import ClosingReason, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.connectors.s3_archiver import task, upload, writer
 from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.group import FileGroup
+from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.ranges import RowRanges
+from sinksdk.connectors.s3_archiver.upload import Publisher, groups_of
+from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 from sinksdk.control import registry
 from sinksdk.control.deletion import Deletion
 from sinksdk.engine.committer import Committer
@@ -312,6 +319,83 @@ def closing_is_not_told(patch: Patch) -> None:
     patch.setattr(WorkerSinkTask, "_finish", silent)
 
 
+def groups_are_published_without_looking(patch: Patch) -> None:
+    """Files of a group are completed one by one, until one is met that has expired."""
+    patch.setattr(Publisher, "_look", lambda self, token: None)
+
+
+def later_group_is_published_first(patch: Patch) -> None:
+    """A group is completed though one before it is not."""
+    patch.setattr(upload, "groups_of", lambda tokens: groups_of(tokens)[::-1])
+
+
+def ranges_of_visible_siblings_are_forgotten(patch: Patch) -> None:
+    """A withdrawn commit does not say which rows above it are visible."""
+    patch.setattr(task, "RowRanges", _NoRanges)
+
+
+class _NoRanges(RowRanges):
+    @classmethod
+    def union(cls, several: Iterable[RowRanges]) -> RowRanges:  # noqa: ARG003 - of the original
+        return RowRanges()
+
+
+def visible_siblings_are_not_counted(patch: Patch) -> None:
+    """What is visible of a group that is withdrawn counts as gone: the chain goes on without it."""
+    patch.setattr(Publisher, "_settled", lambda self, group: [])
+
+
+def siblings_are_not_aborted_first(patch: Patch) -> None:
+    """Whoever withdraws a group only looks which of its files are visible: others may be completing them."""
+
+    def only_looks(self: Publisher, group: Sequence[Token]) -> list[Token]:
+        with pytest.MonkeyPatch.context() as inside:
+            inside.setattr(upload, "abort", lambda s3, token: None)
+            return settled(self, group)
+
+    settled = Publisher._settled
+    patch.setattr(Publisher, "_settled", only_looks)
+
+
+def skip_is_forgotten_above_a_commit(patch: Patch) -> None:
+    """A commit within a withdrawn group forgets what of it is visible above."""
+    committable = PartitionWriter.committable
+
+    def forgetful(self: PartitionWriter, accepted: OffsetAndMetadata) -> OffsetAndMetadata | None:
+        found = committable(self, accepted)
+        if found is None:
+            return None
+        return replace(found, metadata=replace(Archived.of(found), skip="").to_text())
+
+    patch.setattr(PartitionWriter, "committable", forgetful)
+
+
+def skip_is_lost_when_a_generation_begins(patch: Patch) -> None:
+    """Whoever goes on from a withdrawn commit writes all rows above it."""
+    begin = PartitionWriter.__init__
+
+    def forgetful(self: PartitionWriter, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        self._skip = RowRanges()
+
+    patch.setattr(PartitionWriter, "__init__", forgetful)
+
+
+def skip_is_lost_by_a_second_withdrawal(patch: Patch) -> None:
+    """A group that was begun above visible rows does not say so in its tokens."""
+    tokens = FileGroup.tokens
+
+    def forgetful(self: FileGroup) -> list[Token]:
+        return [replace(t, data={k: v for k, v in t.data.items() if k != "skip"}) for t in tokens(self)]
+
+    patch.setattr(FileGroup, "tokens", forgetful)
+
+
+def rows_of_one_offset_are_one(patch: Patch) -> None:
+    """What is visible is told by offsets, also where a transform has made several records of one."""
+    patch.setattr(writer, "numbers_of", lambda offsets: np.zeros(len(offsets), np.int64))
+
+
 ROLLING: Mapping[str, Callable[[Patch], None]] = {
     mutation.__name__: mutation
     for mutation in (
@@ -346,6 +430,15 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         offsets_are_divided,
         cut_stream_is_taken_for_its_end,
         dropped_tail_is_not_committed,
+        groups_are_published_without_looking,
+        later_group_is_published_first,
+        ranges_of_visible_siblings_are_forgotten,
+        visible_siblings_are_not_counted,
+        siblings_are_not_aborted_first,
+        skip_is_forgotten_above_a_commit,
+        skip_is_lost_when_a_generation_begins,
+        skip_is_lost_by_a_second_withdrawal,
+        rows_of_one_offset_are_one,
     )
 }
 """What breaks the promise: random schedules must notice."""

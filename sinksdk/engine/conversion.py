@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -37,11 +37,12 @@ class Conversion:
     """Key and value converters and transforms over batches. Without them no record is touched.
 
     Args:
-        as_bytes: what is typed, or transforms have changed, becomes bytes again.
+        as_bytes: whether what is typed, or transforms have changed, becomes bytes again; asked when there are
+            records.
     """
 
     def __init__(
-        self, options: EngineOptions, reporter: WorkerErrantRecordReporter, *, as_bytes: bool
+        self, options: EngineOptions, reporter: WorkerErrantRecordReporter, *, as_bytes: Callable[[], bool]
     ) -> None:
         self._converters: Mapping[Part, Converter | None] = {
             "key": options.key_converter,
@@ -63,7 +64,7 @@ class Conversion:
         failed: list[_Failed] = []
         converted = self._converted(records, failed)
         by_content = self._chain is not None and self._chain.has_authors
-        read = BytesRead(converted, by_content=by_content) if self._as_bytes else None
+        read = BytesRead(converted, by_content=by_content) if self._as_bytes() else None
         made = converted if self._chain is None else self._transformed(self._chain, converted, failed)
         letters = []
         # Not before nothing requests another attempt at the batch: each is reported once.

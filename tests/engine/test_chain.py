@@ -32,7 +32,7 @@ STAMP = {
 class Arrow(Sink):
     """Knows only bytes."""
 
-    takes_bytes: ClassVar[bool] = True
+    takes_bytes = True
     max_poll_records: ClassVar[int | None] = None
 
 

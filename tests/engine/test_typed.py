@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -61,7 +61,7 @@ def avro(schema_id: int, **fields: Any) -> bytes:
 class Bytes(Sink):
     """Knows only bytes."""
 
-    takes_bytes: ClassVar[bool] = True
+    takes_bytes = True
 
 
 def harness_of(

@@ -17,7 +17,7 @@ from sinksdk import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.layout import FileName, Layout
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.control.herder import Herder
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
@@ -29,8 +29,11 @@ from tests.integration.archive_site import Site, client, ended, site, wait_until
 
 pytestmark = pytest.mark.slow
 
-KEYS = [Layout().file(TopicPartition("orders", partition), 0) for partition in range(3)]
-OTHERS = Layout().file(TopicPartition("others", 0), 0)
+KEYS = [
+    Layout().file(FileName(TopicPartition("orders", partition), 0, f"partition={partition}"))
+    for partition in range(3)
+]
+OTHERS = Layout().file(FileName(TopicPartition("others", 0), 0, "partition=0"))
 
 
 @pytest.fixture

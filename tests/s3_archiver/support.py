@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import fastavro
+import numpy as np
+import pyarrow as pa
 
 from sinksdk import SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files import Grain
-from sinksdk.connectors.s3_archiver.part import Beside
+from sinksdk.connectors.s3_archiver.folders import Split
+from sinksdk.connectors.s3_archiver.part import Beside, Together, one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.testing import SinkTaskHarness
 from tests.s3_archiver.beside import at_once
@@ -48,6 +51,26 @@ def records(partition: TopicPartition = TP, count: int = 1, *, first: int = 0, s
             for offset in range(first, first + count)
         ],
     )
+
+
+class Turns:
+    """Folders that records go to in turns; their timestamps are their offsets in seconds.
+
+    Args:
+        folders: how many.
+        in_a_row: how many records in a row go to one.
+    """
+
+    def __init__(self, folders: int = 2, in_a_row: int = 1) -> None:
+        self._folders = folders
+        self._in_a_row = in_a_row
+
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+        """See :class:`~sinksdk.connectors.s3_archiver.folders.Folders`."""
+        offsets = np.asarray(batch.column("offset"))
+        codes = (offsets // self._in_a_row % self._folders).astype(np.int32)
+        paths = [f"partition={partition.partition}/turn={turn}" for turn in range(self._folders)]
+        return Split(paths, codes, offsets * 1_000)
 
 
 class HandClock:
@@ -102,9 +125,15 @@ def bench(
     s3: FakeS3 | None = None,
     settings: S3ArchiverConfig | None = None,
     beside: Beside = at_once,
+    together: Together = one_by_one,
+    grouping: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Bench:
-    """A started task with these partitions open (:data:`TP` if none is named)."""
+    """A started task with these partitions open (:data:`TP` if none is named).
+
+    Args:
+        grouping: arguments of the task that make several files of a topic partition.
+    """
     s3, clock = s3 or FakeS3(), HandClock()
     harness = SinkTaskHarness(
         lambda: S3ArchiverTask(
@@ -113,6 +142,8 @@ def bench(
             sleep=clock.sleep,
             grain=FINE,
             beside=beside,
+            together=together,
+            **(grouping or {}),
         ),
         settings or config(**fields),
     )

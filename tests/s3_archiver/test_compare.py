@@ -9,8 +9,9 @@ import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.compare import Record, compare
+from sinksdk.connectors.s3_archiver.files import Limits
 from sinksdk.connectors.s3_archiver.verify import Report, verify
-from tests.s3_archiver.support import TP, Bench, bench, config
+from tests.s3_archiver.support import TP, Bench, Turns, bench, config
 
 RECORDS = [SinkRecord(*TP, offset=offset, value=b"%d" % offset, timestamp=7) for offset in range(10)]
 
@@ -131,3 +132,12 @@ def test_only_the_first_differences_are_named() -> None:
 
     assert len(report.problems) == 6
     assert report.problems[-1] == "orders-0: 5 more records differ"
+
+
+def test_files_of_a_group_are_compared_in_the_order_of_their_records() -> None:
+    """The log has one order, whatever folders its records lie in."""
+    grouping = {"folders": Turns(3), "limits": Limits(records=4)}
+    report = compared(archive(b=bench(grouping=grouping)), Log(RECORDS))
+
+    assert report.problems == []
+    assert any("10 records are the same" in note for note in notes(report))

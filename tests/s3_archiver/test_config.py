@@ -8,6 +8,7 @@ import pytest
 from sinksdk import ConfigException, Meaning, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.layout import FileName
 from tests.s3_archiver.support import MINIMAL
 
 CONFLUENT = {
@@ -54,7 +55,7 @@ def test_defaults_are_confluents_where_it_has_them() -> None:
     assert config.topics_dir == "topics"
     assert config.avro_codec == "null"
     assert config.s3_path_style_access is True
-    key = config.layout().file(TopicPartition("orders", 3), 42)
+    key = config.layout().file(FileName(TopicPartition("orders", 3), 42, "partition=3"))
     assert key == "topics/orders/partition=3/orders+3+0000000042.avro"
 
 

@@ -14,16 +14,21 @@ from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
 @pytest.mark.parametrize("start", [0, 7, 12_345_678_901])
 def test_a_key_says_what_it_was_made_from(layout: Layout, topic: str, start: int) -> None:
     """parse() undoes file(), whatever delimiters and topic names."""
-    name = FileName(TopicPartition(topic, 12), start)
+    for path in ("partition=12", "year=2024/month=03", "a=x+1/b=partition=3"):
+        name = FileName(TopicPartition(topic, 12), start, path.replace("/", layout.directory_delim))
 
-    assert layout.parse(layout.file(*name)) == name
+        assert layout.parse(layout.file(name)) == name
+        assert layout.parse(layout.file(name._replace(number=3, extension=".json.gz"))) == name._replace(
+            number=3, extension=".json.gz"
+        )
 
 
 @pytest.mark.parametrize(
     "key",
     [
         "topics/orders/partition=0/orders+0+5.avro",
-        "topics/orders/partition=0/orders+1+0000000005.avro",
+        "topics/orders/orders+1+0000000005.avro",
+        "topics/orders/partition=0/orders+1+0000000005+0.avro",
         "topics/orders/partition=0/payments+0+0000000005.avro",
         "topics/orders/partition=0/orders+0+0000000005.avro.tmp",
         "topics/_sinksdk/orders.json",
@@ -42,13 +47,14 @@ def test_markers_are_outside_of_the_topics_folders() -> None:
 
 
 def test_a_header_reads_back() -> None:
-    """What a file says of itself survives the Avro header."""
-    for before in (Archived(), Archived(3, 300, 412), Archived(end=50)):
-        header = FileHeader(TopicPartition("orders", 1), 500, "archivé", 7, before)
+    """What a file says of itself survives the Avro header, and the object's metadata."""
+    for before, index in ((Archived(), 0), (Archived(3, 300, 412), 2), (Archived(end=50), 0)):
+        header = FileHeader(TopicPartition("orders", 1), 500, "archivé", 7, before, index)
 
         metadata = {name: value.decode() for name, value in header.to_metadata().items()}
 
         assert FileHeader.of(metadata) == header
+        assert FileHeader.of_object(header.to_object_metadata()) == header
 
 
 def test_a_file_of_somebody_else_is_told_as_such() -> None:
@@ -59,7 +65,7 @@ def test_a_file_of_somebody_else_is_told_as_such() -> None:
 
 def test_a_commit_says_what_it_covers() -> None:
     """Files, records and end travel in the commit's metadata."""
-    archived = Archived().with_file(100, 100).with_file(50, 163)
+    archived = Archived().with_group(1, 100, 100).with_group(1, 50, 163)
 
     assert Archived.of(OffsetAndMetadata(170, archived.to_text())) == Archived(2, 150, 163)
 

@@ -14,10 +14,12 @@ from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import __main__ as command
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.compare import TopicDirectory, compare
+from sinksdk.connectors.s3_archiver.files import Limits
+from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from sinksdk.records import HEADERS_TYPE, Header
 from tests.s3_archiver.fake_s3 import FakeS3, denied
-from tests.s3_archiver.support import MINIMAL, OTHER, TP, Bench, bench, config
+from tests.s3_archiver.support import MINIMAL, OTHER, TP, Bench, Turns, bench, config, header
 
 
 def archive(*counts: int, flush_size: int = 100, codec: str = "null") -> Bench:
@@ -112,6 +114,116 @@ def test_overlapping_files_are_found() -> None:
 
     assert report.partitions[0].overlaps == 10
     assert any("offsets 90 to 99 are in" in problem for problem in report.problems)
+
+
+# -- groups of files ---------------------------------------------------------------------------------
+
+
+def groups(*counts: int, folders: int = 3) -> Bench:
+    """An archive of one partition in several folders, whose groups have ten records."""
+    b = bench(grouping={"folders": Turns(folders), "limits": Limits(records=10)})
+    for count in counts:
+        b.put(count)
+        b.harness.revoke()
+        b.harness.assign(TP)
+    return b
+
+
+def test_groups_of_files_are_whole() -> None:
+    """Files of a group hold records in turns: no gaps, no overlaps."""
+    report = checked(groups(25, 8))
+
+    assert report.problems == []
+    (found,) = report.partitions
+    assert (found.files, found.records, found.first, found.last, found.gaps) == (12, 33, 0, 32, 0)
+
+
+@pytest.mark.parametrize("index", range(9))
+def test_a_missing_file_of_a_group_is_found_whichever_it_is(index: int) -> None:
+    """In the first group, in one in between, in the last one; by its next group, or by the commit."""
+    b = groups(30)
+    remove(b, index)
+
+    (problem,) = checked(b).problems
+
+    assert "missing" in problem
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_damaged_file_of_a_group_is_found(index: int) -> None:
+    """By its checksum, and because the group is not whole without it."""
+    b = groups(20)
+    key = b.visible()[index]
+    data = b.s3.objects[Location("bucket", key)].data
+    b.s3.objects[Location("bucket", key)].data = data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
+
+    found = checked(b).problems
+
+    assert any(key in problem for problem in found)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_file_of_a_group_that_is_there_twice_is_found(index: int) -> None:
+    """A copy in another folder: its records are in both."""
+    b = groups(20)
+    one = Location("bucket", b.visible()[index])
+    other = Location("bucket", one.key.replace("turn=", "copy="))
+    b.s3.objects[other] = b.s3.objects[one]
+
+    found = checked(b).problems
+
+    assert any(one.key in problem and other.key in problem and "again in" in problem for problem in found)
+    assert any("both say that they are file" in problem for problem in found)
+
+
+def test_a_group_that_is_gone_is_missed() -> None:
+    """All three files of the second of three."""
+    b = groups(30)
+    for key in b.visible():
+        if FileHeader.of(header(b.s3.data(key))).before.files == 3:
+            del b.s3.objects[Location("bucket", key)]
+
+    (problem,) = checked(b).problems
+
+    assert "follows 6 files of 20 records up to offset 20" in problem
+    assert "is number 3, of 10 records up to offset 10" in problem
+
+
+def test_a_group_that_is_not_visible_yet_is_said_file_by_file() -> None:
+    """A crash came in the middle of its publication."""
+    b = groups(10)
+    b.put(10)
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+
+    found = checked(b).problems
+
+    assert len(found) == 2
+    assert all("is committed but not visible yet" in problem for problem in found)
+
+
+def test_what_is_visible_of_a_withdrawn_group_is_said() -> None:
+    """It is above the commit, which says so; without that it would be a problem."""
+    b = groups(10)
+    b.put(10)
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+    b.s3.uploads.clear()
+    b.harness.crash()
+    b.harness.start()
+    b.harness.assign(TP)
+
+    report = checked(b)
+
+    assert report.problems == []
+    assert "others of its files had expired" in report.partitions[0].notes[0]
+    committed = b.harness.committed[TP]
+    forgotten = OffsetAndMetadata(committed.offset, replace(Archived.of(committed), skip="").to_text())
+    (problem,) = verify(config(), b.s3, lambda: {TP: forgotten}).problems
+    assert "are visible, but only those below 10 are committed" in problem
 
 
 def test_what_is_visible_above_the_commit_is_found() -> None:

@@ -1,0 +1,281 @@
+"""``AvroFormat`` of values: what a schema registry's framing holds is copied, typed columns are written.
+
+A framed value is a zero byte, the id of its schema, and a datum. The datum goes into a file as it is, behind
+the schema of its producer: names, documentation, defaults and logical types are those of the registry.
+Nothing is decoded, so a datum that does not fit its schema is noticed by who reads the file. Schemas differ
+between records, a file has one: each id has files of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from sinksdk import ConfigException, DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.codecs import codec
+from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
+from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs
+from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
+from sinksdk.connectors.s3_archiver.formats.avro_typed import TypedDatums
+from sinksdk.connectors.s3_archiver.formats.values import (
+    NO_VALUE,
+    Fate,
+    NullBehavior,
+    ValueKind,
+    ValueLoop,
+    bad_record,
+    encoded,
+    has_bytes,
+    join_values,
+    value_column,
+)
+from sinksdk.connectors.s3_archiver.layout import FileHeader
+from sinksdk.connectors.s3_archiver.schema import sync_marker
+
+SchemaOf: TypeAlias = Callable[[int], Any]
+"""Gives a writer's schema by its id, as fastavro has parsed it. Raises DataException for an id that the
+registry does not have, RetriableException while it cannot be asked."""
+
+_FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
+_NOT_FRAMED: Final = -1
+_IS_NULL: Final = -2
+_IS_TYPED: Final = -3
+_MOST_REFUSED: Final = 10_000  # ids: garbage has many
+_DO: Final = (
+    "correct what produces it, or its schema, or which registry 'value.converter.schema.registry.url' names"
+)
+_NO_FRAMING: Final = (
+    "its value does not begin with a zero byte and the four bytes of a schema's id, as values of a schema "
+    "registry do: correct what produces it, or archive bytes of any kind, with 'format.class' "
+    "ByteArrayFormat or with 'archive.content' record"
+)
+
+
+class AvroValues:
+    """Files of values, by their producers' schemas.
+
+    Args:
+        schema_of: the schema registry; None where there is none, and values are typed.
+        codec_name: compresses the blocks.
+        level: of the compression; None for the codec's own.
+        nulls: what becomes of a record without a value.
+        keep_schema: is given each schema before a file needs it.
+        block_bytes: bytes of a block before compression; None for the default.
+        loop: over rows; None for the better one of those that are there.
+    """
+
+    # Nine attributes: what the configuration says, and the schemas that are known.
+
+    def __init__(
+        self,
+        schema_of: SchemaOf | None,
+        codec_name: str = "null",
+        level: int | None = None,
+        *,
+        nulls: NullBehavior = "fail",
+        keep_schema: KeepSchema | None = None,
+        block_bytes: int | None = None,
+        loop: ValueLoop | None = None,
+    ) -> None:
+        self._schema_of = schema_of
+        self._codec = codec_name, level
+        self._nulls: NullBehavior = nulls
+        self._keep_schema = keep_schema
+        self._block_bytes = block_bytes or BLOCK_BYTES
+        self._loop = loop
+        self._schemas: dict[object, Any] = {}
+        self._refused: dict[int, str] = {}
+        self._typed: dict[pa.DataType, TypedDatums] = {}
+
+    @property
+    def extension(self) -> str:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        return ".avro"
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Fetch the schemas of a batch's values, and have them kept.
+
+        Raises:
+            RetriableException: the registry cannot be asked for a schema, or it cannot be kept.
+            ConfigException: the registry refuses, or there is no Avro of the columns' type.
+        """
+        column = value_column(batch)
+        if not has_bytes(column.type):
+            self._datums(column.type)
+            return
+        for schema_id, _ in _divided(schema_ids(column)):
+            if schema_id >= 0 and schema_id not in self._schemas:
+                self._fetch(schema_id)
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
+        """The ids of the values' schemas, or the type of columns."""
+        column = value_column(batch)
+        kinds: list[object] = []
+        codes = np.full(len(column), -1, np.int32)
+        whys: dict[int, str | None] = {}
+        if has_bytes(column.type):
+            found = _divided(schema_ids(column))
+        else:
+            found = _divided(np.where(column.is_valid().to_numpy(zero_copy_only=False), _IS_TYPED, _IS_NULL))
+        for number, rows in found:
+            if number == _IS_NULL:
+                whys |= dict.fromkeys(_rows(rows), NO_VALUE if self._nulls == "fail" else None)
+            elif number == _NOT_FRAMED:
+                whys |= dict.fromkeys(_rows(rows), _NO_FRAMING)
+            elif number >= 0 and (why := self._why_not(number)):
+                whys |= dict.fromkeys(_rows(rows), why)
+            else:
+                codes[rows] = len(kinds)
+                kinds.append(column.type if number == _IS_TYPED else number)
+        offsets = batch.column("offset")
+        return Kinds(
+            kinds,
+            codes,
+            {
+                row: None if why is None else bad_record(partition, offsets[row], why)
+                for row, why in whys.items()
+            },
+        )
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`: datums without their framing."""
+        column = value_column(batch)
+        if has_bytes(column.type):
+            joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
+        else:
+            joined = self._datums(column.type).encode(column)
+        return encoded(partition, batch, joined, self._nulls, _why_not_taken)
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        schema = self._datums(kind).schema if isinstance(kind, pa.DataType) else self._schemas[kind]
+        return ContainerWriter(
+            schema, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
+        )
+
+    def _datums(self, kind: pa.DataType) -> TypedDatums:
+        if kind not in self._typed:
+            self._typed[kind] = TypedDatums(kind)
+        return self._typed[kind]
+
+    def _why_not(self, schema_id: int) -> str | None:
+        """Why a value cannot be archived that has this schema; None if it can."""
+        if schema_id not in self._schemas and schema_id not in self._refused:
+            self._fetch(schema_id)
+        return None if schema_id in self._schemas else f"{self._refused[schema_id]}; {_DO}"
+
+    def _fetch(self, schema_id: int) -> None:
+        """Get to know a schema, or why there is none that can be used."""
+        if self._schema_of is None:
+            message = (
+                "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
+                "'value.converter.schema.registry.url', or to another one that gives values a type, or "
+                "'archive.content' to record"
+            )
+            raise ConfigException(message)
+        try:
+            definition = _usable(schema_id, self._schema_of(schema_id))
+        except DataException as error:
+            if len(self._refused) >= _MOST_REFUSED:
+                self._refused.clear()
+            self._refused[schema_id] = str(error)
+            return
+        if self._keep_schema is not None:
+            self._keep_schema(schema_id, json.dumps(definition).encode())
+        self._schemas[schema_id] = definition
+
+
+def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
+    """Each number there is, in the order of their first rows, and which rows have it."""
+    left = np.ones(len(numbers), np.bool_)
+    while left.any():
+        number = int(numbers[left.argmax()])
+        rows = numbers == number
+        left &= ~rows
+        yield number, rows
+
+
+def schema_ids(column: Column) -> Longs:
+    """The id of each value's schema; -1 where it has none, -2 where it is null."""
+    found: Longs = np.full(len(column), _IS_NULL, np.int64)
+    if column.null_count == len(column):
+        return found
+    if column.type.id not in (pa.binary().id, BYTES.id):
+        column = column.cast(BYTES)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    _, borders, data = column.buffers()
+    kind = np.int32 if column.type.id == pa.binary().id else np.int64
+    begins = np.frombuffer(borders, kind)[column.offset : column.offset + len(column) + 1]
+    is_framed = valid & (np.diff(begins) >= len(_FRAMING))
+    octets = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+    at = begins[:-1][is_framed]
+    ids = octets[at + 1].astype(np.int64)
+    for place in (2, 3, 4):
+        ids <<= 8
+        ids |= octets[at + place]
+    ids[octets[at] != 0] = _NOT_FRAMED
+    found[valid] = _NOT_FRAMED
+    found[is_framed] = ids
+    return found
+
+
+def _rows(flags: Any) -> list[int]:
+    rows: list[int] = np.flatnonzero(flags).tolist()
+    return rows
+
+
+def _why_not_taken(_row: int, _fate: Fate) -> str:
+    return _NO_FRAMING
+
+
+# -- schemas -----------------------------------------------------------------------------------------------
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_SHORT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_FASTAVRO: Final = "__"
+
+
+def _usable(schema_id: int, schema: Any) -> Any:
+    """The definition of a schema. Raises DataException where other readers would refuse it."""
+    definition = _definition(schema)
+    illegal = illegal_name(definition)
+    if illegal is not None:
+        raise DataException(
+            f"its schema, {schema_id} of the registry, holds the name '{illegal}', which is not legal in "
+            f"Avro: other readers would refuse the file"
+        )
+    return definition
+
+
+def _definition(schema: Any) -> Any:
+    """A schema without what fastavro has noted in it."""
+    if isinstance(schema, list):
+        return [_definition(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: _definition(part) if name in ("type", "items", "values", "fields") else part
+        for name, part in schema.items()
+        if not name.startswith(_OF_FASTAVRO)
+    }
+
+
+def illegal_name(schema: Any) -> str | None:
+    """The first name of a type or field in a schema that is not legal in Avro; None if all are."""
+    if isinstance(schema, list):
+        return next((name for branch in schema if (name := illegal_name(branch)) is not None), None)
+    if not isinstance(schema, dict):
+        return None
+    name = schema.get("name")
+    if name is not None and not _NAME.fullmatch(str(name)):
+        return str(name)
+    for field in schema.get("fields", ()):
+        if not _SHORT_NAME.fullmatch(str(field["name"])):
+            return str(field["name"])
+    inner = [schema.get("type"), schema.get("items"), schema.get("values")]
+    return illegal_name([*inner, *(field["type"] for field in schema.get("fields", ()))])

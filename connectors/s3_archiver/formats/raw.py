@@ -1,0 +1,91 @@
+"""``ByteArrayFormat``: the bytes of values, a separator behind each."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sinksdk import ConfigException, TopicPartition
+from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.formats import Encoded
+from sinksdk.connectors.s3_archiver.formats.lines import (
+    GZIP_EXTENSION,
+    GzipContent,
+    PlainContent,
+    begin_lines,
+)
+from sinksdk.connectors.s3_archiver.formats.values import (
+    Fate,
+    NullBehavior,
+    ValueKind,
+    ValueLoop,
+    encoded,
+    has_bytes,
+    join_values,
+    value_column,
+)
+from sinksdk.connectors.s3_archiver.layout import FileHeader
+
+
+class RawBytes:
+    """Files of values as they are. A value that holds the separator cannot be told from two.
+
+    Args:
+        extension: of a file's name, before that of the compression.
+        separator: stands behind each value.
+        nulls: what becomes of a record without a value.
+        gzip_level: -1 to 9; None without compression.
+        block_bytes: of a compressed block; None for the default.
+        loop: over rows; None for the better one of those that are there.
+    """
+
+    def __init__(
+        self,
+        extension: str = ".bin",
+        separator: str = "\n",
+        *,
+        nulls: NullBehavior = "fail",
+        gzip_level: int | None = None,
+        block_bytes: int | None = None,
+        loop: ValueLoop | None = None,
+    ) -> None:
+        self._extension = extension
+        self._separator = separator.encode()
+        self._nulls: NullBehavior = nulls
+        self._gzip_level = gzip_level
+        self._block_bytes = block_bytes
+        self._loop = loop
+
+    @property
+    def extension(self) -> str:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        return self._extension + ("" if self._gzip_level is None else GZIP_EXTENSION)
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+        """All values are alike."""
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`.
+
+        Raises:
+            ConfigException: the values have a type that is neither bytes nor text.
+        """
+        column = value_column(batch)
+        if not has_bytes(column.type):
+            raise ConfigException(
+                f"{partition}: values of type {column.type} are no bytes, which is what ByteArrayFormat "
+                f"archives: set 'value.converter' to bytes, or 'format.class' to JsonFormat, AvroFormat or "
+                f"ParquetFormat"
+            )
+        joined = join_values(column, ValueKind.PLAIN, after=self._separator, loop=self._loop)
+        return encoded(partition, batch, joined, self._nulls, _not_taken)
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        return begin_lines(self._gzip_level, self._block_bytes)
+
+
+def _not_taken(row: int, fate: Fate) -> str:
+    raise AssertionError(row, fate)  # bytes are taken as they are

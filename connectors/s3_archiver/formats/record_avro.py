@@ -1,0 +1,52 @@
+"""``archive.content=record`` in Avro: the whole record, its bytes as they are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.codecs import codec
+from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
+from sinksdk.connectors.s3_archiver.encoder import EncodedRows, RecordEncoder
+from sinksdk.connectors.s3_archiver.formats import Encoded
+from sinksdk.connectors.s3_archiver.layout import FileHeader
+from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+
+
+class RecordAvro:
+    """Files of :data:`~sinksdk.connectors.s3_archiver.schema.RECORD_SCHEMA`.
+
+    Args:
+        codec_name: compresses the blocks.
+        level: of the compression; None for the codec's own.
+        block_bytes: bytes of a block before compression; None for the default.
+    """
+
+    def __init__(self, codec_name: str, level: int | None = None, block_bytes: int | None = None) -> None:
+        self._codec = codec_name, level
+        self._block_bytes = block_bytes or BLOCK_BYTES
+        self._encoders: dict[TopicPartition, RecordEncoder] = {}
+
+    @property
+    def extension(self) -> str:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        return ".avro"
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+        """All records are alike."""
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`. A header without a key is bad."""
+        encoder = self._encoders.get(partition)
+        if encoder is None:
+            encoder = self._encoders[partition] = RecordEncoder(partition)
+        return Encoded(encoder.encode(batch), {})
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:  # noqa: ARG002 - of the protocol
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        return ContainerWriter(
+            RECORD_SCHEMA, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
+        )

@@ -1,0 +1,48 @@
+"""Batches of values, and files of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.formats import Encoded, Format
+from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+
+ORDERS = TopicPartition("orders", 3)
+FIRST = 1_000
+"""Offset of a batch's first record."""
+
+
+def batch(values: Sequence[Any] | pa.Array, kind: pa.DataType | None = None) -> pa.RecordBatch:
+    """Records with these values, of bytes unless another type is named."""
+    column = values if isinstance(values, pa.Array) else pa.array(values, kind or pa.binary())
+    offsets = pa.array(range(FIRST, FIRST + len(column)), pa.int64())
+    return pa.RecordBatch.from_arrays([offsets, column], names=["offset", "value"])
+
+
+def encode(format_: Format[Any], given: pa.RecordBatch | Sequence[Any]) -> Encoded[Any]:
+    """A batch of orders, or one of these values, encoded."""
+    return format_.encode(ORDERS, given if isinstance(given, pa.RecordBatch) else batch(given))
+
+
+def pieces_of(encoded: Encoded[Any]) -> list[bytes]:
+    """The bytes of each row."""
+    return [bytes(encoded.rows.slice(row, row + 1).payload) for row in range(len(encoded.rows))]
+
+
+def file_of(format_: Format[Any], given: Sequence[Any], kind: object = None) -> bytes:
+    """A whole file of rows that were encoded in several batches."""
+    header = FileHeader(ORDERS, FIRST, "archiver", 1, Archived())
+    content = format_.begin(header, "topics/orders/file", kind)
+    pieces = [*content.header()]
+    for rows in given:
+        pieces += content.append(rows)
+    return b"".join([*pieces, *content.finish()])
+
+
+def reasons(encoded: Encoded[Any]) -> dict[int, str]:
+    """What is said of bad rows."""
+    return {row: str(error) for row, error in encoded.bad.items()}

@@ -1,0 +1,305 @@
+"""``AvroFormat`` of values: fastavro reads what was produced, by the producer's schema."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sinksdk import ConfigException, DataException, RetriableException
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.codecs import CODEC_NAMES
+from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues, schema_ids
+from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
+from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.settings.converters import RegistryAddress
+from sinksdk.topics.kafka.schema_registry import connect
+from tests.registry_server import RegistryServer
+from tests.s3_archiver.fake_s3 import FakeS3
+from tests.s3_archiver.format_support import FIRST, ORDERS, batch, encode, file_of, reasons
+
+FLIGHT: dict[str, Any] = {
+    "type": "record",
+    "name": "Flight",
+    "namespace": "air",
+    "doc": "one of them",
+    "fields": [
+        {"name": "number", "type": "long", "doc": "of the carrier", "default": 0},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "aliases": ["when"]},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["LATE", "GONE"]}},
+        {"name": "before", "type": ["null", "State"], "default": None},
+    ],
+}
+PLANE = {"type": "record", "name": "Plane", "fields": [{"name": "tail", "type": "string"}]}
+SCHEMAS: dict[int, Any] = {7: FLIGHT, 2**31 + 5: PLANE, 9: "string", 10: ["null", PLANE, "long"]}
+
+
+class Registry:
+    """Schemas by id, parsed as the registry's client does; counts what it is asked for."""
+
+    def __init__(self, schemas: Mapping[int, Any]) -> None:
+        self.schemas = schemas
+        self.asked: list[int] = []
+        self.is_away = False
+
+    def __call__(self, schema_id: int) -> Any:
+        self.asked.append(schema_id)
+        if self.is_away:
+            message = "the schema registry http://registry does not answer"
+            raise RetriableException(message)
+        if schema_id not in self.schemas:
+            raise DataException(f"the schema registry http://registry has no schema {schema_id}")
+        return fastavro.parse_schema(self.schemas[schema_id])
+
+
+def framed(schema_id: int, value: Any, schema: Any = None) -> bytes:
+    """A value as Confluent's serializer writes it."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema or SCHEMAS[schema_id]), value)
+    return struct.pack(">bI", 0, schema_id) + out.getvalue()
+
+
+def flight(number: int) -> dict[str, Any]:
+    return {"number": number, "at": 1_700_000_000_000 + number, "state": "LATE", "before": None}
+
+
+def files(format_: AvroValues, given: pa.RecordBatch) -> dict[object, bytes]:
+    """A batch's files, by kind, as the archiver makes them: divided, and encoded at once."""
+    kinds = format_.kinds(ORDERS, given)
+    order = np.argsort(kinds.codes, kind="stable")
+    order = order[kinds.codes[order] >= 0]
+    encoded = encode(format_, given.take(pa.array(order)))
+    assert not encoded.bad
+    borders = np.searchsorted(kinds.codes[order], np.arange(len(kinds.kinds) + 1))
+    return {
+        kind: file_of(format_, [encoded.rows.slice(int(begin), int(end))], kind)
+        for kind, begin, end in zip(kinds.kinds, borders[:-1], borders[1:], strict=True)
+    }
+
+
+def read(data: bytes) -> list[Any]:
+    return list(fastavro.reader(io.BytesIO(data)))
+
+
+@pytest.mark.parametrize("codec_name", CODEC_NAMES)
+def test_values_are_read_back(codec_name: str) -> None:
+    """Files: fastavro reads each value back from a file of its schema, whatever the codec."""
+    values = [framed(7, flight(n)) if n % 3 else framed(2**31 + 5, {"tail": f"N{n}"}) for n in range(300)]
+    made = files(AvroValues(Registry(SCHEMAS), codec_name), batch(values))
+    assert list(made) == [2**31 + 5, 7]
+    assert read(made[2**31 + 5]) == [{"tail": f"N{n}"} for n in range(0, 300, 3)]
+    assert [row["number"] for row in read(made[7])] == [n for n in range(300) if n % 3]
+
+
+@pytest.mark.parametrize(("schema_id", "values"), [(9, ["a", ""]), (10, [None, {"tail": "x"}, 5])])
+def test_schemas_that_are_no_records(schema_id: int, values: list[Any]) -> None:
+    """Files: of a schema that is a single type, or a union, as topics of several kinds of events have."""
+    made = files(AvroValues(Registry(SCHEMAS)), batch([framed(schema_id, value) for value in values]))
+    assert read(made[schema_id]) == values
+
+
+def test_the_producers_schema_is_the_files() -> None:
+    """Files: names, documentation, defaults, aliases and logical types are the producer's."""
+    made = files(AvroValues(Registry(SCHEMAS)), batch([framed(7, flight(1))]))[7]
+    metadata = fastavro.reader(io.BytesIO(made)).metadata
+    schema = json.loads(metadata["avro.schema"])
+    assert schema["name"] == "air.Flight"
+    assert schema["doc"] == FLIGHT["doc"]
+    number, at, state, before = schema["fields"]
+    assert (number["doc"], number["default"]) == ("of the carrier", 0)
+    assert (at["type"]["logicalType"], at["aliases"]) == ("timestamp-millis", ["when"])
+    assert (state["type"]["name"], before["type"]) == ("air.State", ["null", "air.State"])
+    assert not [name for name in schema if name.startswith("__")]
+    assert metadata["sinksdk.start_offset"] == str(FIRST)
+
+
+def test_schemas_that_refer_to_others_stand_by_themselves() -> None:
+    """Files: what a schema of the registry refers to is written into the file's."""
+    with RegistryServer().running() as server:
+        server.register("plane-value", json.dumps(PLANE))
+        whole = {"type": "record", "name": "Trip", "fields": [{"name": "plane", "type": "Plane"}]}
+        reference = {"name": "Plane", "subject": "plane-value", "version": 1}
+        schema_id = server.register("trip-value", json.dumps(whole), [reference])
+        resolved = {"type": "record", "name": "Trip", "fields": [{"name": "plane", "type": PLANE}]}
+        value = framed(schema_id, {"plane": {"tail": "N1"}}, resolved)
+        made = files(AvroValues(connect(RegistryAddress(server.url))), batch([value]))
+    assert read(made[schema_id]) == [{"plane": {"tail": "N1"}}]
+
+
+def test_each_schema_is_asked_for_once() -> None:
+    """The registry: asked once for each id, however many batches and files there are."""
+    registry = Registry(SCHEMAS)
+    format_ = AvroValues(registry)
+    for _ in range(3):
+        files(format_, batch([framed(7, flight(1)), framed(9, "a"), framed(7, flight(2))]))
+    assert registry.asked == [7, 9]
+
+
+# -- bad records -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\0", b"\0\0\0\0", b"\x01\0\0\0\x07x", b'{"a":1}', b"\xff" * 100_000]
+)
+def test_values_without_framing_are_bad(value: bytes) -> None:
+    """Garbage: a bad record whose error says where it is, why, and what to do; the others are written."""
+    given = batch([framed(7, flight(1)), value, framed(7, flight(2))])
+    kinds = AvroValues(Registry(SCHEMAS)).kinds(ORDERS, given)
+    assert kinds.codes.tolist() == [0, -1, 0]
+    said = str(kinds.bad[1])
+    assert said.startswith(
+        f"orders-3: the record at offset {FIRST + 1} cannot be archived: its value does not begin"
+    )
+    assert "ByteArrayFormat" in said
+    encoded = encode(AvroValues(Registry(SCHEMAS)), given)
+    assert (list(encoded.bad), len(encoded.rows)) == ([1], 2)
+    assert reasons(encoded)[1] == said
+
+
+@pytest.mark.parametrize("schema_id", [0, 8, 2**32 - 1])
+def test_ids_that_the_registry_does_not_know_are_bad(schema_id: int) -> None:
+    """Unknown ids: bad records, named with the id; each id is asked for once for a batch."""
+    registry = Registry(SCHEMAS)
+    value = struct.pack(">bI", 0, schema_id) + b"datum"
+    kinds = AvroValues(registry).kinds(ORDERS, batch([value, framed(7, flight(1)), value]))
+    assert (kinds.kinds, kinds.codes.tolist(), registry.asked) == ([7], [-1, 0, -1], [schema_id, 7])
+    for row in (0, 2):
+        said = str(kinds.bad[row])
+        assert f"offset {FIRST + row} " in said
+        assert f"has no schema {schema_id}; correct what produces it" in said
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "record", "name": "my-record", "fields": []},
+        {"type": "record", "name": "a-b.R", "fields": []},
+        {"type": "record", "name": "R", "fields": [{"name": "my-record", "type": "int"}]},
+        {"type": "array", "items": {"type": "map", "values": {"type": "fixed", "name": "1f", "size": 1}}},
+        [
+            "null",
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": "a", "type": {"type": "record", "name": "ä", "fields": []}}],
+            },
+        ],
+    ],
+    ids=["record", "namespace", "field", "fixed", "nested"],
+)
+def test_names_that_avro_does_not_allow(schema: Any) -> None:
+    """Illegal names: a registry may have them, and readers refuse a file of them: its records are bad."""
+    value = struct.pack(">bI", 0, 3) + b"datum"
+    kinds = AvroValues(Registry({3: schema})).kinds(ORDERS, batch([value]))
+    assert kinds.codes.tolist() == [-1]
+    assert "its schema, 3 of the registry, holds the name" in str(kinds.bad[0])
+    assert "not legal in Avro" in str(kinds.bad[0])
+
+
+def test_null_is_bad_or_left_out() -> None:
+    """Null: a record without a value is bad, or is left out."""
+    given = batch([None, framed(7, flight(1))])
+    failing, ignoring = AvroValues(Registry(SCHEMAS)), AvroValues(Registry(SCHEMAS), nulls="ignore")
+    assert "'behavior.on.null.values' is fail" in str(failing.kinds(ORDERS, given).bad[0])
+    assert ignoring.kinds(ORDERS, given).bad == encode(ignoring, given).bad == {0: None}
+    for format_ in (failing, ignoring):
+        assert format_.kinds(ORDERS, given).codes.tolist() == [-1, 0]
+        assert format_.kinds(ORDERS, batch([None, None])).kinds == []
+
+
+def test_while_the_registry_is_away_nothing_is_bad() -> None:
+    """The registry does not answer: the batch is tried again, and is whole then."""
+    registry = Registry(SCHEMAS)
+    format_ = AvroValues(registry)
+    given = batch([framed(7, flight(1)), framed(9, "a")])
+    registry.is_away = True
+    with pytest.raises(RetriableException, match="does not answer"):
+        format_.learn(given)
+    registry.is_away = False
+    format_.learn(given)
+    assert len(files(format_, given)) == 2
+
+
+def test_nothing_is_asked_once_a_batch_is_learned() -> None:
+    """The registry: what is taken of a batch that was learned needs it no more, whatever the ids."""
+    registry = Registry(SCHEMAS)
+    format_ = AvroValues(registry)
+    given = batch([framed(7, flight(1)), struct.pack(">bI", 0, 8) + b"datum", b"garbage", None])
+    format_.learn(given)
+    registry.is_away = True
+    assert format_.kinds(ORDERS, given).codes.tolist() == [0, -1, -1, -1]
+    assert registry.asked == [7, 8]
+
+
+def test_bytes_without_a_registry() -> None:
+    """Without a registry bytes have no schema: the configuration must name one, or type the values."""
+    with pytest.raises(ConfigException, match=r"'value.converter.schema.registry.url'"):
+        AvroValues(None).learn(batch([framed(7, flight(1))]))
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
+def test_ids_of_any_column_of_bytes(kind: pa.DataType) -> None:
+    """Ids are found in slices, with nulls, and in columns of nulls only."""
+    values = [
+        b"x",
+        struct.pack(">bI", 0, 2**32 - 1),
+        None,
+        b"\0\0\0\0",
+        b"",
+        struct.pack(">bI", 1, 5),
+        b"\0\0\0\1\0x",
+    ]
+    column = pa.array(values, pa.binary()).cast(kind).slice(1)
+    assert schema_ids(column).tolist() == [2**32 - 1, -2, -1, -1, -1, 256]
+    assert schema_ids(pa.nulls(2, kind)).tolist() == [-2, -2]
+    assert schema_ids(pa.array([b""], kind)).tolist() == [-1]
+
+
+# -- schemas beside the data -------------------------------------------------------------------------------
+
+BUCKET = "bucket"
+LAYOUT = Layout("topics")
+
+
+def kept(s3: FakeS3, schema_id: int) -> Any:
+    with s3.read(Location(BUCKET, f"topics/_sinksdk/schemas/{schema_id}.avsc")) as content:
+        return json.loads(content.read())
+
+
+@pytest.mark.parametrize("knows_conditions", [True, False])
+def test_schemas_are_kept_before_a_file_needs_them(*, knows_conditions: bool) -> None:
+    """Schemas: each id's is beside the data before a file of it is begun, and can be read without the registry."""
+    s3 = FakeS3(BUCKET, knows_conditions=knows_conditions)
+    for _ in range(2):  # two tasks
+        format_ = AvroValues(Registry(SCHEMAS), keep_schema=SchemaFiles(s3, BUCKET, LAYOUT))
+        format_.learn(batch([framed(7, flight(1)), framed(9, "a")]))
+    value = framed(7, flight(5))
+    found = fastavro.schemaless_reader(io.BytesIO(value[5:]), fastavro.parse_schema(kept(s3, 7)), None)
+    assert found["number"] == 5
+    assert kept(s3, 9) == "string"
+    assert len(s3.objects) == 2
+
+
+def test_a_schema_that_is_there_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """Schemas: of two registries that number differently the first one's stays, and it is said."""
+    s3 = FakeS3(BUCKET)
+    files_ = SchemaFiles(s3, BUCKET, LAYOUT)
+    files_(7, b'{ "type": "string" }')
+    files_(7, b'{"type": "string"}')
+    assert not caplog.records
+    files_(7, b'"long"')
+    assert kept(s3, 7) == {"type": "string"}
+    assert "used with two registries" in caplog.text
+
+
+def test_a_schema_is_no_owner_marker() -> None:
+    """Schemas: their keys are none of owner markers or files."""
+    key = LAYOUT.schema(7)
+    assert (LAYOUT.marked(key), LAYOUT.parse(key)) == (None, None)

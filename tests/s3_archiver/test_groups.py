@@ -1,0 +1,692 @@
+"""Several files of a topic partition: open at a time, committed together, published together or not at all."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sinksdk import DataException, OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.config import MIB
+from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.errors import S3Trouble
+from sinksdk.connectors.s3_archiver.files import FileFactory, Grain, Limits
+from sinksdk.connectors.s3_archiver.folders import Folders, Split
+from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.part import one_by_one, together
+from sinksdk.connectors.s3_archiver.ranges import RowRanges
+from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.writer import PartitionWriter
+from tests.s3_archiver.beside import at_once
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, slow_down
+from tests.s3_archiver.support import (
+    FINE,
+    OTHER,
+    TP,
+    Bench,
+    HandClock,
+    Turns,
+    bench,
+    config,
+    header,
+    read,
+    records,
+)
+
+
+def grouped(limits: Limits | None = None, folders: Folders | None = None, **arguments: Any) -> Bench:
+    """A task whose records go to folders in turns."""
+    limits = limits or Limits(records=10)
+    grouping: Mapping[str, Any] = {"folders": folders or Turns(), "limits": limits}
+    return bench(grouping={**grouping, **arguments}, records_sql="SELECT * FROM records")
+
+
+def files(b: Bench) -> dict[str, list[int]]:
+    """Offsets of each visible file, by the end of its key."""
+    return {
+        key.removeprefix("topics/orders/partition="): [row["offset"] for row in read(b.s3.data(key))]
+        for key in b.visible()
+    }
+
+
+def restarted(b: Bench) -> None:
+    """The next owner, after a crash or a failure."""
+    b.harness.crash()
+    b.harness.start()
+    b.harness.assign(TP)
+
+
+def expire(b: Bench, *places: int) -> None:
+    """Uploads of the last commit expire, by their places in it."""
+    tokens = b.harness.committed[TP].tokens
+    for place in places:
+        del b.s3.uploads[tokens[place].id]
+
+
+def stop_before(b: Bench, completed: int) -> None:
+    """The task dies when it has completed so many uploads, if something is committed."""
+    left = completed
+
+    def plan(asked: Asked) -> Fault | None:
+        nonlocal left
+        if asked.operation != "CompleteMultipartUpload":
+            return None
+        left -= 1
+        return Fault(KeyboardInterrupt()) if left < 0 else None
+
+    b.s3.plan = plan
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+    b.s3.plan = None
+
+
+def problems(b: Bench) -> list[str]:
+    return verify(config(), b.s3, lambda: b.harness.committed).problems
+
+
+# -- one commit for all ------------------------------------------------------------------------------
+
+
+def test_all_open_files_end_together_and_are_committed_in_one_write() -> None:
+    """Ten records in two folders: two files of five, one commit with both tokens."""
+    b = grouped()
+    b.put(14)
+    b.harness.commit()
+
+    assert files(b) == {
+        "0/turn=0/orders+0+0000000000.avro": [0, 2, 4, 6, 8],
+        "0/turn=1/orders+0+0000000001.avro": [1, 3, 5, 7, 9],
+    }
+    assert b.committed() == 10
+    assert Archived.of(b.harness.committed[TP]) == Archived(files=2, records=10, end=10)
+
+
+def test_a_folder_opens_again_under_a_later_start() -> None:
+    """Late records are neither dropped nor appended to a file that is there."""
+    b = grouped(folders=Turns(2, 10))
+    b.put(10)
+    b.harness.commit()
+    b.put(20)
+    b.harness.revoke()
+
+    assert list(files(b)) == [
+        "0/turn=0/orders+0+0000000000.avro",
+        "0/turn=0/orders+0+0000000020.avro",
+        "0/turn=1/orders+0+0000000010.avro",
+    ]
+    assert problems(b) == []
+
+
+def test_one_note_serves_all_files_of_a_group() -> None:
+    """A note is a write to the store."""
+    b = grouped(folders=Turns(5))
+    b.put(10)
+    b.harness.commit()
+
+    assert b.harness.names().count("prepared") <= 1
+    assert b.s3.operations().count("CreateMultipartUpload") == 5
+
+
+def test_files_of_a_group_say_what_was_before_it_and_their_places() -> None:
+    """In their headers, and in the metadata of their objects, which formats without a header have, too."""
+    b = grouped(folders=Turns(3))
+    b.put(20)
+    b.harness.revoke()
+
+    said = sorted(
+        (
+            header(b.s3.data(key))["sinksdk.files_before"],
+            header(b.s3.data(key)).get("sinksdk.index_in_group", "0"),
+        )
+        for key in b.visible()
+    )
+    assert said == sorted([("0", "0"), ("0", "1"), ("0", "2"), ("3", "0"), ("3", "1"), ("3", "2")])
+    for location, found in b.s3.objects.items():
+        assert FileHeader.of_object(found.metadata) == FileHeader.of(header(b.s3.data(location.key)))
+
+
+def test_the_first_record_of_an_offset_names_the_file_and_so_does_the_third() -> None:
+    """A transform has made three records of offset 7, for three files of one folder: their keys differ."""
+
+    class ByValue(RecordAvro):
+        def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:  # type: ignore[override]
+            values = batch.column("value").to_pylist()
+            return Kinds(
+                sorted(set(values)), np.array([sorted(set(values)).index(v) for v in values], np.int32)
+            )
+
+    b = grouped(folders=Turns(1), file_format=ByValue("null", None, 64))
+    columns = {"offset": pa.array([7, 7, 7]), "value": pa.array([b"a", b"b", b"c"])}
+    b.harness.deliver(TP, SinkRecords(TP, pa.RecordBatch.from_pydict(columns)))
+    b.harness.revoke()
+
+    assert list(files(b)) == [
+        "0/turn=0/orders+0+0000000007+1.avro",
+        "0/turn=0/orders+0+0000000007+2.avro",
+        "0/turn=0/orders+0+0000000007.avro",
+    ]
+
+
+# -- what ends a group -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7, 1_000])
+def test_the_records_of_a_group_are_counted_not_those_of_a_file(batch: int) -> None:
+    """``flush.size`` is exact, whatever the batches."""
+    b = grouped(Limits(records=10), Turns(3))
+    left = 45
+    while left:
+        b.put(min(batch, left))
+        left -= min(batch, left)
+    b.harness.commit()
+
+    assert b.committed() == 40
+    assert sum(map(len, files(b).values())) == 40
+    assert len(files(b)) == 12
+    assert problems(b) == []
+
+
+@pytest.mark.parametrize("batch", [1, 4, 100])
+def test_record_time_ends_a_group_before_the_record_that_is_too_late(batch: int) -> None:
+    """Ten seconds from a group's first record; one second lies between two records."""
+    b = grouped(Limits(interval=10_000), Turns(2, 2))
+    for _ in range(0, 100, batch):
+        b.put(batch)
+    b.harness.revoke()
+
+    starts = sorted({min(found) // 10 * 10 for found in files(b).values()})
+    assert starts == list(range(0, 100, 10))
+    assert all(max(found) - min(found) < 10 for found in files(b).values())
+
+
+def test_late_records_end_nothing() -> None:
+    """A record of long ago goes to its folder; only later ones rotate."""
+
+    class Late(Turns):
+        def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+            split = super().split(partition, batch, now)
+            return Split(split.paths, split.codes, np.where(split.codes == 1, 5, 1_000_000))
+
+    b = grouped(Limits(interval=10_000), Late())
+    b.put(50)
+    b.harness.revoke()
+
+    assert [len(found) for found in files(b).values()] == [25, 25]
+
+
+def test_an_offset_is_not_divided_by_record_time() -> None:
+    """Its later record would belong to the next group: both go there, unless the group would be empty."""
+
+    class Jump(Turns):
+        def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+            split = super().split(partition, batch, now)
+            values = batch.column("value").to_pylist()
+            return Split(split.paths, split.codes, np.array([int(value) for value in values]))
+
+    b = grouped(Limits(interval=10), Jump(1))
+    rows = [(1, 0), (2, 5), (2, 99), (3, 200), (3, 0), (4, 0)]
+    columns = {
+        "offset": pa.array([offset for offset, _ in rows]),
+        "value": pa.array([b"%d" % when for _, when in rows]),
+    }
+    b.harness.deliver(TP, SinkRecords(TP, pa.RecordBatch.from_pydict(columns)))
+    b.harness.revoke()
+
+    assert list(files(b).values()) == [[1], [2, 2], [3, 3, 4]]
+
+
+def test_no_more_files_are_open_than_allowed() -> None:
+    """The record that would need one more begins the next group."""
+    b = grouped(Limits(files=2), Turns(3))
+    b.put(9)
+    b.harness.revoke()
+
+    assert sorted(files(b).values()) == [[0], [1], [2], [3], [4], [5], [6], [7], [8]]
+    assert problems(b) == []
+
+
+def test_the_largest_file_ends_its_group() -> None:
+    """``flush.bytes`` is about any file."""
+    b = grouped(Limits(bytes=2_000), Turns(4))
+    for _ in range(60):
+        b.put(4)
+    b.harness.revoke()
+
+    sizes = [len(b.s3.data(key)) for key in b.visible()]
+    assert len(sizes) > 4
+    assert max(sizes) < 2_500
+
+
+def test_a_group_ends_before_its_tokens_are_too_long() -> None:
+    """Which offsets a file has stands in its token, in as many runs as there are."""
+    b = grouped(Limits(runs=20))
+    b.put(12)
+    b.put(12)
+    b.put(12)
+    b.harness.commit()
+
+    assert b.committed() == 24
+
+
+def test_kinds_have_files_of_their_own() -> None:
+    """Interleaved kinds make a file each, and not one for every change."""
+
+    class Odd(RecordAvro):
+        def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:  # type: ignore[override]
+            return Kinds(["even", "odd"], (np.asarray(batch.column("offset")) % 2).astype(np.int32))
+
+    b = grouped(folders=Turns(1), file_format=Odd("null", None, 64))
+    b.put(10)
+    b.harness.commit()
+
+    assert list(files(b).values()) == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
+
+
+def test_what_was_put_in_one_minute_lies_in_that_minutes_folder() -> None:
+    """Small batches are collected; folders of the wall clock are those of the moment at which they were put."""
+
+    class Clock:
+        def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+            return Split([f"at={now:.0f}"], np.zeros(batch.num_rows, np.int32))
+
+    rig = Rig(Clock(), Grain(rows=1_000))
+    began = rig.clock.now
+    rig.put(5)
+    rig.clock.now += 59
+    rig.put(5)
+    rig.clock.now += 1
+    rig.put(5)
+    rig.close()
+
+    assert [key.split("/")[2] for key in rig.locations()] == [f"at={began:.0f}", f"at={began + 60:.0f}"]
+
+
+# -- encoding ----------------------------------------------------------------------------------------
+
+
+class Watched(RecordAvro):
+    """Record Avro that remembers what it was given to encode."""
+
+    def __init__(self) -> None:
+        super().__init__("null", None, 64)
+        self.batches: list[pa.RecordBatch] = []
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
+        self.batches.append(batch)
+        return super().encode(partition, batch)
+
+
+class Rig:
+    """A writer in front of S3 in memory."""
+
+    def __init__(self, folders: Folders | None, grain: Grain = FINE, **arguments: Any) -> None:
+        self.s3, self.clock, self.format = FakeS3(), HandClock(), Watched()
+        self.reported: list[int] = []
+        factory = FileFactory(
+            config(),
+            self.s3,
+            1,
+            grain,
+            at_once,
+            together=one_by_one,
+            folders=folders,
+            file_format=arguments.get("file_format") or self.format,
+            limits=arguments.get("limits") or Limits(records=1_000),
+        )
+
+        def report(record: SinkRecord, _: DataException) -> None:
+            self.reported.append(record.offset)
+
+        self.writer = PartitionWriter(TP, factory, self._begin, None, self.clock, report=report)
+        self.next = 0
+
+    def _begin(self, _: TopicPartition, uploads: Iterable[Any]) -> None:
+        for upload in uploads:
+            upload.create()
+            upload.noted()
+
+    def put(self, count: int) -> SinkRecords:
+        batch = records(count=count, first=self.next)
+        self.writer.put(batch)
+        self.next += count
+        return batch
+
+    def close(self) -> None:
+        self._begin(TP, self.writer.prepare(is_closing=True))
+        self.writer.send()
+
+    def locations(self) -> list[str]:
+        return [upload.location.key for upload in self.s3.uploads.values()]
+
+
+def test_a_batch_is_encoded_once_whatever_files_its_rows_go_to() -> None:
+    """Sorted by file, each file's rows in their order; then each takes its slice."""
+    rig = Rig(Turns(3))
+    rig.put(9)
+
+    assert [batch.column("offset").to_pylist() for batch in rig.format.batches] == [
+        [0, 3, 6, 1, 4, 7, 2, 5, 8]
+    ]
+
+
+def test_rows_that_are_in_the_order_of_their_files_are_not_copied() -> None:
+    """One folder, or one after the other, as in most batches of a topic that is in order."""
+    for folders in (None, Turns(2, 5)):
+        rig = Rig(folders)
+        batch = rig.put(9)
+        (encoded,) = rig.format.batches
+        assert encoded is batch.arrow
+
+
+class Picky(Watched):
+    """A format that cannot encode every fourth record."""
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
+        offsets = batch.column("offset").to_pylist()
+        bad = {row: DataException("no") for row, offset in enumerate(offsets) if offset % 4 == 3}
+        good = batch.take(pa.array([row for row in range(len(offsets)) if row not in bad], pa.int64()))
+        return Encoded(
+            super().encode(partition, good).rows if good.num_rows else EncodedRows.__new__(EncodedRows), bad
+        )
+
+
+class Homeless(Turns):
+    """Folders that every fourth record has none of."""
+
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+        split = super().split(partition, batch, now)
+        bad = np.flatnonzero(np.asarray(batch.column("offset")) % 4 == 3)
+        split.codes[bad] = -1
+        return Split(
+            split.paths, split.codes, split.timestamps, {int(row): DataException("no") for row in bad}
+        )
+
+
+@pytest.mark.parametrize("way", ["format", "folders"])
+def test_bad_records_are_reported_once_and_the_others_are_archived(way: str) -> None:
+    """``flush.size`` counts those that are in files."""
+    rig = Rig(
+        Turns() if way == "format" else Homeless(),
+        limits=Limits(records=6),
+        file_format=Picky() if way == "format" else None,
+    )
+    rig.put(3)
+    rig.put(17)
+    rig.close()
+
+    assert rig.reported == [3, 7, 11, 15, 19]
+    found = rig.writer.committable(OffsetAndMetadata(20))
+    assert found is not None
+    assert [(t.data["group"], t.data["records"]) for t in found.tokens] == [
+        *[([0, 7], 4), ([0, 7], 2)],
+        *[([8, 15], 4), ([8, 15], 2)],
+        *[([16, 19], 2), ([16, 19], 1)],
+    ]
+    assert found.offset == 20
+
+
+def test_a_bad_record_that_is_not_tolerated_ends_its_partition() -> None:
+    """Whole groups before it are committed, and no record is in a file twice."""
+    b = grouped(Limits(records=2), Homeless())
+    b.put(2)
+    b.harness.commit()
+    b.put(2)
+    b.harness.commit()
+
+    assert b.harness.outcome(TP).failure is not None
+    assert b.committed() == 2
+
+
+# -- memory ------------------------------------------------------------------------------------------
+
+
+def test_too_much_memory_sends_the_largest_part() -> None:
+    """Of all open files of the task, if one has enough for a part."""
+    b = grouped(Limits(buffered=7 * MIB), Turns(2, 1_000))
+    b.put(5_000, size=1_000)
+    assert "UploadPart" not in b.s3.operations()
+    b.put(6_000, size=1_000)
+
+    sizes = [len(part) for upload in b.s3.uploads.values() for part in upload.parts.values()]
+    assert sizes, sizes
+    assert all(5 * MIB <= size < 8 * MIB for size in sizes), sizes
+    b.harness.revoke()
+    assert problems(b) == []
+
+
+def test_too_much_memory_without_a_whole_part_ends_the_group_that_holds_most() -> None:
+    """And only that one: the files of others stay open."""
+    b = bench(TP, OTHER, grouping={"folders": Turns(4), "limits": Limits(buffered=1_500_000)})
+    b.put(1, OTHER)
+    assert b.s3.log == []
+    for _ in range(4):
+        b.put(1_000, size=1_000)
+    b.harness.commit()
+
+    assert b.committed(TP) is not None
+    assert b.committed(OTHER) is None
+
+
+def test_memory_is_not_freed_again_and_again_while_s3_is_down() -> None:
+    """The batch is accepted; the next one is refused until what is stuck was sent."""
+    b = grouped(Limits(buffered=1))
+    b.s3.plan = lambda asked: Fault(slow_down()) if asked.operation == "CreateMultipartUpload" else None
+    b.put(10)
+    asked = len(b.s3.log)
+    assert asked == 1
+    b.s3.plan = None
+    b.put(10)
+    b.harness.revoke()
+
+    assert sorted(o for found in files(b).values() for o in found) == list(range(20))
+
+
+# -- publishing --------------------------------------------------------------------------------------
+
+
+def test_a_group_of_which_an_upload_has_expired_is_not_published_in_part() -> None:
+    """All uploads are looked at first: nothing of it becomes visible, and all of it is archived again."""
+    b = grouped(folders=Turns(3))
+    b.put(10)
+    b.harness.commit()
+    b.put(10)
+    stop_before(b, 0)
+    expire(b, 2)
+    restarted(b)
+
+    assert len(files(b)) == 3
+    assert (b.committed(), b.harness.committed[TP].metadata) == (10, '{"files": 3, "records": 10, "end": 10}')
+    assert problems(b) == []
+    restarted(b)
+    b.put(10)
+    b.harness.revoke()
+    assert sorted(o for found in files(b).values() for o in found) == list(range(20))
+    assert b.s3.uploads == {}
+    assert problems(b) == []
+
+
+@pytest.mark.parametrize("batch", [1, 4, 100])
+def test_records_that_are_visible_are_passed_over_when_their_group_comes_again(batch: int) -> None:
+    """One of three files was visible when another one expired."""
+    b = grouped(folders=Turns(3))
+    b.put(25)
+    stop_before(b, 4)  # the first group, and one file of the second
+    visible = files(b)
+    assert [len(found) for found in visible.values()] == [4, 3, 3, 3]
+    expire(b, 4)
+    restarted(b)
+
+    outcome = b.harness.outcome(TP)
+    assert outcome.failure is not None
+    assert "were committed" not in outcome.failure.message
+    committed = b.harness.committed[TP]
+    archived = Archived.of(committed)
+    assert (committed.offset, archived.files, archived.records, archived.end) == (10, 4, 13, 10)
+    assert RowRanges.of_text(archived.skip).first.tolist() == [12, 15, 18]
+    assert problems(b) == []
+    restarted(b)
+    assert b.harness.position(TP) == 10
+    left = 25
+    while left:
+        b.put(min(batch, left))
+        left -= min(batch, left)
+    b.harness.revoke()
+
+    assert {key: found for key, found in files(b).items() if key in visible} == visible
+    assert sorted(o for found in files(b).values() for o in found) == list(range(35))
+    assert b.s3.uploads == {}
+    assert "skip" not in json.loads(b.harness.committed[TP].metadata)
+    assert problems(b) == []
+
+
+def test_what_is_visible_above_a_commit_stays_in_its_metadata() -> None:
+    """A withdrawn group comes again in two: the first one's commit says what is visible above it."""
+    b = grouped(Limits(records=100), Turns(2, 5))
+    b.put(100)
+    stop_before(b, 1)
+    expire(b, 1)
+    restarted(b)
+    restarted(b)
+    assert b.committed() == 0
+    b.put(20)
+    b.harness.revoke()
+    committed = b.harness.committed[TP]
+    assert committed.offset == 20
+    assert RowRanges.of_text(Archived.of(committed).skip).first.tolist() == list(range(20, 100, 10))
+    assert problems(b) == []
+    restarted(b)
+    b.put(80)
+    b.harness.revoke()
+
+    assert sorted(o for found in files(b).values() for o in found) == list(range(100))
+    assert problems(b) == []
+
+
+def test_a_group_above_visible_records_may_be_withdrawn_too() -> None:
+    """What was to be passed over still is, and what has become visible meanwhile as well."""
+    b = grouped(Limits(records=100), Turns(3))
+    b.put(100)
+    stop_before(b, 1)
+    expire(b, 1)
+    restarted(b)
+    restarted(b)
+    b.put(100)
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.revoke()
+    assert len(files(b)) == 2
+    expire(b, 1)
+    restarted(b)
+    assert problems(b) == []
+    restarted(b)
+    b.put(99)
+    b.harness.revoke()
+
+    assert [len(found) for found in files(b).values()] == [34, 33, 33]
+    assert problems(b) == []
+
+
+def test_a_late_completion_cannot_make_a_withdrawn_groups_file_visible() -> None:
+    """All other uploads are aborted before it is looked which of the files are visible."""
+    b = grouped(folders=Turns(3))
+    b.put(10)
+    stop_before(b, 0)
+    expire(b, 0)
+    tokens = b.harness.committed[TP].tokens
+    looked = []
+
+    def plan(asked: Asked) -> Fault | None:
+        if asked.operation == "HeadObject":
+            looked.append({token.id for token in tokens} & set(b.s3.uploads))
+        return None
+
+    b.s3.plan = plan
+    restarted(b)
+
+    assert looked[1:] == [set()] * 3
+
+
+def test_where_nobody_may_list_parts_groups_are_published_all_the_same() -> None:
+    """Looking first only spares readers a part of a group."""
+    b = grouped()
+    b.s3.plan = lambda asked: Fault(denied()) if asked.operation == "ListParts" else None
+    b.put(10)
+    b.harness.commit()
+
+    assert len(files(b)) == 2
+
+
+def test_looking_again_when_s3_is_back() -> None:
+    """An outage is no answer."""
+    b = grouped()
+    b.s3.fail_next("ListParts", slow_down())
+    b.put(10)
+    b.harness.commit()
+    b.harness.tick()
+
+    assert len(files(b)) == 2
+
+
+def test_groups_of_one_file_ask_nothing_more_than_before() -> None:
+    """Their publication is one request."""
+    b = grouped(folders=Turns(1))
+    b.put(10)
+    b.harness.commit()
+
+    assert b.s3.operations() == ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"]
+    assert "ranges" not in json.dumps([dict(token.data) for token in b.harness.committed[TP].tokens])
+
+
+# -- requests at a time ------------------------------------------------------------------------------
+
+
+def test_requests_of_a_groups_files_are_made_together() -> None:
+    """Creating, the last parts, looking and completing: each in one go."""
+    sizes = []
+
+    def counting(requests: Iterable[Callable[[], object]]) -> None:
+        listed = list(requests)
+        sizes.append(len(listed))
+        one_by_one(listed)
+
+    b = bench(together=counting, grouping={"folders": Turns(5), "limits": Limits(records=10)})
+    b.put(10)
+    b.harness.commit()
+
+    assert [size for size in sizes if size] == [5, 5, 5, 5]
+
+
+def test_eight_requests_are_made_at_a_time() -> None:
+    """In threads; all have ended when it returns."""
+    barrier, done = threading.Barrier(8, timeout=30), []
+
+    def request(number: int) -> None:
+        barrier.wait()
+        done.append(number)
+
+    together([lambda number=number: request(number) for number in range(16)])
+
+    assert sorted(done) == list(range(16))
+
+
+def test_after_an_error_no_more_requests_are_begun() -> None:
+    """It is raised when those under way have ended."""
+    begun = []
+
+    def request(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            raise slow_down()
+        threading.Event().wait(0.05)
+
+    with pytest.raises(S3Trouble):
+        together([lambda number=number: request(number) for number in range(100)])
+
+    assert len(begun) < 20

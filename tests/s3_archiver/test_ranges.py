@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
+
+STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 1, 1, 2, 1_000]), st.booleans()), min_size=1, max_size=40)
+
+
+def rows_of(steps: list[tuple[int, bool]], first: int) -> tuple[np.ndarray, np.ndarray, list[bool]]:
+    """Offsets of rows, their numbers, and which of them are chosen."""
+    offsets = first + np.cumsum([step for step, _ in steps])
+    return offsets, numbers_of(offsets), [chosen for _, chosen in steps]
+
+
+def ranges_of(offsets: np.ndarray, numbers: np.ndarray, chosen: list[bool]) -> RowRanges:
+    """Runs of the rows that are chosen."""
+    runs: list[list[int]] = []
+    for place, is_chosen in enumerate(chosen):
+        row = [int(offsets[place]), int(numbers[place])]
+        if is_chosen and place and chosen[place - 1]:
+            runs[-1][2:] = row
+        elif is_chosen:
+            runs.append([*row, *row])
+    return RowRanges(*np.array(runs, np.int64).reshape(-1, 4).T)
+
+
+@given(STEPS, st.sampled_from([0, 7, 2**40]))
+def test_ranges_hold_their_rows_and_survive_as_a_text(steps: list[tuple[int, bool]], first: int) -> None:
+    """Of several rows of one offset, too, each is told from the others."""
+    offsets, numbers, chosen = rows_of(steps, first)
+    ranges = RowRanges.of_text(ranges_of(offsets, numbers, chosen).to_text())
+
+    assert ranges.holds(offsets, numbers).tolist() == chosen
+    middle = len(steps) // 2
+    assert ranges.holds(offsets[middle:], numbers[middle:]).tolist() == chosen[middle:]
+
+
+@given(STEPS, st.data())
+def test_what_is_beyond_an_offset(steps: list[tuple[int, bool]], data: st.DataObject) -> None:
+    """Rows below it are dropped, all others stay, also of a run that it cuts."""
+    offsets, numbers, chosen = rows_of(steps, 5)
+    border = data.draw(st.integers(0, int(offsets[-1]) + 1))
+    beyond = ranges_of(offsets, numbers, chosen).beyond(border)
+
+    kept = [is_chosen and offset >= border for is_chosen, offset in zip(chosen, offsets, strict=True)]
+    assert beyond.holds(offsets, numbers).tolist() == kept
+
+
+@given(STEPS)
+def test_ranges_that_have_no_row_in_common_are_put_together(steps: list[tuple[int, bool]]) -> None:
+    """Whatever their order."""
+    offsets, numbers, chosen = rows_of(steps, 0)
+    rest = ranges_of(offsets, numbers, [not is_chosen for is_chosen in chosen])
+    both = RowRanges.union([rest, ranges_of(offsets, numbers, chosen)])
+
+    assert both.holds(offsets, numbers).all()
+
+
+def test_no_rows_are_an_empty_text() -> None:
+    """Commits that withdraw nothing say nothing."""
+    assert RowRanges().to_text() == ""
+    assert RowRanges.of_text("").runs == 0
+    assert not RowRanges().holds(np.arange(3), np.zeros(3, np.int64)).any()
+
+
+def test_ranges_are_short() -> None:
+    """A file that gets one record of 500 at random takes less than three bytes for each."""
+    offsets = np.cumsum(np.random.default_rng(1).integers(1, 1_000, 2_000))
+    nothing = np.zeros(len(offsets), np.int64)
+
+    assert len(RowRanges(offsets, nothing, offsets, nothing).to_text()) < 3 * len(offsets)
+
+
+@pytest.mark.parametrize("text", ["no base64!", "QUJD", "eJwDAAAAAAE="])
+def test_a_text_of_something_else_is_refused(text: str) -> None:
+    """What cannot be read must not be taken for no rows: they would be archived twice."""
+    with pytest.raises(ValueError, match=r"."):
+        RowRanges.of_text(text)
+
+
+@pytest.mark.parametrize(
+    ("others", "is_covered"),
+    [([(3, 4)], True), ([(3, 9)], True), ([(2, 3)], False), ([(9, 10)], False), ([(3, 4), (20, 20)], True)],
+)
+def test_which_offsets_are_covered(others: list[tuple[int, int]], *, is_covered: bool) -> None:
+    """Runs that touch are one."""
+    first, last = np.array([3, 6, 20]), np.array([5, 9, 20])
+    nothing = np.zeros(3, np.int64)
+    asked = np.array(others).T
+
+    assert RowRanges(first, nothing, last, nothing).covers(
+        RowRanges(asked[0], asked[0], asked[1], asked[1])
+    ) is (is_covered)
