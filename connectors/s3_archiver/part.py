@@ -19,7 +19,6 @@ IN_FLIGHT: Final = 2
 """Most parts of a task on their way while others are filled: each takes a part's memory. One keeps up with
 what a core encodes; with two, a partition's part seldom has to wait for that of another one."""
 
-_FIRST_SIZE: Final = 64 * 1024
 _SPARES: Final = 2  # unused buffers that are kept: what one file takes that fills parts
 
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
@@ -95,9 +94,9 @@ class PartBuffer:
         self._data = bytearray()
 
     @property
-    def allocated(self) -> int:
-        """Bytes of memory it takes."""
-        return len(self._data)
+    def held(self) -> int:
+        """Bytes of memory that what is in it takes. One that was used before may be larger: there are few."""
+        return min(len(self._data), 2 * self.filled)
 
     @property
     def is_full(self) -> bool:
@@ -108,9 +107,12 @@ class PartBuffer:
         """Copy as much as fits; returns the rest."""
         count = min(len(data), self.capacity - self.filled)
         piece = data[:count]
-        self._make_room(self.filled + count)
-        with memoryview(self._data) as target:
-            target[self.filled : self.filled + count] = piece
+        room = len(self._data) - self.filled
+        if room:
+            with memoryview(self._data) as target:
+                target[self.filled : self.filled + min(room, count)] = piece[:room]
+        if room < count:
+            self._data += piece[room:]
         self.crc32 = crc32(piece, self.crc32)
         self.filled += count
         return data[count:]
@@ -125,12 +127,6 @@ class PartBuffer:
         """Begin the next part."""
         self.filled = 0
         self.crc32 = 0
-
-    def _make_room(self, needed: int) -> None:
-        have = len(self._data)
-        if needed > have:
-            size = min(max(needed, 2 * have, _FIRST_SIZE), self.capacity)
-            self._data.extend(bytes(size - have))
 
 
 class PartRequest:

@@ -19,7 +19,6 @@ Flags = npt.NDArray[np.bool_]
 
 _PLAIN, _NUMBERED = 0, 1
 _SEVEN_BITS: Final = 0x7F
-_MOST_BYTES: Final = 10
 _NONE: Final = np.zeros(0, np.int64)
 
 
@@ -137,18 +136,14 @@ def _merged(first: Longs, last: Longs) -> tuple[Longs, Longs]:
 
 def _varints(values: npt.NDArray[np.uint64]) -> bytes:
     """Seven bits to a byte, lowest first, the high bit set in all bytes but the last."""
-    columns = np.zeros((len(values), _MOST_BYTES), np.uint8)
-    used = np.zeros((len(values), _MOST_BYTES), np.bool_)
-    rest, is_left = values, np.ones(len(values), np.bool_)
-    for place in range(_MOST_BYTES):
-        used[:, place] = is_left
-        columns[:, place] = rest & np.uint64(_SEVEN_BITS)
-        rest = rest >> np.uint64(7)
-        is_left = rest > 0
-        if not is_left.any():
-            break
-        columns[is_left, place] |= _SEVEN_BITS + 1
-    return columns[used].tobytes()
+    width = max((int(values.max()).bit_length() + 6) // 7, 1)
+    places = np.uint64(7) * np.arange(width, dtype=np.uint64)
+    rest = values[:, np.newaxis] >> places
+    used = rest > 0
+    used[:, 0] = True
+    octets = (rest & np.uint64(_SEVEN_BITS)).astype(np.uint8)
+    octets[:, :-1] |= used[:, 1:].astype(np.uint8) << np.uint8(7)
+    return octets[used].tobytes()
 
 
 def _numbers(data: bytes) -> Longs:

@@ -100,6 +100,11 @@ class Upload:
         return bool(self._backlog)
 
     @property
+    def is_sending(self) -> bool:
+        """Whether a part is on its way, or has failed there."""
+        return self._request is not None
+
+    @property
     def has_failed_part(self) -> bool:
         """Whether a part has to be sent again: time to :meth:`send`, too."""
         return self._request is not None and self._request.is_due
@@ -107,7 +112,7 @@ class Upload:
     @property
     def held(self) -> int:
         """Bytes of memory that its data takes, without a part on its way."""
-        return self._buffer.allocated + sum(map(len, self._backlog))
+        return self._buffer.held + sum(map(len, self._backlog))
 
     @property
     def sendable(self) -> int:

@@ -400,8 +400,9 @@ class PartitionWriter:
     def _notice(self) -> None:
         """A part that failed on its way meanwhile is trouble like any other."""
         for file in self._unfinished():
-            with self._remembering():
-                file.upload.check()
+            if file.upload.is_sending:
+                with self._remembering():
+                    file.upload.check()
 
     @contextmanager
     def _remembering(self) -> Iterator[None]:
