@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -150,7 +151,13 @@ class Limits:
 
 def limits_of(config: S3ArchiverConfig) -> Limits:
     """What a configuration says."""
-    return Limits(config.flush_size, None if config.flush_bytes == -1 else config.flush_bytes)
+    return Limits(
+        records=config.flush_size,
+        bytes=None if config.flush_bytes == -1 else config.flush_bytes,
+        interval=config.record_interval(),
+        files=config.open_files(),
+        buffered=config.partitioner_buffer_bytes,
+    )
 
 
 class FileKey(NamedTuple):
@@ -235,10 +242,10 @@ class FileFactory:
         self._s3 = s3
         self._generation = generation
         self._layout = config.layout()
-        self._policy = config.policy()
+        self._schedule = config.schedule()
         self._pool = PartPool(config.s3_part_size, beside)
         self.together = together
-        self.folders = folders or folders_of(config)
+        self.folders = folders or folders_of(config, config.schema_of())
         self.format = file_format or format_of(
             config,
             keep_schema=SchemaFiles(s3, config.s3_bucket_name, self._layout),
@@ -253,7 +260,7 @@ class FileFactory:
 
     def due_at(self, now: float) -> float:
         """When the schedule ends what begins now, both in seconds since the epoch."""
-        return self._policy.due_at(now)
+        return math.inf if self._schedule is None else self._schedule.due_at(now)
 
     def begin(
         self,

@@ -54,6 +54,11 @@ _NO_FRAMING: Final = (
     "registry do: correct what produces it, or archive bytes of any kind, with 'format.class' "
     "ByteArrayFormat or with 'archive.content' record"
 )
+_NO_SCHEMA: Final = (
+    "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
+    "'value.converter.schema.registry.url', or to another one that gives values a type, or 'archive.content' "
+    "to record"
+)
 
 
 class AvroValues:
@@ -108,6 +113,8 @@ class AvroValues:
         if not has_bytes(column.type):
             self._datums(column.type)
             return
+        if self._schema_of is None and column.null_count < len(column):
+            raise ConfigException(_NO_SCHEMA)
         for schema_id, _ in _divided(schema_ids(column)):
             if schema_id >= 0 and schema_id not in self._schemas:
                 self._fetch(schema_id)
@@ -172,12 +179,7 @@ class AvroValues:
     def _fetch(self, schema_id: int) -> None:
         """Get to know a schema, or why there is none that can be used."""
         if self._schema_of is None:
-            message = (
-                "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
-                "'value.converter.schema.registry.url', or to another one that gives values a type, or "
-                "'archive.content' to record"
-            )
-            raise ConfigException(message)
+            raise ConfigException(_NO_SCHEMA)
         try:
             definition = _usable(schema_id, self._schema_of(schema_id))
         except DataException as error:
