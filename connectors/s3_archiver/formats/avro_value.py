@@ -209,20 +209,23 @@ def schema_ids(column: Column) -> Longs:
         return found
     if column.type.id not in (pa.binary().id, BYTES.id):
         column = column.cast(BYTES)
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
     _, borders, data = column.buffers()
     kind = np.int32 if column.type.id == pa.binary().id else np.int64
     begins = np.frombuffer(borders, kind)[column.offset : column.offset + len(column) + 1]
-    is_framed = valid & (np.diff(begins) >= len(_FRAMING))
-    octets = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
-    at = begins[:-1][is_framed]
-    ids = octets[at + 1].astype(np.int64)
-    for place in (2, 3, 4):
-        ids <<= 8
-        ids |= octets[at + place]
-    ids[octets[at] != 0] = _NOT_FRAMED
-    found[valid] = _NOT_FRAMED
-    found[is_framed] = ids
+    is_framed = np.diff(begins) >= len(_FRAMING)
+    if column.null_count:
+        is_framed &= column.is_valid().to_numpy(zero_copy_only=False)
+    at = begins[:-1] if is_framed.all() else begins[:-1][is_framed]
+    found[column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else slice(None)] = (
+        _NOT_FRAMED
+    )
+    if len(at):
+        octets = np.frombuffer(data, np.uint8)
+        # an integer that begins at each byte
+        numbers = np.ndarray(len(octets) - 3, ">u4", data, strides=(1,))
+        ids = numbers[at + 1].astype(np.int64)
+        ids[octets[at] != 0] = _NOT_FRAMED
+        found[slice(None) if len(at) == len(found) else is_framed] = ids
     return found
 
 

@@ -1,0 +1,198 @@
+"""Files of values, by a task: named, filled and committed as those of records are."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import struct
+from typing import Any
+
+import fastavro
+import pytest
+
+from sinksdk import RetriableException, SinkRecord, SinkRecords
+from tests.registry_server import RegistryServer
+from tests.s3_archiver.support import TP, Bench, bench, config
+
+SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
+JSON = {"format.class": "io.confluent.connect.s3.format.json.JsonFormat"}
+
+
+def deliver(made: Bench, *values: bytes | None) -> None:
+    """The next records of a partition, with these values."""
+    first = made.harness.position(TP)
+    given = [
+        SinkRecord(*TP, offset=first + number, key=b"k", value=value) for number, value in enumerate(values)
+    ]
+    made.harness.deliver(TP, SinkRecords.of(TP, given))
+
+
+def framed(schema_id: int, number: int) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(SCHEMA), {"n": number})
+    return struct.pack(">bI", 0, schema_id) + out.getvalue()
+
+
+def test_json_lines_are_archived() -> None:
+    """JSON: files end by their count, are named ``.json``, and hold the values' lines."""
+    made = bench(settings=config({**JSON, "flush.size": "2"}))
+    deliver(made, b'{"n": 1}', b'{"n":\n2}', b"3")
+    made.harness.revoke()
+    folder = "topics/orders/partition=0/orders+0+"
+    assert made.visible() == [f"{folder}0000000000.json", f"{folder}0000000002.json"]
+    assert b"".join(made.s3.data(key) for key in made.visible()) == b'{"n": 1}\n{"n":2}\n3\n'
+    assert made.committed() == 3
+
+
+def test_gzip_of_json_lines() -> None:
+    """gzip: names end with ``.json.gz``."""
+    made = bench(settings=config({**JSON, "s3.compression.type": "gzip"}))
+    deliver(made, b"[1]", b"[2]")
+    made.harness.revoke()
+    (key,) = made.visible()
+    assert key.endswith(".json.gz")
+    assert gzip.decompress(made.s3.data(key)) == b"[1]\n[2]\n"
+
+
+def test_null_values_are_left_out() -> None:
+    """Null: with ``ignore`` a record without a value is in no file, and its offset is committed."""
+    made = bench(settings=config({**JSON, "behavior.on.null.values": "ignore"}))
+    deliver(made, b"[1]", None, b"[2]", None)
+    made.harness.revoke()
+    assert made.s3.data(made.visible()[0]) == b"[1]\n[2]\n"
+    assert made.committed() == 4
+
+
+def test_bytes_are_archived() -> None:
+    """Bytes: with the extension and the separator that are configured."""
+    keys = {"format.class": "ByteArrayFormat", "format.bytearray.extension": ".log"}
+    made = bench(settings=config({**keys, "format.bytearray.separator": ";"}))
+    deliver(made, b"a", b"\xff")
+    made.harness.revoke()
+    (key,) = made.visible()
+    assert (key.rpartition("+")[2], made.s3.data(key)) == ("0000000000.log", b"a;\xff;")
+
+
+def avro(registry: str) -> dict[str, Any]:
+    return {
+        "format.class": "AvroFormat",
+        "value.converter": "io.confluent.connect.avro.AvroConverter",
+        "value.converter.schema.registry.url": registry,
+    }
+
+
+def test_avro_values_are_spliced() -> None:
+    """Avro: a file for each schema, each schema beside the data; the registry is asked once."""
+    with RegistryServer().running() as server:
+        first = server.register("orders-value", json.dumps(SCHEMA))
+        second = server.register("orders-value", json.dumps({**SCHEMA, "doc": "another"}))
+        made = bench(settings=config(avro(server.url)))
+        deliver(made, *(framed((first, second)[n % 2], n) for n in range(10)))
+        made.harness.revoke()
+    files = [key for key in made.visible() if key.endswith(".avro")]
+    assert [[row["n"] for row in fastavro.reader(io.BytesIO(made.s3.data(key)))] for key in files] == [
+        [0, 2, 4, 6, 8],
+        [1, 3, 5, 7, 9],
+    ]
+    schemas = [key for key in made.visible() if key.endswith(".avsc")]
+    assert schemas == [f"topics/_sinksdk/schemas/{number}.avsc" for number in (first, second)]
+    assert len(server.requests) == 2
+
+
+def test_while_the_registry_is_away_nothing_is_taken() -> None:
+    """Avro: a batch whose schema cannot be asked for is put again, and is whole then."""
+    with RegistryServer().running() as server:
+        schema_id = server.register("orders-value", json.dumps(SCHEMA))
+        made = bench(settings=config(avro(server.url)))
+        server.failing = 503
+        task: Any = made.harness.task
+        given = SinkRecords.of(TP, [SinkRecord(*TP, offset=n, value=framed(schema_id, n)) for n in range(3)])
+        with pytest.raises(RetriableException, match="cannot give schema"):
+            task.put(given)
+        server.failing = None
+        made.harness.deliver(TP, given)
+        made.harness.revoke()
+    (key,) = [key for key in made.visible() if key.endswith(".avro")]
+    assert [row["n"] for row in fastavro.reader(io.BytesIO(made.s3.data(key)))] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("keys", "takes_bytes", "kind"),
+    [
+        ({}, True, "bytes"),
+        ({"value.converter": "json"}, True, "bytes"),
+        ({**JSON}, True, "bytes"),
+        ({**JSON, "value.converter": "json", "value.converter.schemas.enable": "true"}, True, "bytes"),
+        ({**JSON, "value.converter": "string"}, True, "bytes"),
+        ({**JSON, **avro("http://r:1"), **JSON}, False, "avro"),
+        ({**JSON, "value.converter": "long"}, False, "long"),
+        (avro("http://r:1"), True, "bytes"),
+        ({"format.class": "AvroFormat", "value.converter": "json"}, False, "json"),
+        ({"format.class": "AvroFormat"}, False, "bytes"),
+        ({"format.class": "ByteArrayFormat"}, True, "bytes"),
+        ({**JSON, "archive.content": "value"}, True, "bytes"),
+        (
+            {"format.class": "AvroFormat", "archive.content": "record", "value.converter": "json"},
+            True,
+            "bytes",
+        ),
+    ],
+    ids=str,
+)
+def test_who_converts(keys: dict[str, str], *, takes_bytes: bool, kind: str) -> None:
+    """Converters: the engine applies one only where the format takes types, and the task is given those then."""
+    settings = config(keys)
+    assert (settings.takes_bytes, settings.converter_spec(is_key=False).kind) == (takes_bytes, kind)
+
+
+def test_transforms_get_what_converters_make() -> None:
+    """Converters: with transforms the engine converts, and Avro is given types."""
+    chain = {
+        "transforms": "a",
+        "transforms.a.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.a.exclude": "x",
+    }
+    for keys, kind, takes_bytes in (
+        ({**JSON, "value.converter": "json"}, "json", True),
+        (avro("http://r:1"), "avro", False),
+    ):
+        settings = config({**keys, **chain})
+        assert settings.converter_spec(is_key=False).kind == kind
+        assert settings.takes_bytes is takes_bytes
+
+
+def problems(**keys: str) -> list[str]:
+    from tests.s3_archiver.support import MINIMAL  # noqa: PLC0415 - only here
+    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig  # noqa: PLC0415 - the same
+
+    return S3ArchiverConfig.check(
+        {**MINIMAL, **{key.replace("_", "."): value for key, value in keys.items()}}
+    )[1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"format_class": "OrcFormat"}, "take AvroFormat, JsonFormat"),
+        (
+            {"format_class": "JsonFormat", "archive_content": "record"},
+            "JsonFormat has no place for whole records",
+        ),
+        ({"format_class": "JsonFormat", "s3_compression_level": "10"}, "gzip has 0 to 9"),
+        ({"format_class": "JsonFormat", "value_converter": "com.example.Mine"}, "'value.converter'"),
+        (
+            {"format_class": "AvroFormat", "value_converter": "avro"},
+            "'value.converter.schema.registry.url' is required",
+        ),
+        (
+            {"format_class": "ByteArrayFormat", "value_converter": "json"},
+            "ByteArrayFormat takes bytes as they are",
+        ),
+        ({"format_class": "JsonFormat", "behavior_on_null_values": "write"}, "take fail or ignore"),
+    ],
+)
+def test_what_cannot_be_archived_is_refused(keys: dict[str, str], said: str) -> None:
+    """Configurations: what a format cannot do is one sentence that says what to do."""
+    found = [problem for problem in problems(**keys) if said in problem]
+    assert len(found) == 1
