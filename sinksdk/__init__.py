@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sinksdk.compatibility import Meaning, Option, Verdict
+from sinksdk.compatibility import Converted, Meaning, Option, Verdict
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import BatchPolicy, Connector, SinkConnector
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
@@ -66,6 +66,7 @@ __all__ = [
     "ConnectException",
     "Connector",
     "ConnectorConfig",
+    "Converted",
     "DataException",
     "ErrantRecordReporter",
     "FencedException",

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple, Self
 
-from sinksdk import Verdict
+from sinksdk import Meaning, Verdict
+from sinksdk.connectors.s3_archiver.folders import Partitioner, partitioner
+from sinksdk.connectors.s3_archiver.kcql import read_kcql
 
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
@@ -22,18 +24,18 @@ def _keys(names: str, verdict: Verdict) -> dict[str, Verdict]:
 
 
 _LENSES: Final = _unsupported(
-    "Lenses' sink is configured in KCQL and writes other files: take s3-archiver and the keys that are named "
-    "below"
+    "Lenses' sink is configured in KCQL and names files otherwise: 'sinksdk convert' writes the configuration "
+    "of s3-archiver"
 )
 
 CONNECTORS: Final = _same().when(
     {
         "AivenKafkaConnectS3SinkConnector": _unsupported(
-            "Aiven's sink has other keys and other files: take s3-archiver and the keys that are named below"
+            "Aiven's sink has other keys and names files otherwise: 'sinksdk convert' writes the "
+            "configuration of s3-archiver"
         ),
         "S3_SINK": _unsupported(
-            "Confluent Cloud's sink writes folders by time and runs without workers of yours: take "
-            "s3-archiver and the keys that are named below"
+            "Confluent Cloud's sink has other keys: 'sinksdk convert' writes the configuration of s3-archiver"
         ),
         "io.lenses.streamreactor.connect.aws.s3.*": _LENSES,
         "com.datamountaineer.streamreactor.connect.aws.s3.*": _LENSES,
@@ -49,10 +51,12 @@ def _renamed(key: str, remark: str = "") -> Verdict:
 _BACKOFF = _unsupported("use 's3.part.retries' and 's3.retry.backoff.ms', then 'errors.retry.timeout'")
 _ROLE = ", with AwsAssumeRoleCredentialsProvider as 's3.credentials.provider.class'"
 _NAMES = _unsupported(
-    "names of files are fixed: topic, partition and start offset below 'topics.dir' "
-    "('file.delim' and 'filename.offset.zero.pad.width' can be set)"
+    "names of files are fixed: topic, partition and start offset below 'topics.dir' ('file.delim' and "
+    "'filename.offset.zero.pad.width' can be set); folders by time are 'path.format'"
 )
-_WHOLE_RECORDS = _unsupported("key, value, offset, timestamp and headers are always archived: take it out")
+_CONTENT = _renamed(
+    "archive.content", ": value, or record for key, value, offset, timestamp and headers together"
+)
 
 AIVEN: Final[Mapping[str, Verdict]] = {
     "aws.s3.bucket.name": _renamed("s3.bucket.name"),
@@ -71,22 +75,19 @@ AIVEN: Final[Mapping[str, Verdict]] = {
     "file.prefix.template": _renamed("topics.dir", ", without variables"),
     "file.name.*": _NAMES,
     "file.max.records": _renamed("flush.size"),
-    "file.compression.type": _renamed("avro.codec", ": blocks are compressed, not whole files"),
-    "format.output.type": _unsupported("only Avro container files are written: take it out"),
-    "format.output.fields*": _WHOLE_RECORDS,
-    "format.output.envelope": _WHOLE_RECORDS,
-    "timestamp.timezone": _NAMES,
-    "timestamp.source": _NAMES,
+    "file.compression.type": _renamed(
+        "s3.compression.type", " for lines of JSON, 'avro.codec' or 'parquet.codec' for the others"
+    ),
+    "format.output.type": _renamed("format.class", ": JsonFormat, AvroFormat or ParquetFormat"),
+    "format.output.fields*": _CONTENT,
+    "format.output.envelope": _CONTENT,
+    "timestamp.timezone": _renamed("timezone"),
+    "timestamp.source": _renamed("timestamp.extractor", ": Wallclock, or Record for event"),
 }
 """Aiven's S3 sink."""
 
 LENSES: Final[Mapping[str, Verdict]] = {
-    "connect.s3.kcql": _unsupported(
-        "KCQL is not read: the bucket is 's3.bucket.name', the prefix 'topics.dir', what is selected from "
-        "'topics', FLUSH_COUNT 'flush.size', FLUSH_SIZE 'flush.bytes', FLUSH_INTERVAL (seconds there) "
-        "'rotate.schedule.interval.ms', STOREAS `AVRO` 'format.class' = AvroFormat; PARTITIONBY has no "
-        "counterpart"
-    ),
+    "connect.s3.kcql": _unsupported("KCQL is not read: 'sinksdk convert' writes the keys to take instead"),
     "connect.s3.aws.access.key": _renamed("aws.access.key.id"),
     "connect.s3.aws.secret.key": _renamed("aws.secret.access.key"),
     "connect.s3.aws.region": _renamed("s3.region"),
@@ -108,19 +109,17 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     ),
     "max.poll.records": _ignored("batches are archived as they are read; nothing is given to 'put' twice"),
     "max.poll.*": _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow"),
-    "input.data.format": _ignored("nothing is converted: records of any format are archived as they are"),
-    "input.key.format": _ignored("nothing is converted: records of any format are archived as they are"),
-    "input.header.format": _ignored("nothing is converted: records of any format are archived as they are"),
-    "output.*.format": _unsupported(
-        "only Avro container files are written: take it out; keys and headers are in every record"
+    "input.data.format": _renamed("value.converter"),
+    "input.key.format": _ignored("keys are not looked into"),
+    "input.header.format": _ignored("headers are not looked into"),
+    "output.data.format": _renamed("format.class"),
+    "output.*.format": _ignored("it belongs to 'store.kafka.keys' and 'store.kafka.headers'"),
+    "schema.context.name": _ignored("it is part of 'value.converter.schema.registry.url' here"),
+    "schema.registry.*": _ignored("it is 'value.converter.schema.registry.url'"),
+    "compression.codec": _renamed(
+        "s3.compression.type", " for lines of JSON, 'avro.codec' or 'parquet.codec' for the others"
     ),
-    "schema.context.name": _ignored("the archiver uses no schema registry"),
-    "schema.registry.*": _ignored("the archiver uses no schema registry"),
-    "compression.codec": _renamed("avro.codec"),
-    "time.interval": _unsupported(
-        "folders by time are not written: take 'rotate.schedule.interval.ms', and select by the record's "
-        "timestamp when the archive is read"
-    ),
+    "time.interval": _renamed("partitioner.class", ": HourlyPartitioner or DailyPartitioner"),
     "authentication.method": _unsupported(
         "take it out: without 'aws.access.key.id' the default credential chain is used, and a role is named "
         "in 's3.credentials.provider.sts.role.arn'"
@@ -132,47 +131,85 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
 
 
 _AS_IT_IS = _ignored("keys, values and headers are archived byte for byte; nothing is converted")
-_OTHER_PARTITIONER = _ignored("it belongs to partitioners other than the DefaultPartitioner")
-_OTHER_FORMAT = _ignored("it belongs to formats other than Avro")
+_NO_TIME = _ignored("it belongs to folders by time, and 'partitioner.class' makes none")
+_NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' makes none")
+_FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
+_NOT_THE_FORMAT = _ignored("it belongs to other formats than 'format.class'")
 _IN_THE_RECORD = _ignored("every archived record holds its own key and headers; there are no extra files")
 _NO_BAD_RECORDS = _ignored("nothing is converted, so no record can be bad")
 _ONE_SCHEMA = _ignored("the schema of the files is always the same, whatever the values are")
 _GROWING = _ignored("part buffers always grow as they fill")
 _LICENCE = _ignored("there is no licence to check")
-_ELSEWHERE = "select by the record's timestamp when the archive is read"
+
+
+def _of_confluent(cases: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Cases for classes by their short names and by Confluent's; not for others' classes of these names."""
+    return {
+        **{f"io.confluent.*.{name}": verdict for name, verdict in cases.items()},
+        **{f"?*.{name}": _OTHERS for name in cases},
+        **cases,
+    }
+
+
+_OTHERS: Final = _unsupported("it is a Java class of someone else's, which cannot run here: take Confluent's")
 
 FORMATS: Final = _unsupported(
-    "there is no such format: take AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
+    "it is a Java class that cannot run here: take AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
 ).when(
-    {
-        "AvroFormat": _differs(
-            "values have their producer's schema, as the schema registry has it; Connect's would have passed "
-            "through its own types"
-        ),
-        "JsonFormat": _differs(
-            "a value that is JSON already is written as it stands, not parsed and written anew"
-        ),
-        "ParquetFormat": _unsupported(
-            "Parquet files are not written: take AvroFormat, and convert with Spark or Athena where needed"
-        ),
-        "ByteArrayFormat": _same(),
-    }
+    _of_confluent(
+        {
+            "AvroFormat": _differs(
+                "values have their producer's schema, as the schema registry has it; Connect's would have "
+                "passed through its own types"
+            ),
+            "JsonFormat": _differs(
+                "a value that is JSON already is written as it stands, not parsed and written anew"
+            ),
+            "ParquetFormat": _differs(
+                "columns have the types that the converter gives, in Arrow's encoding: readers see the same "
+                "fields and values"
+            ),
+            "ByteArrayFormat": _same(),
+        }
+    )
 )
 """``format.class``, with which files hold values."""
 
-PARTITIONERS: Final = _unsupported("folders are by Kafka partition only: take DefaultPartitioner").when(
+_RECORDS_OF_FORMATS: Final = FORMATS.when(
+    _of_confluent(
+        dict.fromkeys(
+            ("AvroFormat", "ParquetFormat"),
+            _differs(
+                "each row is a whole Kafka record with the value's bytes in it, not the value alone, as "
+                "'archive.content' says"
+            ),
+        )
+    )
+)
+"""The same where ``archive.content`` is ``record``."""
+
+PARTITIONERS: Final = _unsupported(
+    "it is a Java class that cannot run here: take DefaultPartitioner, DailyPartitioner, HourlyPartitioner, "
+    "TimeBasedPartitioner, FieldPartitioner or FieldAndTimeBasedPartitioner"
+).when(
     {
-        "DefaultPartitioner": _same(),
-        "FieldPartitioner": _unsupported(
-            "values are not looked into: take DefaultPartitioner, and partition by fields behind the archive"
+        "": _same(),
+        "TimeAndFieldBasedPartitioner": _same(
+            "as FieldAndTimeBasedPartitioner with 'partition.field.format.path' = false"
         ),
-        **{
-            name: _unsupported(
-                f"folders by time are not written: take DefaultPartitioner and "
-                f"'rotate.schedule.interval.ms', and {_ELSEWHERE}"
+        "FieldAndTimeBasedPartitioner": _same(),
+        **_of_confluent(
+            dict.fromkeys(
+                (
+                    "DefaultPartitioner",
+                    "DailyPartitioner",
+                    "HourlyPartitioner",
+                    "TimeBasedPartitioner",
+                    "FieldPartitioner",
+                ),
+                _same(),
             )
-            for name in ("TimeBasedPartitioner", "HourlyPartitioner", "DailyPartitioner")
-        },
+        ),
     }
 )
 
@@ -200,17 +237,20 @@ CREDENTIALS: Final = _unsupported(
 _FILES: Final[Mapping[str, Verdict]] = {
     "topics.dir": _same("with a folder '_sinksdk' in it for the owner markers"),
     **_keys("directory.delim file.delim filename.offset.zero.pad.width", _same()),
-    "flush.size": _same("when a partition is closed, its file ends sooner and is committed"),
+    "flush.size": _same(
+        "of all open files of a topic partition; when it is closed, they end sooner and are committed"
+    ),
     "rotate.schedule.interval.ms": _same("exactly-once here, and also ends a file when no record arrives"),
-    "rotate.interval.ms": _ignored(
-        "it belongs to partitioners by time; with others Confluent's sink ignores it as well. Files end by "
-        "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
-    ).when({"-1": _same()}),
-    "timezone": _same("for 'rotate.schedule.interval.ms'"),
+    "rotate.interval.ms": _same("a partition is also read, and its files end, after this time"),
+    "rotate.file.on.partition.change": _ignored(
+        "files of several folders are open at a time and end together: the same folders, fewer files"
+    ),
+    "timezone": _same("of folders by time, and for 'rotate.schedule.interval.ms'"),
     "format.class": FORMATS,
     "storage.class": _unsupported("archives are on S3 only: take S3Storage").when({"S3Storage": _same()}),
     "partitioner.class": PARTITIONERS,
     "avro.codec": _same("zstandard and xz are possible too"),
+    "parquet.codec": _same(),
     "schema.compatibility": _ONE_SCHEMA,
     "behavior.on.null.values": _ignored("a tombstone is archived like any record, with a null value").when(
         {"ignore": _differs("tombstones are archived, with a null value: skip them when the archive is read")}
@@ -221,18 +261,30 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "s3.schema.partition.affix.type": _unsupported(
         "values are not looked into: one folder holds all of a partition's records, whatever their schema"
     ).when({"NONE": _same()}),
-    **_keys(
-        "path.format locale partition.* timestamp.extractor timestamp.field "
-        "partitioner.max.open.files rotate.file.on.partition.change",
-        _OTHER_PARTITIONER,
+    "path.format": _same(),
+    "partition.duration.ms": _same(),
+    "locale": _same("of months and weekdays as text; numbers are the same in all"),
+    "timestamp.extractor": _unsupported(
+        "it is a Java class that cannot run here: take Wallclock, Record or RecordField"
+    ).when(
+        {
+            "": _same(),
+            **_keys("Wallclock *$WallclockTimestampExtractor", _same("exactly-once here as well")),
+            **_keys("Record *$RecordTimestampExtractor RecordField *$RecordFieldTimestampExtractor", _same()),
+        }
     ),
-    **_keys("format.bytearray.* json.decimal.format parquet.codec", _OTHER_FORMAT),
-    "s3.compression.type": _ignored("it belongs to formats other than Avro; use 'avro.codec'"),
-    "s3.compression.level": _ignored("it belongs to formats other than Avro; use 'avro.codec.level'"),
+    **_keys("timestamp.field partition.field.name partition.field.format.path", _same()),
+    "partition.field": _renamed("partition.field.name"),
+    "partitioner.max.open.files": _same("then all open files of the topic partition end"),
+    **_keys("format.bytearray.extension format.bytearray.separator", _same()),
+    "json.decimal.format": _ignored("a value that is JSON already is written as it stands"),
+    "s3.compression.type": _same(),
+    "s3.compression.level": _same("1 by default, not 6"),
 }
 
 _S3: Final[Mapping[str, Verdict]] = {
     **_keys("s3.bucket.name s3.region store.url", _same()),
+    "commit.interval.ms": _ignored("Kafka Connect has no such key; it is 'offset.flush.interval.ms'"),
     "s3.endpoint*": _unsupported("it is 'store.url' here, as in Confluent's sink"),
     **_keys("s3.path.style.access.enabled aws.access.key.id aws.secret.access.key", _same()),
     "s3.credentials.provider.class": CREDENTIALS,
@@ -278,6 +330,7 @@ _RECORDS: Final[Mapping[str, Verdict]] = {
         "value.subject.name.strategy",
         _AS_IT_IS,
     ),
+    "auto.register.schemas": _ignored("nothing is written to a schema registry"),
     **_keys(
         "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
         "producer.override.*",
@@ -302,31 +355,194 @@ COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
 )
 """Verdicts by key or pattern."""
 
+_OF_JAVA: Final = _ignored("it is for Java's converter; schemas are the producers' own here")
+_NO_KEYS: Final = _unsupported(
+    "files of values hold no keys or headers: set 'archive.content' to record, with AvroFormat or "
+    "ParquetFormat, where each row is a whole record with its key and headers"
+).when({"false": _ignored("files hold values, and no keys or headers")})
+
 OF_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "behavior.on.null.values": _same().when(
             {"write": _unsupported("take fail or ignore, or 'archive.content' record, which holds them")}
         ),
+        "tombstone.encoded.partition": _ignored("it belongs to 'behavior.on.null.values' write"),
         "report.null.values.to.dlq": _ignored("a bad record goes to the dead letters, whatever makes it bad"),
+        **_keys("store.kafka.keys store.kafka.headers", _NO_KEYS),
         **_keys(
-            "store.kafka.keys store.kafka.headers",
-            _unsupported("take 'archive.content' record, where each record holds its key and headers").when(
-                {"false": _same()}
-            ),
+            "keys.format.class headers.format.class",
+            _ignored("it belongs to 'store.kafka.keys' and 'store.kafka.headers'"),
         ),
-        "format.bytearray.*": _same(),
         **_keys(
-            "s3.compression.type s3.compression.level", _same("for JSON and bytes, as in Confluent's sink")
+            "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
+            "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy",
+            _OF_JAVA,
         ),
-        "schema.compatibility": _differs("each schema of a registry has its own files, which need not fit"),
+        **_keys("key.converter key.converter.*", _ignored("files hold values, and no keys")),
     }
 )
 """Verdicts by key or pattern where files hold values; they come before the others."""
 
+_CONVERTER: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "value.converter": _same("bytes, string, json, avro and numbers, or Connect's class names").when(
+            {
+                "*ProtobufConverter": _unsupported(
+                    "Protobuf is not read: set 'archive.content' to record, which archives bytes as they are"
+                ),
+                "*JsonSchemaConverter": _unsupported(
+                    "JSON of a schema registry is not read: set 'archive.content' to record, which archives "
+                    "bytes as they are"
+                ),
+            }
+        ),
+        **_keys(
+            "value.converter.enhanced.* value.converter.*.subject.name.strategy value.converter.connect.* "
+            "value.converter.auto.register.schemas value.converter.use.latest.version "
+            "value.converter.schemas.cache.*",
+            _OF_JAVA,
+        ),
+    }
+)
+"""Verdicts where values are looked into."""
+
+_BAD_RECORDS: Final = ("errors.", "producer.override.")
+_LOOKED_INTO: Final = ("key.converter", "value.converter", *_BAD_RECORDS)
+
+
+OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
+"""A name that the partitioner by fields and time had, and the one it has. The older one does not name fields."""
+
+
+class Contents(NamedTuple):
+    """What a configuration makes: verdicts depend on it.
+
+    Args:
+        holds_values: whether files hold values, not whole records.
+        format: short name.
+        partitioner: None for one that is not there.
+        extractor: short name of the timestamp extractor.
+    """
+
+    holds_values: bool
+    format: str
+    partitioner: Partitioner | None
+    extractor: str
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> Self:
+        """Of texts by key."""
+
+        def text(key: str) -> str:
+            return str(values.get(key, "")).strip()
+
+        kind, extractor = text("format.class"), text("timestamp.extractor") or "Wallclock"
+        return cls(
+            holds_values(kind, text("archive.content")),
+            kind.rpartition(".")[2] or "AvroFormat",
+            partitioner(text("partitioner.class").replace(*OLDER_PARTITIONER) or "DefaultPartitioner"),
+            extractor.rpartition("$")[2].removesuffix("TimestampExtractor") or extractor,
+        )
+
+    @property
+    def reads_fields(self) -> bool:
+        """Whether folders are made of fields of values."""
+        made = self.partitioner
+        return made is not None and (made.has_fields or (made.has_time and self.extractor == "RecordField"))
+
+
+def holds_values(format_class: str, content: str) -> bool:
+    """Whether files hold values, not whole records, given these two keys' texts."""
+    return (content or ("value" if format_class else "record")) == "value"
+
+
+def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
+    """The archiver's verdicts on one configuration, by key or pattern."""
+    made = Contents.of(values)
+    rules: dict[str, Verdict] = dict(COMPATIBILITY)
+    if str(values.get("transforms", "")).strip():  # keys are converted for them, too
+        rules = {key: verdict for key, verdict in rules.items() if not key.startswith(_LOOKED_INTO)}
+        rules["errors.retry.timeout"] = COMPATIBILITY["errors.retry.timeout"]
+    if made.holds_values or made.partitioner is None or not made.partitioner.is_default:
+        rules = {key: verdict for key, verdict in rules.items() if not key.startswith(_BAD_RECORDS)}
+        rules["errors.retry.timeout"] = COMPATIBILITY["errors.retry.timeout"]
+    if made.holds_values or made.reads_fields:
+        rules = {key: verdict for key, verdict in rules.items() if not key.startswith("value.converter")}
+        rules.update(_CONVERTER)
+    if made.holds_values:
+        rules.update(
+            {
+                key: verdict
+                for key, verdict in OF_VALUES.items()
+                if key in rules or not key.startswith("key.converter")
+            }
+        )
+        rules["schema.compatibility"] = _schemas(made.format)
+    else:
+        rules["format.class"] = _RECORDS_OF_FORMATS
+    rules.update(_keys(_other_formats_keys(made.format), _NOT_THE_FORMAT))
+    rules.update(_without_effect(made))
+    if str(values.get("partitioner.class", "")).endswith(OLDER_PARTITIONER[0]):
+        rules["partition.field"] = _same("as 'partition.field.name'")
+    if kcql := str(values.get("connect.s3.kcql", "")).strip():
+        rules["connect.s3.kcql"] = _unsupported(f"KCQL is not read: take {read_kcql(kcql)}")
+    if str(values.get("store.url", "")).strip():
+        rules["s3.endpoint*"] = _ignored("'store.url' says it")
+    if str(values.get("partitioner.class", "")).strip():
+        rules["time.interval"] = _ignored("it is Confluent Cloud's; 'partitioner.class' says it")
+    return rules
+
+
+_KEYS_OF_FORMATS: Final[Mapping[str, str]] = {
+    "AvroFormat": "avro.codec avro.codec.level",
+    "ParquetFormat": "parquet.codec",
+    "JsonFormat": "s3.compression.type s3.compression.level",
+    "ByteArrayFormat": "s3.compression.type s3.compression.level format.bytearray.extension "
+    "format.bytearray.separator",
+}
+
+
+def _other_formats_keys(name: str) -> str:
+    own = _KEYS_OF_FORMATS.get(name, "").split()
+    others = [key for keys in _KEYS_OF_FORMATS.values() for key in keys.split() if key not in own]
+    return " ".join(dict.fromkeys(others))
+
+
+def _schemas(name: str) -> Verdict:
+    if name in ("JsonFormat", "ByteArrayFormat"):
+        return _ignored("lines have no schema")
+    return _differs("each schema has files of its own, and no value is projected to a newer one").when(
+        {"NONE": _ignored("each schema has files of its own, side by side: a change of it ends none")}
+    )
+
+
+def _without_effect(made: Contents) -> Mapping[str, Verdict]:
+    """Keys of folders that the partitioner does not make. One that is unknown is refused: then all count."""
+    kind = made.partitioner
+    found: dict[str, Verdict] = {}
+    if kind is None:
+        return found
+    if not kind.has_time:
+        found |= _keys(
+            "path.format partition.duration.ms locale timestamp.extractor timestamp.field", _NO_TIME
+        )
+        found["rotate.interval.ms"] = _ignored(
+            "it belongs to folders by time; with others Confluent's sink ignores it as well. Files end by "
+            "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
+        ).when({"-1": _same()})
+    elif kind.pattern is not None:
+        found |= _keys("path.format partition.duration.ms", _FIXED_TIME)
+    if kind.has_time and made.extractor != "RecordField":
+        found["timestamp.field"] = _ignored("it belongs to 'timestamp.extractor' RecordField")
+    if not kind.has_fields:
+        found |= _keys("partition.field.name partition.field.format.path", _NO_FIELDS)
+    elif not kind.has_time:
+        found["partition.field.format.path"] = _ignored("folders of FieldPartitioner always name the field")
+    return found
+
+
 OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "archive.content": "a file's records are whole Kafka records with the value's bytes as they are; "
-        "Confluent's files hold the converted value alone, so readers have to be changed",
         "offset.source": "the archive begins at the first record that each topic still has; with 'group' it "
         "begins at the committed offsets of Connect's sink",
         "consumer.override.isolation.level": "records of aborted transactions are not archived (Connect's "
@@ -337,3 +553,26 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Keys whose default is not Confluent's, each with what that changes."""
+
+_RECORDS_NOTE: Final = (
+    "a file's records are whole Kafka records with the value's bytes as they are; Confluent's files hold the "
+    "converted value alone, so readers have to be changed"
+)
+_WORKERS: Final = "Kafka Connect takes its worker's, which nothing says here: "
+_VALUES_NOTES: Final[Mapping[str, str]] = {
+    "JsonFormat": f"{_WORKERS}values are taken as JSON text, as they are; set it if they are something else",
+    "ByteArrayFormat": f"{_WORKERS}values are taken as bytes, as they are",
+}
+_TYPED_NOTE: Final = (
+    f"{_WORKERS}set it to what the worker has, as io.confluent.connect.avro.AvroConverter with "
+    f"'value.converter.schema.registry.url'. Without it bytes have no schema, and the first value that is not "
+    f"typed by Spark stops its partition"
+)
+
+
+def other_defaults_for(values: Mapping[str, object]) -> Mapping[str, str]:
+    """Keys whose default is not Confluent's, each with what that changes in one configuration."""
+    made = Contents.of(values)
+    if not made.holds_values:
+        return {"archive.content": _RECORDS_NOTE, **OTHER_DEFAULTS}
+    return {"value.converter": _VALUES_NOTES.get(made.format, _TYPED_NOTE), **OTHER_DEFAULTS}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from sinksdk import BatchPolicy, ConnectorConfig, Verdict
+from sinksdk import BatchPolicy, ConnectorConfig, Converted, Verdict
 from sinksdk.config import NameList
-from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OLDER_PARTITIONER, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.relatives import translate
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
 
@@ -365,6 +366,21 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         alias="s3.object.behavior.on.tagging.error",
         description="Whether an object that cannot be tagged fails its partition or is only logged.",
     )
+
+    @classmethod
+    def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
+        """The older name of a partitioner stands for three keys."""
+        name = str(applied.get("partitioner.class", ""))
+        if name.endswith(OLDER_PARTITIONER[0]):
+            applied["partitioner.class"] = name.replace(*OLDER_PARTITIONER)
+            applied["partition.field.format.path"] = "false"
+            applied.setdefault("partition.field.name", applied.get("partition.field", ""))
+        return super()._supplemented(applied)
+
+    @classmethod
+    def translated(cls, raw: Mapping[str, str], /) -> Converted:
+        """Aiven's, Lenses' and Confluent Cloud's keys, by those of the archiver."""
+        return translate(raw)
 
     @field_validator("timezone", "partitioner_class", "timestamp_extractor", "timestamp_field")
     @classmethod

@@ -69,12 +69,13 @@ class AvroValues:
         codec_name: compresses the blocks.
         level: of the compression; None for the codec's own.
         nulls: what becomes of a record without a value.
+        plain: bytes and texts are the values themselves, which Avro's ``bytes`` and ``string`` hold.
         keep_schema: is given each schema before a file needs it.
         block_bytes: bytes of a block before compression; None for the default.
         loop: over rows; None for the better one of those that are there.
     """
 
-    # Nine attributes: what the configuration says, and the schemas that are known.
+    # Ten attributes: what the configuration says, and the schemas that are known.
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class AvroValues:
         level: int | None = None,
         *,
         nulls: NullBehavior = "fail",
+        plain: bool = False,
         keep_schema: KeepSchema | None = None,
         block_bytes: int | None = None,
         loop: ValueLoop | None = None,
@@ -90,6 +92,7 @@ class AvroValues:
         self._schema_of = schema_of
         self._codec = codec_name, level
         self._nulls: NullBehavior = nulls
+        self._plain = plain
         self._keep_schema = keep_schema
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
@@ -110,7 +113,7 @@ class AvroValues:
             ConfigException: the registry refuses, or there is no Avro of the columns' type.
         """
         column = value_column(batch)
-        if not has_bytes(column.type):
+        if not self._is_framed(column):
             self._datums(column.type)
             return
         if self._schema_of is None and column.null_count < len(column):
@@ -125,7 +128,7 @@ class AvroValues:
         kinds: list[object] = []
         codes = np.full(len(column), -1, np.int32)
         whys: dict[int, str | None] = {}
-        if has_bytes(column.type):
+        if self._is_framed(column):
             found = _divided(schema_ids(column))
         else:
             found = _divided(np.where(column.is_valid().to_numpy(zero_copy_only=False), _IS_TYPED, _IS_NULL))
@@ -152,7 +155,7 @@ class AvroValues:
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`: datums without their framing."""
         column = value_column(batch)
-        if has_bytes(column.type):
+        if self._is_framed(column):
             joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
         else:
             joined = self._datums(column.type).encode(column)
@@ -164,6 +167,9 @@ class AvroValues:
         return ContainerWriter(
             schema, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
         )
+
+    def _is_framed(self, column: Column) -> bool:
+        return not self._plain and has_bytes(column.type)
 
     def _datums(self, kind: pa.DataType) -> TypedDatums:
         if kind not in self._typed:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from sinksdk import ConfigException, ConnectorConfig, Meaning, Verdict
+from sinksdk import ConfigException, ConnectorConfig, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
-from sinksdk.connectors.s3_archiver.compat import OF_VALUES
+from sinksdk.connectors.s3_archiver.compat import holds_values, other_defaults_for, rules_for
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 _PACKAGE: Final = "io.confluent.connect.s3.format"
@@ -34,13 +35,6 @@ _WITH_FIELDS: Final = ("avro", "json")
 
 
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
-
-
-_OF_VALUES: Final = ("value.converter", "errors.", "producer.override.")
-
-
-def _holds_values(format_class: str, content: str) -> bool:
-    return (content or ("value" if format_class else "record")) == "value"
 
 
 class FormatConfig(ConnectorConfig):
@@ -117,22 +111,19 @@ class FormatConfig(ConnectorConfig):
 
     @classmethod
     def _rules_for(cls, values: Mapping[str, Any], /) -> tuple[Mapping[str, Verdict], ...]:
-        """Where files hold values, converters and the handling of bad records matter as to any sink."""
-        rules = super()._rules_for(values)
-        if not _holds_values(str(values.get("format.class", "")), str(values.get("archive.content", ""))):
-            return rules
-        unused, own, *others = rules
-        of_any_sink = {
-            key: verdict
-            for key, verdict in own.items()
-            if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_VALUES)
-        }
-        return unused, OF_VALUES, of_any_sink, *others
+        """What a key means depends on what files hold, on their format and on their folders."""
+        unused, _, *others = super()._rules_for(values)
+        return unused, rules_for(values), *others
+
+    @classmethod
+    def other_defaults_for(cls, values: Mapping[str, Any], /) -> Mapping[str, str]:
+        """What is not by default as in Confluent's sink."""
+        return other_defaults_for(values)
 
     @property
     def holds_values(self) -> bool:
         """Whether files hold values, not whole records."""
-        return _holds_values(self.format_class, self.archive_content)
+        return holds_values(self.format_class, self.archive_content)
 
     @property
     def format_name(self) -> str:
@@ -148,10 +139,10 @@ class FormatConfig(ConnectorConfig):
 
     def value_spec(self) -> Any:
         """What values are by their converter, whoever reads them by it: a ``ConverterSpec``."""
-        return super().converter_spec(is_key=False)
+        return self.named_converter(is_key=False)
 
     def read_spec(self) -> Any:
-        """What values are that the task is given as bytes.
+        """What values are that the task is given as bytes: a ``ConverterSpec``.
 
         Behind transforms an envelope is still there where they have left a record as it was.
         """
@@ -179,7 +170,7 @@ class FormatConfig(ConnectorConfig):
         With transforms, which need what converters make, it is the configured one. Raises ConfigException for
         an unknown name.
         """
-        spec = super().converter_spec(is_key=is_key)
+        spec = self.named_converter(is_key=is_key)
         is_read_here = (is_key or self.takes_what_was_read()) and not self._has_transforms
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
@@ -195,14 +186,13 @@ class FormatConfig(ConnectorConfig):
 
     def needs_registry(self) -> bool:
         """Whether a schema registry will be asked, be it by the engine or by the format."""
-        return super().needs_registry() or (self.holds_values and self.value_spec().kind == "avro")
+        return super().needs_registry() or self.value_spec().kind == "avro"
 
     def format_problems(self) -> Iterator[str]:
         """What is wrong with the format's keys."""
         name = self.format_class
         if name and name not in FORMATS:
-            yield f"'format.class': there is no format '{name}'; there are {', '.join(FORMATS)}"
-            return
+            return  # its verdict says so
         if not self.holds_values and self.format_name not in _BY_RECORDS:
             yield (
                 f"'archive.content': {name} has no place for whole records; set it to value, or "
@@ -214,18 +204,37 @@ class FormatConfig(ConnectorConfig):
             yield f"'avro.codec' and 'avro.codec.level': {error}"
         if self.s3_compression_level not in GZIP_LEVELS:
             yield f"'s3.compression.level' is {self.s3_compression_level}; gzip has 0 to 9, -1 is the default"
-        if not self.holds_values:
+        with suppress(ConfigException):  # there is no such converter, which is said of all connectors
+            yield from self._value_problems()
+
+    def _value_problems(self) -> Iterator[str]:
+        if not self.holds_values or self._has_transforms:
             return
-        try:
-            spec = self.value_spec()
-        except ConfigException:
-            return  # there is no such converter, which is said of all connectors
-        if spec.kind == "avro" and spec.registry is None and self.takes_what_was_read():
-            yield "'value.converter.schema.registry.url' is required by the Avro converter and not set"
-        if name == "ByteArrayFormat" and not self.takes_what_was_read():
+        if self.format_name in _TYPED:
+            yield from self._untyped_problems()
+        if self.format_name == "ByteArrayFormat" and not self.takes_what_was_read():
             yield (
                 "'value.converter': ByteArrayFormat takes bytes as they are; set it to "
                 "org.apache.kafka.connect.converters.ByteArrayConverter"
+            )
+
+    def _untyped_problems(self) -> Iterator[str]:
+        """Where values have no schema that a file could have. A DataFrame's have types without a converter."""
+        spec, name = self.value_spec(), self.format_name
+        instead = (
+            "take Avro's, with 'value.converter.schema.registry.url', or JSON's, with 'value.converter.schema' "
+            "or values in Connect's envelope; or set 'archive.content' to record, or 'format.class' to "
+        )
+        if spec.kind == "json" and spec.schemas_enable is False and not spec.schema:
+            yield (
+                f"'value.converter': {name} needs a schema of the values, and JSON without Connect's envelope "
+                f"has none: {instead}JsonFormat"
+            )
+        is_bare = name == "ParquetFormat" and spec.kind not in _WITH_FIELDS
+        if is_bare and "value_converter" in self.model_fields_set:
+            yield (
+                f"'value.converter': {name} needs a schema of the values, with fields, and {spec.kind} gives "
+                f"none: {instead}ByteArrayFormat"
             )
 
     def value_format(
@@ -250,6 +259,7 @@ class FormatConfig(ConnectorConfig):
                 self.avro_codec,
                 self.avro_codec_level,
                 nulls=nulls,
+                plain="value_converter" in self.model_fields_set and spec.kind in ("bytes", "string"),
                 keep_schema=keep_schema,
                 block_bytes=block_bytes,
             )
