@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, Self
+from typing import Final
 
-from sinksdk import Meaning, Verdict
-from sinksdk.connectors.s3_archiver.folders import Partitioner, partitioner
-from sinksdk.connectors.s3_archiver.kcql import read_kcql
+from sinksdk import Verdict
 
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
@@ -24,8 +22,8 @@ def _keys(names: str, verdict: Verdict) -> dict[str, Verdict]:
 
 
 _LENSES: Final = _unsupported(
-    "Lenses' sink is configured in KCQL and names files otherwise: 'sinksdk convert' writes the configuration "
-    "of s3-archiver"
+    "Lenses' sink is configured in KCQL and names files otherwise: 'sinksdk convert' writes the "
+    "configuration of s3-archiver"
 )
 
 CONNECTORS: Final = _same().when(
@@ -131,12 +129,7 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
 
 
 _AS_IT_IS = _ignored("keys, values and headers are archived byte for byte; nothing is converted")
-_NO_TIME = _ignored("it belongs to folders by time, and 'partitioner.class' makes none")
-_NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' makes none")
-_FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
-_NOT_THE_FORMAT = _ignored("it belongs to other formats than 'format.class'")
 _IN_THE_RECORD = _ignored("every archived record holds its own key and headers; there are no extra files")
-_NO_BAD_RECORDS = _ignored("nothing is converted, so no record can be bad")
 _ONE_SCHEMA = _ignored("the schema of the files is always the same, whatever the values are")
 _GROWING = _ignored("part buffers always grow as they fill")
 _LICENCE = _ignored("there is no licence to check")
@@ -251,13 +244,14 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "partitioner.class": PARTITIONERS,
     "avro.codec": _same("zstandard and xz are possible too"),
     "parquet.codec": _same(),
-    "schema.compatibility": _ONE_SCHEMA,
-    "behavior.on.null.values": _ignored("a tombstone is archived like any record, with a null value").when(
-        {"ignore": _differs("tombstones are archived, with a null value: skip them when the archive is read")}
+    "schema.compatibility": _ignored(
+        "each schema has files of its own, side by side: a change of it ends none"
+    ).when(
+        _keys(
+            "BACKWARD* FORWARD* FULL*",
+            _differs("each schema has files of its own, and no value is projected to a newer one"),
+        )
     ),
-    "tombstone.encoded.partition": _ignored("tombstones are in their partition's files, with a null value"),
-    "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
-    **_keys("store.kafka.keys store.kafka.headers keys.format.class headers.format.class", _IN_THE_RECORD),
     "s3.schema.partition.affix.type": _unsupported(
         "values are not looked into: one folder holds all of a partition's records, whatever their schema"
     ).when({"NONE": _same()}),
@@ -322,46 +316,13 @@ _S3: Final[Mapping[str, Verdict]] = {
     "shutdown.timeout.ms": _ignored("use 'task.shutdown.graceful.timeout.ms'"),
 }
 
-_RECORDS: Final[Mapping[str, Verdict]] = {
-    **_keys(
-        "key.converter key.converter.* value.converter value.converter.* header.converter "
-        "header.converter.* schema.generator.class schemas.cache.* schema.cache.* "
-        "enhanced.avro.schema.support connect.meta.data allow.optional.map.keys "
-        "value.subject.name.strategy",
-        _AS_IT_IS,
-    ),
-    "auto.register.schemas": _ignored("nothing is written to a schema registry"),
-    **_keys(
-        "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
-        "producer.override.*",
-        _NO_BAD_RECORDS,
-    ),
-    "errors.retry.timeout": _differs(
-        "how long the archiver retries from memory (five minutes by default); then the partition starts "
-        "again at its last commit"
-    ).when(
-        {
-            "0": _differs(
-                "at the first failed request to S3 a partition starts again at its last commit: take it out, "
-                "and the archiver retries from memory for five minutes"
-            )
-        }
-    ),
-    "confluent.*": _LICENCE,
-}
-
-COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
-    {"connector.class": CONNECTORS, **_FILES, **_S3, **_RECORDS, **AIVEN, **LENSES, **CONFLUENT_CLOUD}
-)
-"""Verdicts by key or pattern."""
-
 _OF_JAVA: Final = _ignored("it is for Java's converter; schemas are the producers' own here")
 _NO_KEYS: Final = _unsupported(
     "files of values hold no keys or headers: set 'archive.content' to record, with AvroFormat or "
     "ParquetFormat, where each row is a whole record with its key and headers"
 ).when({"false": _ignored("files hold values, and no keys or headers")})
 
-OF_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
+_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "behavior.on.null.values": _same().when(
             {"write": _unsupported("take fail or ignore, or 'archive.content' record, which holds them")}
@@ -378,13 +339,6 @@ OF_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
             "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy",
             _OF_JAVA,
         ),
-        **_keys("key.converter key.converter.*", _ignored("files hold values, and no keys")),
-    }
-)
-"""Verdicts by key or pattern where files hold values; they come before the others."""
-
-_CONVERTER: Final[Mapping[str, Verdict]] = MappingProxyType(
-    {
         "value.converter": _same("bytes, string, json, avro and numbers, or Connect's class names").when(
             {
                 "*ProtobufConverter": _unsupported(
@@ -404,142 +358,81 @@ _CONVERTER: Final[Mapping[str, Verdict]] = MappingProxyType(
         ),
     }
 )
-"""Verdicts where values are looked into."""
 
-_BAD_RECORDS: Final = ("errors.", "producer.override.")
-_LOOKED_INTO: Final = ("key.converter", "value.converter", *_BAD_RECORDS)
-
-
-OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
-"""A name that the partitioner by fields and time had, and the one it has. The older one does not name fields."""
-
-
-class Contents(NamedTuple):
-    """What a configuration makes: verdicts depend on it.
-
-    Args:
-        holds_values: whether files hold values, not whole records.
-        format: short name.
-        partitioner: None for one that is not there.
-        extractor: short name of the timestamp extractor.
-    """
-
-    holds_values: bool
-    format: str
-    partitioner: Partitioner | None
-    extractor: str
-
-    @classmethod
-    def of(cls, values: Mapping[str, object]) -> Self:
-        """Of texts by key."""
-
-        def text(key: str) -> str:
-            return str(values.get(key, "")).strip()
-
-        kind, extractor = text("format.class"), text("timestamp.extractor") or "Wallclock"
-        return cls(
-            holds_values(kind, text("archive.content")),
-            kind.rpartition(".")[2] or "AvroFormat",
-            partitioner(text("partitioner.class").replace(*OLDER_PARTITIONER) or "DefaultPartitioner"),
-            extractor.rpartition("$")[2].removesuffix("TimestampExtractor") or extractor,
-        )
-
-    @property
-    def reads_fields(self) -> bool:
-        """Whether folders are made of fields of values."""
-        made = self.partitioner
-        return made is not None and (made.has_fields or (made.has_time and self.extractor == "RecordField"))
-
-
-def holds_values(format_class: str, content: str) -> bool:
-    """Whether files hold values, not whole records, given these two keys' texts."""
-    return (content or ("value" if format_class else "record")) == "value"
-
-
-def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    """The archiver's verdicts on one configuration, by key or pattern."""
-    made = Contents.of(values)
-    rules: dict[str, Verdict] = dict(COMPATIBILITY)
-    if str(values.get("transforms", "")).strip():  # keys are converted for them, too
-        rules = {key: verdict for key, verdict in rules.items() if not key.startswith(_LOOKED_INTO)}
-        rules["errors.retry.timeout"] = COMPATIBILITY["errors.retry.timeout"]
-    if made.holds_values or made.partitioner is None or not made.partitioner.is_default:
-        rules = {key: verdict for key, verdict in rules.items() if not key.startswith(_BAD_RECORDS)}
-        rules["errors.retry.timeout"] = COMPATIBILITY["errors.retry.timeout"]
-    if made.holds_values or made.reads_fields:
-        rules = {key: verdict for key, verdict in rules.items() if not key.startswith("value.converter")}
-        rules.update(_CONVERTER)
-    if made.holds_values:
-        rules.update(
-            {
-                key: verdict
-                for key, verdict in OF_VALUES.items()
-                if key in rules or not key.startswith("key.converter")
-            }
-        )
-        rules["schema.compatibility"] = _schemas(made.format)
-    else:
-        rules["format.class"] = _RECORDS_OF_FORMATS
-    rules.update(_keys(_other_formats_keys(made.format), _NOT_THE_FORMAT))
-    rules.update(_without_effect(made))
-    if str(values.get("partitioner.class", "")).endswith(OLDER_PARTITIONER[0]):
-        rules["partition.field"] = _same("as 'partition.field.name'")
-    if kcql := str(values.get("connect.s3.kcql", "")).strip():
-        rules["connect.s3.kcql"] = _unsupported(f"KCQL is not read: take {read_kcql(kcql)}")
-    if str(values.get("store.url", "")).strip():
-        rules["s3.endpoint*"] = _ignored("'store.url' says it")
-    if str(values.get("partitioner.class", "")).strip():
-        rules["time.interval"] = _ignored("it is Confluent Cloud's; 'partitioner.class' says it")
-    return rules
-
-
-_KEYS_OF_FORMATS: Final[Mapping[str, str]] = {
-    "AvroFormat": "avro.codec avro.codec.level",
-    "ParquetFormat": "parquet.codec",
-    "JsonFormat": "s3.compression.type s3.compression.level",
-    "ByteArrayFormat": "s3.compression.type s3.compression.level format.bytearray.extension "
-    "format.bytearray.separator",
+_OTHERS_KEYS: Final[Mapping[str, Verdict]] = {
+    **_keys("header.converter header.converter.*", _ignored("headers are archived as bytes, or not at all")),
+    "auto.register.schemas": _ignored("nothing is written to a schema registry"),
+    "errors.retry.timeout": _differs(
+        "how long the archiver retries from memory (five minutes by default); then the partition starts "
+        "again at its last commit"
+    ).when(
+        {
+            "0": _differs(
+                "at the first failed request to S3 a partition starts again at its last commit: take it out, "
+                "and the archiver retries from memory for five minutes"
+            )
+        }
+    ),
+    "confluent.*": _LICENCE,
 }
 
+COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "connector.class": CONNECTORS,
+        **_FILES,
+        **_S3,
+        **_VALUES,
+        **_OTHERS_KEYS,
+        **AIVEN,
+        **LENSES,
+        **CONFLUENT_CLOUD,
+    }
+)
+"""Verdicts by key or pattern, where files hold values. What other keys say changes some of them."""
 
-def _other_formats_keys(name: str) -> str:
-    own = _KEYS_OF_FORMATS.get(name, "").split()
-    others = [key for keys in _KEYS_OF_FORMATS.values() for key in keys.split() if key not in own]
-    return " ".join(dict.fromkeys(others))
+OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "format.class": _RECORDS_OF_FORMATS,
+        "behavior.on.null.values": _ignored(
+            "a tombstone is archived like any record, with a null value"
+        ).when(
+            {
+                "ignore": _differs(
+                    "tombstones are archived, with a null value: skip them when the archive is read"
+                )
+            }
+        ),
+        "tombstone.encoded.partition": _ignored(
+            "tombstones are in their partition's files, with a null value"
+        ),
+        "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
+        **_keys(
+            "store.kafka.keys store.kafka.headers keys.format.class headers.format.class", _IN_THE_RECORD
+        ),
+        "schema.compatibility": _ONE_SCHEMA,
+        **_keys(
+            "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
+            "connect.meta.data allow.optional.map.keys value.subject.name.strategy header.converter "
+            "header.converter.*",
+            _AS_IT_IS,
+        ),
+    }
+)
+"""Other verdicts where files hold whole records."""
 
+NOT_CONVERTED: Final[Mapping[str, Verdict]] = MappingProxyType(
+    _keys("value.converter value.converter.*", _AS_IT_IS)
+)
+"""Other verdicts where nobody looks into values."""
 
-def _schemas(name: str) -> Verdict:
-    if name in ("JsonFormat", "ByteArrayFormat"):
-        return _ignored("lines have no schema")
-    return _differs("each schema has files of its own, and no value is projected to a newer one").when(
-        {"NONE": _ignored("each schema has files of its own, side by side: a change of it ends none")}
+NO_BAD_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
+    _keys(
+        "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
+        "producer.override.*",
+        _ignored("nothing is converted or looked into, so no record can be bad"),
     )
-
-
-def _without_effect(made: Contents) -> Mapping[str, Verdict]:
-    """Keys of folders that the partitioner does not make. One that is unknown is refused: then all count."""
-    kind = made.partitioner
-    found: dict[str, Verdict] = {}
-    if kind is None:
-        return found
-    if not kind.has_time:
-        found |= _keys(
-            "path.format partition.duration.ms locale timestamp.extractor timestamp.field", _NO_TIME
-        )
-        found["rotate.interval.ms"] = _ignored(
-            "it belongs to folders by time; with others Confluent's sink ignores it as well. Files end by "
-            "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
-        ).when({"-1": _same()})
-    elif kind.pattern is not None:
-        found |= _keys("path.format partition.duration.ms", _FIXED_TIME)
-    if kind.has_time and made.extractor != "RecordField":
-        found["timestamp.field"] = _ignored("it belongs to 'timestamp.extractor' RecordField")
-    if not kind.has_fields:
-        found |= _keys("partition.field.name partition.field.format.path", _NO_FIELDS)
-    elif not kind.has_time:
-        found["partition.field.format.path"] = _ignored("folders of FieldPartitioner always name the field")
-    return found
-
+)
+"""Other verdicts where any record can be archived."""
 
 OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -553,26 +446,3 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Keys whose default is not Confluent's, each with what that changes."""
-
-_RECORDS_NOTE: Final = (
-    "a file's records are whole Kafka records with the value's bytes as they are; Confluent's files hold the "
-    "converted value alone, so readers have to be changed"
-)
-_WORKERS: Final = "Kafka Connect takes its worker's, which nothing says here: "
-_VALUES_NOTES: Final[Mapping[str, str]] = {
-    "JsonFormat": f"{_WORKERS}values are taken as JSON text, as they are; set it if they are something else",
-    "ByteArrayFormat": f"{_WORKERS}values are taken as bytes, as they are",
-}
-_TYPED_NOTE: Final = (
-    f"{_WORKERS}set it to what the worker has, as io.confluent.connect.avro.AvroConverter with "
-    f"'value.converter.schema.registry.url'. Without it bytes have no schema, and the first value that is not "
-    f"typed by Spark stops its partition"
-)
-
-
-def other_defaults_for(values: Mapping[str, object]) -> Mapping[str, str]:
-    """Keys whose default is not Confluent's, each with what that changes in one configuration."""
-    made = Contents.of(values)
-    if not made.holds_values:
-        return {"archive.content": _RECORDS_NOTE, **OTHER_DEFAULTS}
-    return {"value.converter": _VALUES_NOTES.get(made.format, _TYPED_NOTE), **OTHER_DEFAULTS}

@@ -12,7 +12,8 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from sinksdk import BatchPolicy, ConnectorConfig, Converted, Verdict
 from sinksdk.config import NameList
-from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OLDER_PARTITIONER, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
@@ -431,7 +432,7 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         if self.flush_size is None and self.schedule() is None and self.record_interval() is None:
             yield (
                 "'flush.size' is required and not set: nothing else says when a partition is read. Leave it "
-                "out only with 'rotate.schedule.interval.ms', or with 'rotate.interval.ms' and folders by time"
+                "out only with 'rotate.schedule.interval.ms', or 'rotate.interval.ms' and folders by time"
             )
 
     def policy(self) -> BatchPolicy:

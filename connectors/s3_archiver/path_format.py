@@ -271,7 +271,7 @@ class Zone:
         """Before the first change, and from each on."""
 
     def offsets(self, timestamps: Integers, first: int, last: int) -> int | Integers:
-        """The offset at each timestamp, or one if all are the same; ``first`` and ``last`` are the extremes."""
+        """The offset at each timestamp, or one if all are the same; ``first``, ``last`` are the extremes."""
         folded = timestamps
         if first < _NO_ZONES or last >= _AGAIN:
             folded = np.maximum(timestamps, _NO_ZONES)

@@ -137,8 +137,8 @@ def _aivens_fields(made: Converted) -> None:
         if made.config["format.class"] in _RECORD_CONTENT:
             made.config["archive.content"] = "record"
             made.notes.append(
-                "'format.output.fields' becomes 'archive.content' record: all of a record, with key and value "
-                "as bytes"
+                "'format.output.fields' becomes 'archive.content' record: all of a record, with key and "
+                "value as bytes"
             )
         else:
             made.problems.append(
@@ -164,7 +164,8 @@ def _aivens_folders(made: Converted) -> None:
     zone = config.pop("timestamp.timezone", "")
     if template:
         made.notes.append(
-            "'file.name.template': files are called topic, partition and start offset, below the topic's folder"
+            "'file.name.template': files are called topic, partition and start offset, below the topic's "
+            "folder"
         )
     folders = [
         part for part in template.strip("/").split("/")[:-1] if not re.fullmatch(r"\{\{\s*topic\s*\}\}", part)
@@ -251,6 +252,15 @@ def _from_cloud(made: Converted) -> None:
         _compress(made, "compression.codec", codec.rpartition("- ")[2])
     for key in ("output.keys.format", "output.headers.format"):
         _drop(made, key, "files hold values")
+    _clouds_folders(made)
+    if _drop(made, "authentication.method", "") not in ("", "access keys"):
+        made.notes.append("a role is named in 's3.credentials.provider.sts.role.arn'")
+    if role := config.pop("provider.integration.id", ""):
+        made.problems.append(f"'provider.integration.id' {role} is Confluent's: name the role's ARN")
+
+
+def _clouds_folders(made: Converted) -> None:
+    config = made.config
     interval = _drop(made, "time.interval", "").upper() or "HOURLY"
     if interval not in _DURATIONS:
         made.problems.append(f"'time.interval' is {interval}: it is HOURLY or DAILY")
@@ -261,10 +271,6 @@ def _from_cloud(made: Converted) -> None:
         config["partitioner.class"] = f"{interval.capitalize()}Partitioner"
     made.notes.append(f"'time.interval' is 'partitioner.class' here: {config.get('partitioner.class')}")
     config["timestamp.extractor"] = "RecordField" if config.get("timestamp.field") else "Record"
-    if _drop(made, "authentication.method", "") not in ("", "access keys"):
-        made.notes.append("a role is named in 's3.credentials.provider.sts.role.arn'")
-    if role := config.pop("provider.integration.id", ""):
-        made.problems.append(f"'provider.integration.id' {role} is Confluent's: name the role's ARN")
 
 
 _CHANGES: Final[tuple[tuple[Callable[[str], bool], Callable[[Converted], None]], ...]] = (

@@ -157,7 +157,7 @@ class ConverterSettings(BaseModel):
         return self.named_converter(is_key=is_key)
 
     def named_converter(self, *, is_key: bool) -> ConverterSpec:
-        """The converter that is configured, whoever applies it. Raises ConfigException for an unknown name."""
+        """The converter that is configured, whoever applies it. Raises ConfigException for unknown names."""
         side = "key_converter" if is_key else "value_converter"
         return ConverterSpec(
             converter_kind(getattr(self, side)),

@@ -264,8 +264,8 @@ class ConfigModel(BaseModel):
     def translated(cls, raw: Mapping[str, str], /) -> Converted:
         """A configuration of a connector whose keys have other names, by the keys of this one.
 
-        A hook for ``sinksdk convert``, which leaves out what verdicts refuse or ignore afterwards. The default
-        changes nothing.
+        A hook for ``sinksdk convert``, which leaves out what verdicts refuse or ignore afterwards. The
+        default changes nothing.
 
         Args:
             raw: dotted names and texts, references as they were written.
@@ -274,7 +274,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def converted(cls, raw: Mapping[str, str]) -> Converted:
-        """A configuration with nothing in it but keys that have an effect here, and what became of the others.
+        """A configuration of nothing but keys that have an effect here, and what became of the others.
 
         Args:
             raw: dotted names and texts, references as they were written.

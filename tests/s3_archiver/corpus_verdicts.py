@@ -370,12 +370,11 @@ EXPECTED: Final = {
         "rotate.schedule.interval.ms flush.size timezone s3.schema.partition.affix.type "
         "s3.object.tagging tasks.max name",
         differs="behavior.on.null.values",
-        ignored="output.keys.format output.headers.format path.format rotate.interval.ms "
+        ignored="subject.name.strategy output.keys.format output.headers.format path.format rotate.interval.ms "
         "tombstone.encoded.partition enhanced.avro.schema.support locale "
         "schema.compatibility store.kafka.keys value.converter.connect.meta.data "
         "store.kafka.headers",
         unsupported="connector.class output.data.format input.data.format time.interval",
-        unknown="subject.name.strategy",
         starts=False,
     ),
     "i01": Expected(

@@ -78,7 +78,6 @@ def test_no_key_of_a_corpus_file_is_left_out(name: str, tmp_path: Path) -> None:
         "avro.converter.schema.cache.size",
         "prefix.add.prefix",
         "prefix.remove.regex",
-        "subject.name.strategy",
     }
 
 

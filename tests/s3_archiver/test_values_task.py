@@ -163,8 +163,8 @@ def test_transforms_get_what_converters_make() -> None:
 
 
 def problems(**keys: str) -> list[str]:
-    from tests.s3_archiver.support import MINIMAL  # noqa: PLC0415 - only here
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig  # noqa: PLC0415 - the same
+    from tests.s3_archiver.support import MINIMAL  # noqa: PLC0415 - only here
 
     return S3ArchiverConfig.check(
         {**MINIMAL, **{key.replace("_", "."): value for key, value in keys.items()}}

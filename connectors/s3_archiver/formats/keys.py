@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
-from sinksdk.connectors.s3_archiver.compat import holds_values, other_defaults_for, rules_for
+from sinksdk.connectors.s3_archiver.contents import holds_values, other_defaults_for, rules_for
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 _PACKAGE: Final = "io.confluent.connect.s3.format"
@@ -219,16 +219,17 @@ class FormatConfig(ConnectorConfig):
             )
 
     def _untyped_problems(self) -> Iterator[str]:
-        """Where values have no schema that a file could have. A DataFrame's have types without a converter."""
+        """Where values have no schema for a file. A DataFrame's have types without a converter."""
         spec, name = self.value_spec(), self.format_name
         instead = (
-            "take Avro's, with 'value.converter.schema.registry.url', or JSON's, with 'value.converter.schema' "
-            "or values in Connect's envelope; or set 'archive.content' to record, or 'format.class' to "
+            "take Avro's, with 'value.converter.schema.registry.url', or JSON's, with "
+            "'value.converter.schema' or values in Connect's envelope; or set 'archive.content' to record, "
+            "or 'format.class' to "
         )
         if spec.kind == "json" and spec.schemas_enable is False and not spec.schema:
             yield (
-                f"'value.converter': {name} needs a schema of the values, and JSON without Connect's envelope "
-                f"has none: {instead}JsonFormat"
+                f"'value.converter': {name} needs a schema of the values, and JSON without Connect's "
+                f"envelope has none: {instead}JsonFormat"
             )
         is_bare = name == "ParquetFormat" and spec.kind not in _WITH_FIELDS
         if is_bare and "value_converter" in self.model_fields_set:

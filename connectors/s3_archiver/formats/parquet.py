@@ -244,7 +244,7 @@ class ValueParquet(_Parquet):
         self._gives_types = gives_types
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Nothing is asked. Raises ConfigException: no converter gives values with fields, and they have none."""
+        """Nothing is asked. Raises ConfigException: values have no fields, and no converter gives any."""
         column = batch.column("value")
         if not self._gives_types and has_bytes(column.type) and column.null_count < len(column):
             message = (
