@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import encoding, formats, generation, memory, upload
+from benchmarks import encoding, folders, formats, generation, memory, upload
 from benchmarks.table import Row, show
 
 
@@ -74,6 +74,7 @@ if __name__ == "__main__":
     for name, part in {
         "encoding": encoding_rows,
         "formats": format_rows,
+        "folders": folders.measure,
         "whole generations": generation.measure,
         "upload": upload_rows,
         "memory": memory_rows,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import statistics
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 
@@ -50,6 +52,8 @@ def measure(rounds: int = 11) -> list[Row]:
                 rounds,
             ),
         ]
+        late = dice.integers(0, 5_000 * HOUR, (BATCHES, ROWS))
+        rows.append(_row("any of 5,000 hours, buckets of 10 ms", _by_time(late, 10), rounds))
         values = _values()
         for what, keys in {
             "a text in JSON": {
@@ -65,6 +69,7 @@ def measure(rounds: int = 11) -> list[Row]:
             },
         }.items():
             rows.append(_row(what, _run(keys, [_batch(np.full(ROWS, BEGIN), values)] * BATCHES), rounds))
+        rows.append(_row("a text in Avro", _of_avro(values), rounds))
         rows.append(
             _row("for comparison: Python's json alone", lambda: list(map(json.loads, values * BATCHES)), 3)
         )
@@ -75,13 +80,22 @@ def _by_field(name: str) -> dict[str, Any]:
     return {**TIME, "timestamp_extractor": "RecordField", "timestamp_field": name}
 
 
-def _by_time(past: np.ndarray[Any, Any]) -> Callable[[], object]:
-    keys = {**TIME, "timestamp_extractor": "Record", "timezone": "Europe/Berlin"}
+def _by_time(past: np.ndarray[Any, Any], duration: int = HOUR) -> Callable[[], object]:
+    keys = {
+        **TIME,
+        "timestamp_extractor": "Record",
+        "timezone": "Europe/Berlin",
+        "partition_duration_ms": duration,
+    }
     return _run(keys, [_batch(BEGIN + each) for each in past])
 
 
-def _run(keys: Mapping[str, Any], batches: list[pa.RecordBatch]) -> Callable[[], object]:
-    folders = _folders(keys)
+def _run(
+    keys: Mapping[str, Any],
+    batches: list[pa.RecordBatch],
+    schema_of: Callable[[int], Any] | None = None,
+) -> Callable[[], object]:
+    folders = _folders(keys, schema_of)
     for batch in batches:
         assert not folders.split(ORDERS, batch, 0).bad
 
@@ -92,9 +106,32 @@ def _run(keys: Mapping[str, Any], batches: list[pa.RecordBatch]) -> Callable[[],
     return run
 
 
-def _folders(keys: Mapping[str, Any]) -> Folders:
+def _of_avro(values: list[bytes]) -> Callable[[], object]:
+    """The same orders, framed as by a schema registry's serializer."""
+    meta = _record("Meta", {"shop": "string", "at": "string"})
+    kinds = {"id": "long", "created": "long", "customer": ["null", "string"], "meta": meta}
+    schema = fastavro.parse_schema(_record("Order", {**kinds, "amount": "double"}))
+    encoded = []
+    for value in values:
+        out = io.BytesIO(b"\0\0\0\0\1")
+        out.seek(0, io.SEEK_END)
+        fastavro.schemaless_writer(out, schema, json.loads(value))
+        encoded.append(out.getvalue())
+    keys = {
+        "partitioner_class": "FieldPartitioner",
+        "partition_field_name": ["meta.shop"],
+        "value_converter": "avro",
+    }
+    return _run(keys, [_batch(np.full(ROWS, BEGIN), encoded)] * BATCHES, lambda _: schema)
+
+
+def _record(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": k} for n, k in fields.items()]}
+
+
+def _folders(keys: Mapping[str, Any], schema_of: Callable[[int], Any] | None = None) -> Folders:
     base = {"name": "a", "topics": "orders", "s3_bucket_name": "bucket", "flush_size": 1}
-    return folders_of(S3ArchiverConfig.model_construct(**base, **keys))
+    return folders_of(S3ArchiverConfig.model_construct(**base, **keys), schema_of)
 
 
 def _batch(timestamps: np.ndarray[Any, Any], values: list[bytes] | None = None) -> pa.RecordBatch:

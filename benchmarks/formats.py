@@ -173,7 +173,8 @@ def file_of(format_: Format[Any], batch: pa.RecordBatch) -> int:
         return drain(_pieces(format_, rows, kinds and kinds.kinds[0]))
     order = np.argsort(kinds.codes.astype(np.int16), kind="stable")
     borders = np.searchsorted(kinds.codes[order], np.arange(len(kinds.kinds) + 1)).tolist()
-    rows = format_.encode(ORDERS, batch.take(pa.array(order))).rows
+    looked_at = batch if format_.columns is None else batch.select(format_.columns)
+    rows = format_.encode(ORDERS, looked_at.take(pa.array(order))).rows
     return sum(
         drain(_pieces(format_, rows.slice(begin, end), kind))
         for kind, begin, end in zip(kinds.kinds, borders[:-1], borders[1:], strict=True)

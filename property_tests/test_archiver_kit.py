@@ -18,6 +18,8 @@ from property_tests.exercised import EXERCISED
 from sinksdk import OffsetAndMetadata, Token, TopicPartition, UnpublishableException
 from sinksdk.connectors.s3_archiver.client import S3, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.limits import Limits
+from sinksdk.connectors.s3_archiver.part import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.testing import (
     Capabilities,
@@ -36,13 +38,14 @@ from tests.integration.archive_site import client
 from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
-from tests.s3_archiver.support import FINE, config
+from tests.s3_archiver.support import FINE, Turns, config
 
 CASES = settings(DEFAULTS, max_examples=DEPTH.cases, derandomize=False)
 CASES_ON_A_SERVER = max(DEPTH.cases // 5, 20)
 
 KEYS = {"topics": "records", "flush.size": "3", "s3.retry.backoff.ms": "10", "errors.retry.timeout": "2000"}
 PROMISE = Capabilities(Guarantee.EXACTLY_ONCE, ordered=True)
+UNORDERED = Capabilities(Guarantee.EXACTLY_ONCE)
 Row = tuple[str, int, int, object]
 
 
@@ -86,10 +89,19 @@ class PlannedS3(FakeS3):
         return Fault(errors[kind](), after_effect=kind is FaultKind.LOST_ANSWER)
 
 
-def make_archiver(task: type[S3ArchiverTask], s3: PlannedS3, *, is_late: bool = False) -> S3ArchiverTask:
+def make_archiver(
+    task: type[S3ArchiverTask], s3: PlannedS3, *, is_late: bool = False, **grouping: Any
+) -> S3ArchiverTask:
     clock = s3.faults.clock
-    beside = Late() if is_late else at_once
-    return task(connect=lambda *_: s3, clock=clock.now, sleep=clock.sleep, grain=FINE, beside=beside)
+    return task(
+        connect=lambda *_: s3,
+        clock=clock.now,
+        sleep=clock.sleep,
+        grain=FINE,
+        beside=Late() if is_late else at_once,
+        together=one_by_one,
+        **grouping,
+    )
 
 
 def archived(s3: PlannedS3) -> Iterator[Row]:
@@ -114,6 +126,26 @@ def test_the_archiver_is_exactly_once(*, is_late: bool) -> None:
     count("the kit on the archiver, S3 in memory", report)
     assert report.guarantee is Guarantee.EXACTLY_ONCE
     assert report.exercised[f"{DESTINATION}: {FaultKind.LOST_ANSWER}"] >= report.cases // 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "limits", [Limits(records=5), Limits(interval=4_000, files=2)], ids=["count", "time"]
+)
+def test_groups_of_files_are_exactly_once(limits: Limits) -> None:
+    """The same with records in three folders in turns: each once, never before its commit."""
+    make = functools.partial(make_archiver, S3ArchiverTask, is_late=True, folders=Turns(3), limits=limits)
+    report = check_sink(make, read_back=archived, settings=CASES, **{**IN_MEMORY, "capabilities": UNORDERED})
+    count("the kit on the archiver, groups of files", report)
+    assert report.guarantee is Guarantee.EXACTLY_ONCE
+
+
+def test_groups_that_an_archiver_aborts_have_to_go_back() -> None:
+    """Some of a group's files may be visible when its commit is withdrawn: their records are not archived twice."""
+    grouping = {"folders": Turns(3), "limits": Limits(records=5)}
+    make = functools.partial(make_archiver, Aborting, **grouping)
+    report = check_sink(make, read_back=archived, settings=CASES, **{**IN_MEMORY, "capabilities": UNORDERED})
+    assert report.exercised["commit withdrawn"] > 0
 
 
 class Aborting(S3ArchiverTask):

@@ -17,7 +17,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sinksdk import ConfigException, DataException, RetriableException
-from sinksdk.connectors.s3_archiver.fields import Field, Found, Path, Rows, at_path
+from sinksdk.connectors.s3_archiver.fields import (
+    Field,
+    Found,
+    Path,
+    Rows,
+    as_column,
+    at_path,
+    null_rows,
+    text_column,
+    texts_column,
+)
 
 Positions = npt.NDArray[np.int64]
 
@@ -49,7 +59,8 @@ class AvroFields:
         """See :class:`~sinksdk.connectors.s3_archiver.fields.FieldReader`."""
         found = [Found() for _ in self._paths]
         begins, ends, data = _laid_out(values)
-        there = np.ones(len(values), bool) if not values.null_count else np.asarray(values.is_valid())
+        there = np.ones(len(values), bool)
+        there[null_rows(values)[0]] = False
         framed = there & (ends - begins >= _WIRE_FORMAT.size)
         framed[framed] = data[begins[framed]] == 0
         for row in np.flatnonzero(~framed).tolist():
@@ -200,7 +211,7 @@ class Walk:
         if kind.name in ("int", "long"):
             numbers, at = self._long(at)
             moment = _MOMENTS.get(kind.schema.get("logicalType", ""))
-            column = pa.array(numbers)
+            column = as_column(numbers, pa.int64())
             if moment is not None:
                 column = (column.cast(pa.int32(), safe=False) if pa.types.is_date(moment) else column).view(
                     moment
@@ -211,14 +222,14 @@ class Walk:
             symbols = kind.schema["symbols"]
             good = (numbers >= 0) & (numbers < len(symbols))
             self.left.append(rows[~good])
-            self._add(rows[good], at[good], pa.array(symbols, pa.string()).take(pa.array(numbers[good])))
+            self._add(rows[good], at[good], texts_column(symbols).take(as_column(numbers[good], pa.int64())))
         elif kind.name == "boolean":
-            self._add(rows, at + 1, pa.array(self._byte(at) != 0))
+            self._add(rows, at + 1, as_column(self._byte(at), pa.uint8()).cast(pa.bool_()))
         elif kind.name in ("float", "double"):
             size = _FIXED[kind.name]
             places = np.minimum(at[:, None] + np.arange(size), len(self._data) - 1)
             numbers = self._data[places].reshape(-1).view(f"<f{size}").astype(np.float64)
-            self._add(rows, at + size, pa.array(numbers))
+            self._add(rows, at + size, as_column(numbers, pa.float64()))
         elif kind.name == "string":
             self._strings(rows, at)
         else:
@@ -232,11 +243,7 @@ class Walk:
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
         places = np.repeat(begin - offsets[:-1], sizes) + np.arange(offsets[-1])
-        column = pa.Array.from_buffers(
-            pa.string(),
-            len(rows),
-            [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self._data[places])],
-        )
+        column = text_column(offsets, self._data[places])
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
@@ -249,7 +256,7 @@ class Walk:
         good = at <= self._ends[rows]
         if not good.all():
             self.left.append(rows[~good])
-            rows, column = rows[good], column.filter(pa.array(good))
+            rows, column = rows[good], column.take(as_column(np.flatnonzero(good), pa.int64()))
         if len(rows):
             self._found.pieces.append((rows, column))
 

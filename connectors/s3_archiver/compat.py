@@ -235,9 +235,7 @@ _FILES: Final[Mapping[str, Verdict]] = {
     ),
     "rotate.schedule.interval.ms": _same("exactly-once here, and also ends a file when no record arrives"),
     "rotate.interval.ms": _same("a partition is also read, and its files end, after this time"),
-    "rotate.file.on.partition.change": _ignored(
-        "files of several folders are open at a time and end together: the same folders, fewer files"
-    ),
+    "rotate.file.on.partition.change": _same("with 'rotate.interval.ms'; false by default, not true"),
     "timezone": _same("of folders by time, and for 'rotate.schedule.interval.ms'"),
     "format.class": FORMATS,
     "storage.class": _unsupported("archives are on S3 only: take S3Storage").when({"S3Storage": _same()}),
@@ -393,14 +391,8 @@ COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
 OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "format.class": _RECORDS_OF_FORMATS,
-        "behavior.on.null.values": _ignored(
-            "a tombstone is archived like any record, with a null value"
-        ).when(
-            {
-                "ignore": _differs(
-                    "tombstones are archived, with a null value: skip them when the archive is read"
-                )
-            }
+        "behavior.on.null.values": _differs("files of whole records hold tombstones, with a null value").when(
+            {"write": _ignored("files of whole records hold tombstones, with a null value")}
         ),
         "tombstone.encoded.partition": _ignored(
             "tombstones are in their partition's files, with a null value"

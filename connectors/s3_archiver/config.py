@@ -17,6 +17,7 @@ from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES, Limits
 from sinksdk.connectors.s3_archiver.relatives import translate
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
@@ -176,9 +177,6 @@ def _is_address(text: str) -> bool:
 
 MIB = 1024 * 1024
 
-_MOST_OPEN_FILES: Final = 1_000
-"""Files of a topic partition that may be open: one commit holds all of their tokens."""
-
 _MAX_TAGS = 10  # S3's limit for one object
 _OWN_TAGS = ("startOffset", "endOffset", "recordCount")
 
@@ -294,13 +292,19 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         "`timestamp.extractor` finds it) is so many milliseconds after that of their first one, and read the "
         "partition after that time at the latest. Without folders by time it has no effect. -1: never.",
     )
+    rotate_file_on_partition_change: bool = Field(
+        default=False,
+        alias="rotate.file.on.partition.change",
+        description="With `rotate.interval.ms`: end files also whenever the next record is of another "
+        "folder. Records whose folders take turns then make a file each. (Confluent: true.)",
+    )
     partitioner_max_open_files: int = Field(
         default=-1,
         ge=-1,
-        le=_MOST_OPEN_FILES,
+        le=MOST_OPEN_FILES,
         alias="partitioner.max.open.files",
         description=f"Files of a topic partition that may be open at a time; then all of them end. "
-        f"-1: {_MOST_OPEN_FILES:,}.",
+        f"-1: {MOST_OPEN_FILES:,}.",
     )
     partitioner_buffer_bytes: int = Field(
         default=256 * MIB,
@@ -423,7 +427,7 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         if self.rotate_interval_ms == 0:
             yield "'rotate.interval.ms' must be at least 1, or -1 for never"
         if self.partitioner_max_open_files == 0:
-            yield f"'partitioner.max.open.files' must be at least 1, or -1 for {_MOST_OPEN_FILES:,}"
+            yield f"'partitioner.max.open.files' must be at least 1, or -1 for {MOST_OPEN_FILES:,}"
         try:
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError):
@@ -459,15 +463,26 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         by_time = kind is not None and kind.has_time
         return self.rotate_interval_ms if by_time and self.rotate_interval_ms >= 1 else None
 
-    def open_files(self) -> int:
-        """Files of a topic partition that are open at most."""
+    def limits(self) -> Limits:
+        """What ends the open files of a topic partition, besides the schedule."""
         most = self.partitioner_max_open_files
-        return _MOST_OPEN_FILES if most == -1 else most
+        return Limits(
+            records=self.flush_size,
+            bytes=_set(self.flush_bytes),
+            interval=self.record_interval(),
+            is_of_one_folder=self.rotate_file_on_partition_change,
+            files=MOST_OPEN_FILES if most == -1 else most,
+            buffered=self.partitioner_buffer_bytes,
+        )
 
     def layout(self) -> Layout:
         """Where things are in the bucket."""
         return Layout(
-            self.topics_dir, self.directory_delim, self.file_delim, self.filename_offset_zero_pad_width
+            self.topics_dir,
+            self.directory_delim,
+            self.file_delim,
+            self.filename_offset_zero_pad_width,
+            self.format_bytearray_extension,
         )
 
     def creation_options(self) -> dict[str, str]:
@@ -489,3 +504,8 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
                 raise ValueError(f"'{pair}' is not of the form name:value")
             tags[name.strip()] = value.strip()
         return tags
+
+
+def _set(number: int) -> int | None:
+    """-1 is no limit."""
+    return None if number == -1 else number

@@ -37,12 +37,14 @@ class Contents(NamedTuple):
         format: short name.
         partitioner: None for one that is not there.
         extractor: short name of the timestamp extractor.
+        rotates: whether ``rotate.interval.ms`` is set.
     """
 
     holds_values: bool
     format: str
     partitioner: Partitioner | None
     extractor: str
+    rotates: bool
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Self:
@@ -55,7 +57,13 @@ class Contents(NamedTuple):
                 _text(values, "partitioner.class").replace(*OLDER_PARTITIONER) or "DefaultPartitioner"
             ),
             extractor.rpartition("$")[2].removesuffix("TimestampExtractor") or extractor,
+            _text(values, "rotate.interval.ms") not in ("", "-1"),
         )
+
+    @property
+    def rotates_by_record(self) -> bool:
+        """Whether files end by the time of records."""
+        return self.rotates and self.partitioner is not None and self.partitioner.has_time
 
     @property
     def reads_fields(self) -> bool:
@@ -144,6 +152,8 @@ def _without_effect(made: Contents) -> Mapping[str, Verdict]:
         ).when({"-1": _same()})
     elif kind.pattern is not None:
         found |= _each(_FIXED_TIME, "path.format partition.duration.ms")
+    if not made.rotates_by_record:
+        found["rotate.file.on.partition.change"] = _ignored("it belongs to 'rotate.interval.ms'")
     if kind.has_time and made.extractor != "RecordField":
         found["timestamp.field"] = _ignored("it belongs to 'timestamp.extractor' RecordField")
     if not kind.has_fields:
@@ -164,6 +174,10 @@ _RECORDS_NOTE: Final = (
     "converted value alone, so readers have to be changed"
 )
 _WORKERS: Final = "Kafka Connect takes its worker's, which nothing says here: "
+_TURNS_NOTE: Final = (
+    "files of several folders are open at a time and end together, not whenever the next record is of "
+    "another folder: the same folders, fewer files"
+)
 _VALUES_NOTES: Final[Mapping[str, str]] = {
     "JsonFormat": f"{_WORKERS}values are taken as JSON text, as they are; set it if they are something else",
     "ByteArrayFormat": f"{_WORKERS}values are taken as bytes, as they are",
@@ -178,6 +192,11 @@ _TYPED_NOTE: Final = (
 def other_defaults_for(values: Mapping[str, object]) -> Mapping[str, str]:
     """Keys whose default is not Confluent's, each with what that changes in one configuration."""
     made = Contents.of(values)
-    if not made.holds_values:
-        return {"archive.content": _RECORDS_NOTE, **OTHER_DEFAULTS}
-    return {"value.converter": _VALUES_NOTES.get(made.format, _TYPED_NOTE), **OTHER_DEFAULTS}
+    notes = (
+        {"value.converter": _VALUES_NOTES.get(made.format, _TYPED_NOTE)}
+        if made.holds_values
+        else {"archive.content": _RECORDS_NOTE}
+    )
+    if made.rotates_by_record:
+        notes["rotate.file.on.partition.change"] = _TURNS_NOTE
+    return {**notes, **OTHER_DEFAULTS}

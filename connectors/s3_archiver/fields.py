@@ -7,6 +7,7 @@ null and a missing field, a record that is no JSON) is read again: in halves, in
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,15 +67,14 @@ class TypedFields:
         kind = values.type
         if pa.types.is_null(kind) or _is_text(kind):
             values = values.cast(pa.binary())
-        if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
+        if any(is_one(values.type) for is_one in _BYTES):
             return self._of_bytes.read(values.cast(pa.binary()))
         return [self._field(values, path) for path in self._paths]
 
     def _field(self, values: pa.Array, path: Path) -> Field:
-        there = values.is_valid()
-        rows = np.flatnonzero(there)
-        bad = dict.fromkeys(np.flatnonzero(pc.invert(there)).tolist(), "is null")
-        column = values if len(rows) == len(values) else values.drop_null()
+        nulls, rows = null_rows(values)
+        bad = dict.fromkeys(nulls.tolist(), "is null")
+        column = values
         for name in path:
             kind = column.type
             if not pa.types.is_struct(kind):
@@ -85,17 +85,60 @@ class TypedFields:
                 column = pc.struct_field(column, [kind.get_field_index(name)])
                 continue
             return Field([], bad | dict.fromkeys(rows.tolist(), why))
+        if pa.types.is_string_view(column.type):
+            column = column.cast(pa.string())  # Arrow can do little else with it
+        if bad:
+            column = column.take(as_column(rows, pa.int64()))
         return Field([(rows, column)] if len(rows) else [], bad)
+
+
+_BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def null_rows(column: pa.Array) -> tuple[Rows, Rows]:
+    """The rows that are null, and the others."""
+    if not column.null_count:
+        return np.empty(0, np.int64), np.arange(len(column))
+    is_null = as_mask(column.is_null())
+    return np.flatnonzero(is_null), np.flatnonzero(~is_null)
+
+
+# Arrow's own ways to numpy and back would import pandas where that is installed, at 40 MB and half a second.
+
+
+def as_mask(booleans: pa.Array) -> npt.NDArray[np.bool_]:
+    """A column of booleans without nulls."""
+    return np.from_dlpack(booleans.cast(pa.uint8())).view(np.bool_)
+
+
+def as_column(numbers: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Numbers as a column of a type of the same size."""
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
+
+
+def text_column(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> pa.Array:
+    """Texts that lie one behind the other."""
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+
+
+def texts_column(texts: Sequence[str]) -> pa.Array:
+    """Texts as a column."""
+    encoded = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)])
+    return text_column(offsets, np.frombuffer(b"".join(encoded), np.uint8))
+
+
 # -- JSON ----------------------------------------------------------------------------------------
 
 _FEW: Final = 16
-"""Rows that are read one by one."""
+"""Rows that are not worth a column."""
+_SMALL: Final = 512
+"""Rows that are read one by one if they are no columns: to look for the bad ones would cost more."""
 _KINDS: Final[Mapping[type, pa.DataType]] = {
     str: pa.string(),
     bool: pa.bool_(),
@@ -129,10 +172,9 @@ class JsonFields:
     def read(self, values: pa.Array) -> list[Field]:
         """See :class:`FieldReader`."""
         found = [Found() for _ in self._paths]
-        there = values.is_valid()
-        rows = np.flatnonzero(there)
+        missing, rows = null_rows(values)
         for each in found:
-            each.bad = dict.fromkeys(np.flatnonzero(pc.invert(there)).tolist(), "is null")
+            each.bad = dict.fromkeys(missing.tolist(), "is null")
         self._halves(rows, values if len(rows) == len(values) else values.drop_null(), found)
         return [each.field() for each in found]
 
@@ -143,13 +185,16 @@ class JsonFields:
             self._one_by_one(rows, values, found)
             return
         columns = self._columns(values)
+        if columns is None and len(rows) <= _SMALL:
+            self._one_by_one(rows, values, found)
+            return
         if columns is None:
             middle = len(rows) // 2
             self._halves(rows[:middle], values[:middle], found)
             self._halves(rows[middle:], values[middle:], found)
             return
         # A null may be a null or no field at all, and what is around it may be no object.
-        nulls = [np.flatnonzero(column.is_null()) for column in columns]
+        nulls = [null_rows(column)[0] for column in columns]
         again = nulls[0] if len(nulls) == 1 else np.unique(np.concatenate(nulls))
         if not len(again):
             for each, column in zip(found, columns, strict=True):
@@ -157,10 +202,10 @@ class JsonFields:
             return
         kept = np.ones(len(rows), bool)
         kept[again] = False
-        places = pa.array(np.flatnonzero(kept))
+        places = as_column(np.flatnonzero(kept), pa.int64())
         for each, column in zip(found, columns, strict=True):
             each.pieces.append((rows[kept], column.take(places)))
-        self._one_by_one(rows[again], values.take(pa.array(again)), found)
+        self._one_by_one(rows[again], values.take(as_column(again, pa.int64())), found)
 
     def _columns(self, values: pa.Array) -> list[pa.Array] | None:
         """The fields as columns, null also where there is none; None if the values do not go together."""
@@ -178,9 +223,9 @@ class JsonFields:
             inner[path[-1]] = leaf
         # An object around each value makes sure that no value ends within another one, and that the number of
         # rows is right only if each of them is one value.
-        lines = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+        lines = pa.ListArray.from_arrays(as_column(np.array([0, len(values)], np.int32), pa.int32()), values)
         try:
-            joined = pc.binary_join(lines, b'}\n{"v":')[0].as_buffer()
+            joined = pc.binary_join(lines, _between())[0].as_buffer()
             text = b"".join((b'{"v":', joined, b"}"))
             table = pyarrow.json.read_json(
                 pa.BufferReader(text),
@@ -255,6 +300,14 @@ class JsonFields:
         return value
 
 
+@functools.cache
+def _between() -> pa.Scalar:
+    """What is written between two values."""
+    text = b'}\n{"v":'
+    offsets = np.array([0, len(text)], np.int32)
+    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])[0]
+
+
 def _is_exact(column: pa.Array) -> bool:
     """Whether whole numbers are as they were written, also if they were written without a point."""
     largest = pc.max(pc.abs(column)).as_py()
@@ -313,10 +366,20 @@ class Found:
     def field(self) -> Field:
         """All of it."""
         single = [
-            (np.array(rows, np.int64), pa.array(values, kind))
-            for kind, (rows, values) in self._single.items()
+            (np.array(rows, np.int64), _column(values, kind)) for kind, (rows, values) in self._single.items()
         ]
         return Field([*self.pieces, *single], self.bad)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_null(kind):
+        return pa.nulls(len(values))
+    if pa.types.is_string(kind):
+        return texts_column(values)
+    if pa.types.is_boolean(kind):
+        return as_column(np.array(values, np.uint8), pa.uint8()).cast(kind)
+    size = kind.bit_width // 8
+    return as_column(np.array(values, f"{'f' if pa.types.is_floating(kind) else 'i'}{size}"), kind)
 
 
 _WORDS: Final[Mapping[type, str]] = {dict: "an object", list: "an array", bytes: "bytes"}

@@ -18,6 +18,7 @@ from sinksdk.connectors.s3_archiver.folders import Folders, folders_of
 from sinksdk.connectors.s3_archiver.formats import FileContent, Format, Rows, format_of
 from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import Beside, PartPool, Together, in_a_thread, together
 from sinksdk.connectors.s3_archiver.upload import Upload
 
@@ -110,8 +111,6 @@ _CHECKS_PER_FILE: Final = 16
 _LEAST_CHECKED: Final = 64 * 1024
 _FILES_PER_GRAIN: Final = 40
 _MOST_GRAINS: Final = 8
-_BUFFER_BYTES: Final = 256 * 1024 * 1024
-_MOST_RUNS: Final = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,39 +124,6 @@ class Grain:
 
     rows: int = MIN_ROWS
     block_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What ends a group of files, besides the schedule and a close.
-
-    Args:
-        records: of the group; None for no limit.
-        bytes: of any of its files, about; None for no limit.
-        interval: milliseconds between the timestamp of its first record and one that it does not hold any
-            more; None for no limit.
-        files: open at a time in a topic partition; None for no limit.
-        buffered: bytes that all open files of a task hold in memory.
-        runs: of neighbouring records that go to the same file: their offsets stand in the tokens.
-    """
-
-    records: int | None = None
-    bytes: int | None = None
-    interval: int | None = None
-    files: int | None = None
-    buffered: int = _BUFFER_BYTES
-    runs: int = _MOST_RUNS
-
-
-def limits_of(config: S3ArchiverConfig) -> Limits:
-    """What a configuration says."""
-    return Limits(
-        records=config.flush_size,
-        bytes=None if config.flush_bytes == -1 else config.flush_bytes,
-        interval=config.record_interval(),
-        files=config.open_files(),
-        buffered=config.partitioner_buffer_bytes,
-    )
 
 
 class FileKey(NamedTuple):
@@ -245,13 +211,13 @@ class FileFactory:
         self._schedule = config.schedule()
         self._pool = PartPool(config.s3_part_size, beside)
         self.together = together
-        self.folders = folders or folders_of(config, config.schema_of())
+        self.folders = folders or folders_of(config)
         self.format = file_format or format_of(
             config,
             keep_schema=SchemaFiles(s3, config.s3_bucket_name, self._layout),
             block_bytes=self._grain.block_bytes,
         )
-        self.limits = limits or limits_of(config)
+        self.limits = limits or config.limits()
 
     @property
     def part_size(self) -> int:

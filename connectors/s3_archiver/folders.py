@@ -15,12 +15,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.avro_fields import AvroFields
-from sinksdk.connectors.s3_archiver.fields import Field, FieldReader, JsonFields, Rows, TypedFields
+from sinksdk.connectors.s3_archiver.fields import (
+    Field,
+    FieldReader,
+    JsonFields,
+    Rows,
+    TypedFields,
+    as_column,
+)
 from sinksdk.connectors.s3_archiver.iso import milliseconds
-from sinksdk.connectors.s3_archiver.path_format import DAY, HOUR, LAST, Integers, PathFormat, Zone
+from sinksdk.connectors.s3_archiver.path_format import (
+    DAY,
+    HOUR,
+    LAST,
+    Integers,
+    Moment,
+    PathFormat,
+    Spans,
+    Zone,
+)
 
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
@@ -66,20 +83,20 @@ def folders_of(config: S3ArchiverConfig, schema_of: Callable[[int], Any] | None 
     """The folders that a configuration asks for.
 
     Args:
-        schema_of: the parsed Avro schema of a registry's id; needed for fields of Avro values.
+        schema_of: the parsed Avro schema of a registry's id; None for the configured registry's.
 
     Raises:
-        ConfigException: what :func:`folder_problems` finds, or Avro without ``schema_of``.
+        ConfigException: what :func:`folder_problems` finds, or Avro without a registry.
     """
     kind = partitioner(config.partitioner_class)
     problems = list(folder_problems(config))
     if problems or kind is None:
         raise ConfigException(problems)
     if kind.is_default:
-        return ByPartition()
+        return PartitionFolders()
     extractor = _extractor(config)
     needs_fields = kind.has_fields or (kind.has_time and extractor == "RecordField")
-    return ByValues(
+    return ValueFolders(
         names=tuple(config.partition_field_name) if kind.has_fields else (),
         are_named=config.partition_field_format_path or not kind.has_time,
         time=_time_of(config, kind) if kind.has_time else None,
@@ -221,6 +238,7 @@ def _reader_of(
     if spec.kind != "avro":
         moment = {paths[-1]} - set(paths[:-1]) if by_field else set()
         return TypedFields(paths, JsonFields(paths, schemas_enable=spec.schemas_enable, fractions=moment))
+    schema_of = schema_of or config.schema_of()
     if schema_of is None:
         message = "fields of Avro values need a schema registry: set 'value.converter.schema.registry.url'"
         raise ConfigException(message)
@@ -243,7 +261,7 @@ def _room(config: S3ArchiverConfig, partition: TopicPartition, last: int) -> int
 # -- splitting -----------------------------------------------------------------------------------
 
 
-class ByPartition:
+class PartitionFolders:
     """One folder for each Kafka partition."""
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002
@@ -258,7 +276,7 @@ class _Level(NamedTuple):
     codes: Codes
 
 
-class ByValues:
+class ValueFolders:
     """Folders by fields of the value, by time, or by fields and then by time.
 
     Args:
@@ -326,15 +344,14 @@ class ByValues:
             found = fields[-1]
             timestamps = np.zeros(batch.num_rows, np.int64)
             for row, reason in found.bad.items():
-                bad.setdefault(row, f"its value {reason}, which 'timestamp.field' names")
+                bad.setdefault(row, f"its value {reason} ('timestamp.field')")
             for rows, column in found.pieces:
                 timestamps[rows], wrong = milliseconds(column)
                 for place, what in wrong.items():
                     bad.setdefault(
                         int(rows[place]),
-                        f"its value has {what} as '{self._timestamp_field}', which 'timestamp.field' names: "
-                        f"it must be milliseconds since 1970, a timestamp, or text in ISO 8601 as "
-                        f"2024-02-29T12:34:56Z",
+                        f"its value has {what} as '{self._timestamp_field}' ('timestamp.field'), which must "
+                        f"be milliseconds since 1970, a timestamp, or text as 2024-02-29T12:34:56Z",
                     )
             return timestamps
         if missing.any():
@@ -356,7 +373,7 @@ def _of_records(batch: pa.RecordBatch) -> Integers:
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     column = column.view(pa.int64())
     if column.null_count:
-        column = column.fill_null(_NO_TIMESTAMP)
+        column = pc.coalesce(column, as_column(np.full(len(column), _NO_TIMESTAMP), pa.int64()))
     return np.from_dlpack(column).view(np.int64)
 
 
@@ -369,7 +386,8 @@ def _exceptions(
     return {
         row: DataException(
             f"topic {partition.topic}, partition {partition.partition}, offset {offsets[row].as_py()}: the "
-            f"record has no folder: {bad[row]}; it is passed over with 'errors.tolerance' = all"
+            f"record has no folder: {bad[row]}; correct what produces such records, or have them passed over "
+            f"with 'errors.tolerance' = all"
         )
         for row in sorted(bad)
     }
@@ -452,7 +470,7 @@ def _named(  # noqa: PLR0917 - the parts of a level, and where its failures go
 ) -> _Level:
     """Folders of one field's values."""
     for row, reason in found.bad.items():
-        bad.setdefault(row, f"its value {reason}, which 'partition.field.name' names")
+        bad.setdefault(row, f"its value {reason} ('partition.field.name')")
     codes = np.full(rows, -1, np.int32)
     texts: dict[str, int] = {}
     for places, column in found.pieces:
@@ -477,8 +495,8 @@ def _named(  # noqa: PLR0917 - the parts of a level, and where its failures go
 
 def _bad_value(name: str, what: str) -> str:
     return (
-        f"its value has {what} as '{name}', which 'partition.field.name' names: folders are made of text, "
-        f"whole numbers and booleans that can be the name of one folder"
+        f"its value has {what} as '{name}' ('partition.field.name'): folders are made of text, whole numbers "
+        f"and booleans that can be the name of one folder"
     )
 
 
@@ -488,13 +506,11 @@ def _texts(column: pa.Array) -> tuple[Rows, list[str]] | str:
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not (is_text or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         return f"a value of type {kind}"
     if pa.types.is_null(kind):
         return np.zeros(len(column), np.int64), ["null"]
-    if pa.types.is_string_view(kind):
-        column = column.cast(pa.string())
     encoded = column.dictionary_encode(null_encoding="encode")
     index = np.from_dlpack(encoded.indices).astype(np.int64)
     values = encoded.dictionary.to_pylist()
@@ -532,7 +548,9 @@ class TimeFolders:
         self._format = pattern
         self._duration = duration
         self._zone = zone
-        self._texts: dict[tuple[int, int], str] = {}
+        self._cell = max(pattern.unit, duration)
+        """Within it, from midnight on, the text of a local time does not change, if it is a bucket."""
+        self._texts: dict[tuple[int, bool], str] = {}
 
     def level(self, timestamps: Integers, bad: dict[int, str]) -> _Level:
         """The folders of timestamps; those of bad rows do not count."""
@@ -547,32 +565,51 @@ class TimeFolders:
                 )
             timestamps = np.where(beyond, 0, timestamps)
             first, last = int(timestamps.min()), int(timestamps.max())
-        offsets = self._zone.offsets(timestamps, first, last)
-        local = timestamps if isinstance(offsets, int) and not offsets else timestamps + offsets
-        keys, size = self._keys(local, first, last)
+        spans = self._zone.spans(timestamps, self._duration)
+        local = timestamps + spans.offsets
+        buckets = local // self._duration
+        if first < DAY:  # Java cuts towards zero
+            buckets += (local < 0) & (buckets * self._duration != local)
+        keys, moved = self._keys(timestamps, local, buckets, spans)
         rows, codes = _distinct(keys)
         texts: dict[str, int] = {}
-        ranks = [texts.setdefault(self._text(size, int(keys[row])), len(texts)) for row in rows.tolist()]
+        ranks = []
+        for row in rows.tolist():
+            is_moved = moved is not None and bool(moved[row])
+            text = self._text(int(buckets[row] if is_moved else keys[row]), is_moved=is_moved)
+            ranks.append(texts.setdefault(text, len(texts)))
         if len(texts) < len(ranks):
             codes = np.array(ranks, np.int32)[codes]
         return _Level(list(texts), codes)
 
-    def _keys(self, local: Integers, first: int, last: int) -> tuple[Integers, int]:
-        """Local times as multiples of some milliseconds, in which the text does not change, and these."""
-        keys = local // self._duration
-        if first < DAY:  # Java cuts towards zero
-            keys += (local < 0) & (keys * self._duration != local)
-        unit, times = self._format.unit, self._format.unit // self._duration
-        # Where no clock is put forward, no bucket of a folder's hour is moved into another hour.
-        if times > 1 and unit % self._duration == 0 and self._zone.is_calm(first, last):
-            return keys // times, unit
-        return keys, self._duration
+    def _keys(
+        self, timestamps: Integers, local: Integers, buckets: Integers, spans: Spans
+    ) -> tuple[Integers, npt.NDArray[np.bool_] | None]:
+        """What rows of one folder have in common, and the rows whose bucket may be another local time."""
+        keys = buckets if self._cell == self._duration else buckets * self._duration // self._cell
+        if self._format.has_offset:
+            return buckets, np.ones(len(keys), bool)
+        if isinstance(spans.begins, int):
+            return keys, None
+        # A bucket may begin before the offset changed, at a local time that the clock was put past.
+        begins = timestamps + (buckets * self._duration - local)
+        moved = np.not_equal(self._zone.spans(begins).begins, spans.begins)
+        if not moved.any():
+            return keys, None
+        _, places = np.unique(buckets[moved], return_inverse=True)
+        keys = keys.copy()
+        keys[moved] = int(keys.max()) + 1 + places
+        return keys, moved
 
-    def _text(self, size: int, key: int) -> str:
-        text = self._texts.get((size, key))
-        if text is None:
+    def _text(self, key: int, *, is_moved: bool) -> str:
+        found = self._texts.get((key, is_moved))
+        if found is None:
             if len(self._texts) >= _MOST_REMEMBERED:
                 self._texts.clear()
-            text = self._format(self._zone.moment(size * key))
-            self._texts[size, key] = text
-        return text
+            found = self._format(
+                self._zone.moment(key * self._duration)
+                if is_moved
+                else Moment(key * self._cell, 0, self._zone.name)
+            )
+            self._texts[key, is_moved] = found
+        return found

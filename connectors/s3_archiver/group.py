@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sinksdk import Token, TopicPartition
-from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey, Limits
+from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey
 from sinksdk.connectors.s3_archiver.formats import Rows
 from sinksdk.connectors.s3_archiver.layout import Archived
-from sinksdk.connectors.s3_archiver.ranges import RowRanges
+from sinksdk.connectors.s3_archiver.limits import Limits
+from sinksdk.connectors.s3_archiver.ranges import RunsByFile
 
 Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
@@ -80,17 +81,15 @@ class FileGroup:
         self._factory = factory
         self._before = before
         self._files: dict[FileKey, ArchiveFile] = {}
-        self._runs: list[tuple[Longs, RowRanges]] = []
-        self._run: list[
-            int
-        ] = []  # the last run while it may grow: its file, and the four columns of RowRanges
+        self.runs = RunsByFile()
         self.start = start
         self.end = start
         """Offset after the last record that was taken, also one that went to no file."""
         self.records = 0
-        self.run_count = 0
         self.base: int | None = None
         """Timestamp of its first record, if it is known."""
+        self.last_path = ""
+        """Folder of its last record."""
         self.skip = ""
         """What is above it of what is to be passed over; set when it ends."""
 
@@ -126,9 +125,10 @@ class FileGroup:
             self.base = int(batch.timestamps[start])
         self.records += stop - start
         self.end = int(batch.offsets[stop - 1]) + 1
+        self.last_path = batch.keys[0 if batch.codes is None else batch.codes[stop - 1]].path
         if batch.codes is None:
             file = self._file(batch, batch.keys[0], start)
-            self._note_run(file, batch, start, stop)
+            self.runs.add(file.index, batch.offsets[start:stop], batch.numbers[start:stop])
             yield file, rows.slice(start, stop), self.end - 1
             return
         places = np.arange(start, stop) if order is None else order[start:stop]
@@ -136,7 +136,7 @@ class FileGroup:
         borders = np.flatnonzero(np.diff(codes)) + 1
         begins, ends = np.concatenate(([0], borders)), np.append(borders, stop - start)
         lasts = batch.offsets[places[ends - 1]].tolist()
-        numbered = np.zeros(len(batch.keys), np.int64)
+        numbered = np.zeros(len(batch.keys), np.int32)
         for begin, end, code, place, last in zip(
             begins.tolist(),
             ends.tolist(),
@@ -148,13 +148,15 @@ class FileGroup:
             file = self._file(batch, batch.keys[code], place)
             numbered[code] = file.index
             yield file, rows.slice(start + begin, start + end), last
-        self._note_runs(batch.codes[start:stop], numbered, batch, start, stop)
+        self.runs.add_several(
+            batch.codes[start:stop], numbered, batch.offsets[start:stop], batch.numbers[start:stop]
+        )
 
     def tokens(self) -> list[Token]:
         """Its uploads' tokens, which describe the files."""
         before = [self._before.files, self._before.records, self._before.end]
         is_one = len(self._files) == 1
-        ranges = [] if is_one else self._ranges()
+        ranges = [] if is_one else self.runs.by_file(len(self._files))
         tokens = []
         for file in self._files.values():
             token = file.upload.token
@@ -185,50 +187,6 @@ class FileGroup:
             self._files[key] = file
         return file
 
-    def _note_run(self, file: ArchiveFile, batch: SortedRows, start: int, stop: int) -> None:
-        """All of these rows go to one file."""
-        last, number = int(batch.offsets[stop - 1]), int(batch.numbers[stop - 1])
-        if self._run and self._run[0] == file.index:
-            self._run[3:] = last, number
-            return
-        self._end_run()
-        self._run = [file.index, int(batch.offsets[start]), int(batch.numbers[start]), last, number]
-        self.run_count += 1
-
-    def _end_run(self) -> None:
-        if self._run:
-            index, *row = (np.array([number], np.int64) for number in self._run)
-            self._runs.append((index, RowRanges(*row)))
-            self._run = []
-
-    def _note_runs(self, codes: Codes, numbered: Longs, batch: SortedRows, start: int, stop: int) -> None:
-        """Rows go to several files, here in the order of their offsets."""
-        borders = np.flatnonzero(np.diff(codes)) + 1
-        begins, ends = np.concatenate(([0], borders)), np.append(borders, stop - start) - 1
-        self._end_run()
-        offsets, numbers = batch.offsets[start:stop], batch.numbers[start:stop]
-        self._runs.append(
-            (
-                numbered[codes[begins]],
-                RowRanges(offsets[begins], numbers[begins], offsets[ends], numbers[ends]),
-            )
-        )
-        self.run_count += len(begins)
-
-    def _ranges(self) -> list[RowRanges]:
-        """Each file's rows."""
-        self._end_run()
-        files = np.concatenate([files for files, _ in self._runs])
-        columns = [
-            np.concatenate(column) for column in zip(*(ranges for _, ranges in self._runs), strict=True)
-        ]
-        order = np.argsort(files, kind="stable")
-        borders = np.searchsorted(files[order], np.arange(len(self._files) + 1))
-        return [
-            RowRanges(*(column[order[begin:end]] for column in columns))
-            for begin, end in itertools.pairwise(borders)
-        ]
-
 
 def cuts(batch: SortedRows, group: FileGroup | None, limits: Limits) -> list[int]:
     """Rows of a batch before which the open group must end, and the next one begins.
@@ -242,6 +200,7 @@ def cuts(batch: SortedRows, group: FileGroup | None, limits: Limits) -> list[int
         stop = min(
             _by_count(batch, group, limits, place),
             _by_time(batch, group, limits, place),
+            _by_folder(batch, group, limits, place),
             _by_files(batch, group, limits, place),
         )
         if stop >= total:
@@ -272,6 +231,20 @@ def _by_time(batch: SortedRows, group: FileGroup | None, limits: Limits, place: 
             return _before(batch, group, place, begin + int(late[0]))
         begin, window = begin + window, 2 * window
     return len(batch)
+
+
+def _by_folder(batch: SortedRows, group: FileGroup | None, limits: Limits, place: int) -> int:
+    """The first row of another folder than the row before it."""
+    if not limits.is_of_one_folder or limits.interval is None or batch.timestamps is None:
+        return len(batch)
+    paths = [key.path for key in batch.keys]
+    codes = np.zeros(len(batch), np.int32) if batch.codes is None else batch.codes
+    before = paths[codes[place]] if group is None else group.last_path
+    places = np.array([paths.index(path) for path in paths])[codes[place:]]
+    if paths[codes[place]] != before:
+        return _before(batch, group, place, place)
+    others = np.flatnonzero(places != places[0])
+    return _before(batch, group, place, place + int(others[0])) if len(others) else len(batch)
 
 
 def _by_files(batch: SortedRows, group: FileGroup | None, limits: Limits, place: int) -> int:

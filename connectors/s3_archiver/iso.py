@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinksdk.connectors.s3_archiver.fields import as_mask, null_rows
 from sinksdk.connectors.s3_archiver.path_format import (
     DAY,
     HOUR,
@@ -30,10 +31,10 @@ def milliseconds(column: pa.Array) -> tuple[Integers, dict[int, str]]:
         column = column.dictionary_decode()
         kind = column.type
     found = np.zeros(len(column), np.int64)
-    wrong = dict.fromkeys(np.flatnonzero(pc.is_null(column)).tolist(), "null")
-    if len(wrong) == len(column):
+    nulls, rows = null_rows(column)
+    wrong = dict.fromkeys(nulls.tolist(), "null")
+    if not len(rows):
         return found, wrong
-    rows = np.flatnonzero(column.is_valid())
     column = column.drop_null() if wrong else column
     for test, read in _READERS:
         if test(kind):
@@ -45,7 +46,7 @@ def milliseconds(column: pa.Array) -> tuple[Integers, dict[int, str]]:
 
 def _whole(column: pa.Array) -> tuple[Integers, dict[int, str]]:
     if pa.types.is_uint64(column.type):
-        beyond = np.flatnonzero(pc.greater(column, pa.scalar(_BOUND - 1, pa.uint64())))
+        beyond = np.flatnonzero(as_mask(pc.greater(column, pa.scalar(_BOUND - 1, pa.uint64()))))
         numbers = np.from_dlpack(column).astype(np.int64)
         return numbers, dict.fromkeys(beyond.tolist(), "a number that is no timestamp")
     return np.from_dlpack(column.cast(pa.int64())).view(np.int64), {}
@@ -63,7 +64,7 @@ def _moments(column: pa.Array) -> tuple[Integers, dict[int, str]]:
     """A moment before a millisecond's end belongs to the millisecond, also before 1970."""
     per, unit = {"s": (1, 1_000), "ms": (1, 1), "us": (1_000, 1), "ns": (1_000_000, 1)}[column.type.unit]
     numbers = np.from_dlpack(column.view(pa.int64())).view(np.int64)
-    good = np.abs(numbers // unit) < _BOUND // unit // 2 if unit > 1 else np.ones(len(numbers), bool)
+    good = (numbers > -(_BOUND // unit)) & (numbers < _BOUND // unit)
     values = np.where(good, numbers, 0) // per * unit
     return values, dict.fromkeys(np.flatnonzero(~good).tolist(), "a moment that is no timestamp")
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from sinksdk import OffsetAndMetadata, TopicPartition
 
-_EXTENSIONS: Final = r"\.avro|\.json(?:\.gz)?|\.bin(?:\.gz)?|(?:\.[a-z0-9]+)?\.parquet"
+_EXTENSIONS: Final = r"\.avro|\.json(?:\.gz)?|(?:\.[a-z0-9]+)?\.parquet"
 _OWN_FOLDER: Final = "_sinksdk"
 _MARKER: Final = ".json"
 _SCHEMAS: Final = "schemas"
@@ -48,12 +48,14 @@ class Layout:
     Args:
         topics_dir: prefix of all keys.
         offset_width: digits of the start offset.
+        raw_extension: of files of bytes, which is configured.
     """
 
     topics_dir: str = "topics"
     directory_delim: str = "/"
     file_delim: str = "+"
     offset_width: int = 10
+    raw_extension: str = ".bin"
 
     def folder(self, topic: str) -> str:
         """Prefix of all files of a topic, with the delimiter at its end."""
@@ -92,7 +94,7 @@ class Layout:
         delim = re.escape(self.file_delim)
         found = re.fullmatch(
             rf"{re.escape(topic)}{delim}(?P<partition>\d+){delim}(?P<start>\d+)(?:{delim}(?P<number>\d+))?"
-            rf"(?P<extension>{_EXTENSIONS})",
+            rf"(?P<extension>{_EXTENSIONS}|{re.escape(self.raw_extension)}(?:\.gz)?)",
             name,
         )
         if found is None or not path:

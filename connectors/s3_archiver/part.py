@@ -19,7 +19,7 @@ IN_FLIGHT: Final = 2
 """Most parts of a task on their way while others are filled: each takes a part's memory. One keeps up with
 what a core encodes; with two, a partition's part seldom has to wait for that of another one."""
 
-_SPARES: Final = 2  # unused buffers that are kept: what one file takes that fills parts
+_SPARES: Final = 2  # parts' worth of unused buffers that are kept: what one file takes that fills parts
 
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs something beside the task's thread, and returns what waits for its end; handed in, so that tests
@@ -92,6 +92,11 @@ class PartBuffer:
         self.filled = 0
         self.crc32 = 0
         self._data = bytearray()
+
+    @property
+    def size(self) -> int:
+        """Bytes of its memory."""
+        return len(self._data)
 
     @property
     def held(self) -> int:
@@ -235,7 +240,7 @@ class PartPool:
 
     def give(self, buffer: PartBuffer) -> None:
         """Take a buffer back."""
-        if len(self._free) < _SPARES:
+        if sum(spare.size for spare in self._free) + buffer.size <= _SPARES * self.capacity:
             buffer.clear()
             self._free.append(buffer)
 

@@ -147,6 +147,8 @@ class PathFormat:
         self._locale = locale
         self.unit = DAY
         """Milliseconds within which the text never changes, counted from midnight."""
+        self.has_offset = False
+        """Whether the text says more than the local time."""
         self._pieces = list(self._read())
         if not pattern.strip():
             message = "it is empty: give the folders' format, as in 'year'=YYYY/'month'=MM/'day'=dd"
@@ -201,8 +203,7 @@ class PathFormat:
             self.unit = 1
             return lambda at: f"{at.millis % SECOND:03}".ljust(length, "0")[:length]
         if letter == "Z":
-            # The offset changes at any minute.
-            self.unit = min(self.unit, MINUTE)
+            self.has_offset = True
             return (
                 (lambda at: at.zone)
                 if length >= _WHOLE
@@ -253,6 +254,18 @@ _ONLY_RULES: Final = days_of(2100) * DAY
 _AGAIN: Final = _ONLY_RULES + _CENTURIES * DAY
 
 
+class Spans(NamedTuple):
+    """Times between two changes of an offset, one for each timestamp, or one for all.
+
+    Args:
+        begins: what tells them apart.
+        offsets: milliseconds to the local time.
+    """
+
+    begins: int | Integers
+    offsets: int | Integers
+
+
 class Zone:
     """Offsets of a time zone, for all years.
 
@@ -270,34 +283,31 @@ class Zone:
         self._offsets: Integers = np.empty(0, np.int64)
         """Before the first change, and from each on."""
 
-    def offsets(self, timestamps: Integers, first: int, last: int) -> int | Integers:
-        """The offset at each timestamp, or one if all are the same; ``first``, ``last`` are the extremes."""
-        folded = timestamps
+    def spans(self, timestamps: Integers, margin: int = 0) -> Spans:
+        """The time between two changes of the offset that each timestamp is in; of all if they are in one.
+
+        Args:
+            margin: milliseconds around all timestamps that must be in the one as well.
+        """
+        first, last = int(timestamps.min()), int(timestamps.max())
         if first < _NO_ZONES or last >= _AGAIN:
-            folded = np.maximum(timestamps, _NO_ZONES)
-            later = folded >= _AGAIN
-            folded[later] = _ONLY_RULES + (folded[later] - _ONLY_RULES) % (_AGAIN - _ONLY_RULES)
-            first, last = int(folded.min()), int(folded.max())
+            timestamps = np.maximum(timestamps, _NO_ZONES)
+            later = timestamps >= _AGAIN
+            timestamps[later] = _ONLY_RULES + (timestamps[later] - _ONLY_RULES) % (_AGAIN - _ONLY_RULES)
+            first, last = int(timestamps.min()), int(timestamps.max())
+        first, last = max(first - margin, _NO_ZONES), min(last + margin, _AGAIN)
         self._look_at(first, last)
-        begin = int(np.searchsorted(self._changes, first, "right"))
-        if begin == int(np.searchsorted(self._changes, last, "right")):
-            return int(self._offsets[begin])
-        return self._offsets[np.searchsorted(self._changes, folded, "right")]
+        begin, end = np.searchsorted(self._changes, [first, last], "right").tolist()
+        begins = np.concatenate(([_NO_ZONES], self._changes))
+        if begin == end:
+            return Spans(int(begins[begin]), int(self._offsets[begin]))
+        found = np.searchsorted(self._changes, timestamps, "right")
+        return Spans(begins[found], self._offsets[found])
 
     def offset(self, timestamp: int) -> int:
         """The offset at one timestamp."""
-        found = self.offsets(np.array([timestamp]), timestamp, timestamp)
-        return found if isinstance(found, int) else int(found[0])
-
-    def is_calm(self, first: int, last: int) -> bool:
-        """Whether the offset is the same between two timestamps and two days around them."""
-        if first < _NO_ZONES + 4 * DAY or last >= _AGAIN - 4 * DAY:
-            return False
-        first, last = first - 2 * DAY, last + 2 * DAY
-        self._look_at(first, last)
-        return bool(
-            np.searchsorted(self._changes, first, "right") == np.searchsorted(self._changes, last, "right")
-        )
+        offset = self.spans(np.array([timestamp])).offsets
+        return offset if isinstance(offset, int) else int(offset[0])
 
     def moment(self, local: int) -> Moment:
         """A local time as Joda-Time makes it of its instant: one that a clock was put past is moved."""

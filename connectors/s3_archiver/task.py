@@ -23,10 +23,11 @@ from sinksdk import (
 )
 from sinksdk.connectors.s3_archiver.client import Connect, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files import FileFactory, Grain, Limits
+from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
 from sinksdk.connectors.s3_archiver.folders import Folders
 from sinksdk.connectors.s3_archiver.formats import Format
 from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import Beside, Together, in_a_thread, together
 from sinksdk.connectors.s3_archiver.ranges import RowRanges
 from sinksdk.connectors.s3_archiver.upload import Publisher, Upload, UploadExpired, groups_of
@@ -183,16 +184,19 @@ class S3ArchiverTask(SinkTask):
 
     def _keep_to_memory(self) -> None:
         """Send what takes most while the open files take too much; what S3 does not take now waits."""
-        writers = list(self._writers.values())
-        while sum(writer.held for writer in writers) > self._factory.limits.buffered and writers:
-            writer = max(writers, key=lambda writer: writer.sendable)
-            if writer.sendable:
-                writer.send_largest()
-            else:
-                writer = max(writers, key=lambda writer: writer.held)
-                writer.release()
-                writers.remove(writer)
-            if writer.is_troubled:
+        writers = dict(self._writers)
+        while writers and sum(writer.held for writer in writers.values()) > self._factory.limits.buffered:
+            partition, writer = max(writers.items(), key=lambda item: (item[1].sendable, item[1].held))
+            problems: dict[TopicPartition, Exception] = {}
+            with _collected(partition, problems):
+                if writer.sendable:
+                    writer.send_largest()
+                else:
+                    writer.release()
+                    del writers[partition]
+            for error in problems.values():
+                self.context.fail(partition, error)
+            if problems or writer.is_troubled:
                 return
 
     def _begin(self, partition: TopicPartition, uploads: Sequence[Upload]) -> None:
@@ -288,8 +292,12 @@ def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableE
     files, records, end = lost.data["before"]
     kept = {token.id for token in visible}
     skip = [groups[place][0].data.get("skip", ""), *(token.data["ranges"] for token in visible)]
+    warning = (
+        f". {len(visible)} other files of that commit are visible: their records are passed over when they "
+        f"come again. Do not delete the connector before it has caught up, for it would forget that"
+    )
     return UnpublishableException(
-        str(error),
+        f"{error}{warning if visible else ''}",
         offset=start,
         metadata=Archived(
             files + len(visible),

@@ -21,13 +21,14 @@ import numpy.typing as npt
 
 from sinksdk import ConnectException, OffsetAndMetadata, OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import crc
-from sinksdk.connectors.s3_archiver.client import S3, Location
+from sinksdk.connectors.s3_archiver.client import S3, Location, ObjectInfo
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
 from sinksdk.connectors.s3_archiver.ranges import RowRanges
 
 Longs = npt.NDArray[np.int64]
 
+_GZIP: Final = 16 + zlib.MAX_WBITS
 _COORDINATES: Final[dict[str, Any]] = {
     "type": "record",
     "name": "sinksdk.Record",
@@ -50,26 +51,28 @@ class ArchivedFile:
 
     Args:
         size: its bytes.
+        records: how many; None for a format that they cannot be counted in.
         firsts: offsets at which runs of its records begin; in between there are gaps, or records of others.
+            None: its records do not have offsets, being values.
         lasts: offsets at which these runs end.
     """
 
     key: str
     size: int
     header: FileHeader
-    records: int
-    firsts: Longs
-    lasts: Longs
+    records: int | None
+    firsts: Longs | None = None
+    lasts: Longs | None = None
 
     @property
     def first(self) -> int:
         """Offset of its first record."""
-        return int(self.firsts[0])
+        return self.header.start
 
     @property
     def last(self) -> int:
-        """Offset of its last record."""
-        return int(self.lasts[-1])
+        """Offset of its last record; of values, the last one that is known."""
+        return self.header.start if self.lasts is None else int(self.lasts[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +104,8 @@ class Group:
 
     @property
     def records(self) -> int:
-        """Number of its records."""
-        return sum(file.records for file in self.files)
+        """Number of its records that can be counted."""
+        return sum(file.records or 0 for file in self.files)
 
     @property
     def archived(self) -> Archived:
@@ -115,11 +118,19 @@ class Group:
         One whose commit was withdrawn is no end: only those of its files count that were visible by then.
         """
         whole = self.archived
+        if any(file.records is None for file in self.files):
+            whole = replace(whole, records=before.records)
+        if (
+            any(file.firsts is None for file in self.files)
+            and before.end is not None
+            and whole.end is not None
+        ):
+            whole = replace(whole, end=max(whole.end, before.end))
         return before in (whole, replace(whole, end=self.before.end))
 
 
 def inspect(s3: S3, location: Location, name: FileName, *, may_repeat: bool = False) -> ArchivedFile:
-    """Read a file to its end.
+    """Read a file of whole records to its end.
 
     Args:
         may_repeat: records that follow each other may share an offset: a transform has multiplied them.
@@ -158,7 +169,54 @@ def inspect(s3: S3, location: Location, name: FileName, *, may_repeat: bool = Fa
     )
 
 
-def _check_whole(s3: S3, location: Location, counted: _Counted) -> None:
+def inspect_values(s3: S3, location: Location, name: FileName) -> ArchivedFile:
+    """Read a file of values to its end: they do not say where they come from, so they are counted.
+
+    Raises:
+        Unreadable: damaged, or not what its name says.
+        S3Trouble: no answer.
+        S3Error: refused.
+    """
+    with s3.read(location) as content:
+        counted = _Counted(content)
+        try:
+            header, records = _count_values(counted, name.extension)
+        except ConnectException:
+            raise
+        except Exception as error:
+            raise Unreadable(f"{location} cannot be read: {str(error) or type(error).__name__}") from error
+        counted.drain()
+    info = _check_whole(s3, location, counted)
+    try:
+        header = header or FileHeader.of_object(info.metadata)
+    except ValueError as error:
+        raise Unreadable(f"{location}: {error}") from error
+    if (header.partition, header.start) != (name.partition, name.start):
+        raise Unreadable(
+            f"{location} is not what its name says: its header says {header.partition} from offset "
+            f"{header.start}"
+        )
+    return ArchivedFile(location.key, counted.size, header, records)
+
+
+def _count_values(stream: _Counted, extension: str) -> tuple[FileHeader | None, int | None]:
+    """A file's header, of a format that has one, and its number of values, if the format tells them apart."""
+    if extension == ".avro":
+        blocks = fastavro.block_reader(cast("BinaryIO", stream))
+        return FileHeader.of(blocks.metadata), sum(block.num_records for block in blocks)
+    if extension not in (".json", ".json.gz"):
+        return None, None
+    inflate = zlib.decompressobj(_GZIP) if extension.endswith(".gz") else None
+    lines = 0
+    while data := stream.read(1024 * 1024):
+        lines += (inflate.decompress(data) if inflate else data).count(b"\n")
+    if inflate and not inflate.eof:
+        message = "it ends before its compressed data do"
+        raise ValueError(message)
+    return None, lines
+
+
+def _check_whole(s3: S3, location: Location, counted: _Counted) -> ObjectInfo:
     """Compare the bytes read with the checksum that S3 verified at the upload."""
     info = s3.head(location)
     if info is None:
@@ -167,6 +225,7 @@ def _check_whole(s3: S3, location: Location, counted: _Counted) -> None:
         raise Unreadable(f"{location} has {info.size} bytes, of which {counted.size} were received")
     if info.crc32 is not None and info.crc32 != crc.encode(counted.crc32):
         raise Unreadable(f"{location} is damaged: CRC32 {crc.encode(counted.crc32)}, S3 has {info.crc32}")
+    return info
 
 
 class _Order:
@@ -329,13 +388,16 @@ def _read(
     for name in sorted(names, key=lambda name: (name.start, name.number, name.path)):
         location = Location(config.s3_bucket_name, layout.file(name))
         try:
-            file = inspect(s3, location, name, may_repeat=config.is_transformed)
+            if name.extension == ".avro" and not config.holds_values:
+                file = inspect(s3, location, name, may_repeat=config.is_transformed)
+            else:
+                file = inspect_values(s3, location, name)
         except Unreadable as error:
             found.problems.append(str(error))
             continue
         files.append(file)
         found.files += 1
-        found.records += file.records
+        found.records += file.records or 0
         found.size += file.size
         found.first = file.first if found.first is None else min(found.first, file.first)
         found.last = file.last if found.last is None else max(found.last, file.last)
@@ -413,7 +475,7 @@ def _check_offsets(found: PartitionReport, groups: Sequence[Group], *, may_share
             _check_disjoint(found, near, may_share=may_share)
             found.gaps += group.start - reach
             near = []
-        near += group.files
+        near += [file for file in group.files if file.firsts is not None]
         reach = max(reach or 0, group.end)
     _check_disjoint(found, near, may_share=may_share)
 
@@ -421,9 +483,9 @@ def _check_offsets(found: PartitionReport, groups: Sequence[Group], *, may_share
 def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, may_share: bool) -> None:
     if not files:
         return
-    firsts = np.concatenate([file.firsts for file in files])
-    lasts = np.concatenate([file.lasts for file in files])
-    whose = np.repeat(np.arange(len(files)), [len(file.firsts) for file in files])
+    runs = [_runs(file) for file in files]
+    firsts, lasts = (np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs]))
+    whose = np.repeat(np.arange(len(files)), [each.runs for each in runs])
     order = np.lexsort((whose, firsts))
     firsts, lasts, whose = firsts[order], lasts[order], whose[order]
     reach = np.maximum.accumulate(lasts)
@@ -488,8 +550,11 @@ def _check_above(
 
 
 def _runs(file: ArchivedFile) -> RowRanges:
-    nothing = np.zeros(len(file.firsts), np.int64)
-    return RowRanges(file.firsts, nothing, file.lasts, nothing)
+    first, last = file.firsts, file.lasts
+    if first is None or last is None:
+        first = last = np.array([file.first])
+    nothing = np.zeros(len(first), np.int64)
+    return RowRanges(first, nothing, last, nothing)
 
 
 def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: set[str]) -> int:

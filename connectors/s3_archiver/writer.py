@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -83,6 +84,7 @@ class PartitionWriter:
         self._published = replace(archived, skip=self._skip.to_text())
         self._coalescer = factory.coalescer()
         self._held_since = 0.0  # when the coalescer's first row was put
+        self._unwritten: deque[pa.RecordBatch] = deque()  # taken, but in no file yet
         self._due = math.inf  # when the schedule ends what is open
         self._open: FileGroup | None = None
         self._sealed: list[FileGroup] = []  # complete, but not all is sent
@@ -91,8 +93,7 @@ class PartitionWriter:
         self._is_broken = False
         self.has_refused = False
         """Whether the last batch was not taken, since a request still fails passingly."""
-        self.held = 0
-        """Bytes of memory that its data took after the last batch."""
+        self._files_held = 0
 
     @property
     def is_troubled(self) -> bool:
@@ -115,7 +116,6 @@ class PartitionWriter:
             unseen = self._unseen(records.arrow)
             self._factory.format.learn(unseen)
             self._take(unseen)
-            self._measure()
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
         """End the open group if it is due, or if this is closing, and create its uploads.
@@ -198,6 +198,12 @@ class PartitionWriter:
     # -- memory ----------------------------------------------------------------------------------
 
     @property
+    def held(self) -> int:
+        """Bytes of memory that its data takes."""
+        waiting: int = sum(batch.nbytes for batch in self._unwritten)
+        return self._files_held + self._coalescer.nbytes + waiting
+
+    @property
     def sendable(self) -> int:
         """Bytes of the largest part that could be sent before it is full; 0 if there is none."""
         if self._open is None or self._is_broken or self._trouble is not None:
@@ -226,7 +232,7 @@ class PartitionWriter:
 
     def _measure(self) -> None:
         groups = [*self._sealed, self._open] if self._open else self._sealed
-        self.held = sum(group.held for group in groups) + self._coalescer.nbytes
+        self._files_held = sum(group.held for group in groups)
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -243,7 +249,7 @@ class PartitionWriter:
 
     @property
     def _is_open(self) -> bool:
-        return self._open is not None or self._coalescer.rows > 0
+        return self._open is not None or self._coalescer.rows > 0 or bool(self._unwritten)
 
     def _unseen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that were not taken before."""
@@ -260,16 +266,25 @@ class PartitionWriter:
         if self._coalescer.rows and now // _SECONDS_HELD != self._held_since // _SECONDS_HELD:
             self._write_held()  # folders of the wall clock: what was put in one minute belongs to it
         if not self._coalescer.rows:
-            self._held_since = now
-            if self._open is None:
+            if not self._is_open:
                 self._due = self._factory.due_at(now)
+            self._held_since = now
         self._next_offset = batch.column("offset")[-1].as_py() + 1
-        for ready in self._coalescer.add(batch):
-            self._write(ready)
+        self._unwritten.extend(self._coalescer.add(batch))
+        if self._unwritten:
+            with self._remembering():
+                self._write_all()
+            self._measure()
 
     def _write_held(self) -> None:
-        for batch in self._coalescer.flush():
-            self._write(batch)
+        self._unwritten.extend(self._coalescer.flush())
+        self._write_all()
+
+    def _write_all(self) -> None:
+        """What cannot be encoded now (a registry does not answer) waits like what cannot be sent."""
+        while self._unwritten:
+            self._write(self._unwritten[0])
+            self._unwritten.popleft()
 
     def _write(self, batch: pa.RecordBatch) -> None:
         """Encode a batch once, give each file its rows, and end what is full."""
@@ -282,7 +297,7 @@ class PartitionWriter:
             if not bad:
                 borders = cuts(rows, self._open, self._factory.limits)
                 order = rows.order(borders)
-                in_order = batch if order is None else batch.take(pa.array(order))
+                in_order = batch if order is None else self._looked_at(batch).take(pa.array(order))
                 encoded, bad = self._factory.format.encode(self._partition, in_order)
                 if not bad:
                     self._distribute(rows, encoded, order, borders)
@@ -315,6 +330,13 @@ class PartitionWriter:
                 self._report(records[row], error)
         good = np.delete(np.arange(batch.num_rows), list(bad))
         return batch.take(pa.array(good)), numbers[good]
+
+    def _looked_at(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that the format needs: to sort the others would cost most."""
+        wanted = self._factory.format.columns
+        if wanted is None:
+            return batch
+        return batch.select([name for name in wanted if name in batch.schema.names])
 
     def _distribute(
         self, rows: SortedRows, encoded: Rows, order: Longs | None, borders: Sequence[int]
@@ -352,7 +374,7 @@ class PartitionWriter:
         return (
             (limits.records is not None and group.records >= limits.records)
             or (limits.bytes is not None and any(file.upload.size >= limits.bytes for file in group.files))
-            or group.run_count >= limits.runs
+            or group.runs.count >= limits.runs
             or any(file.upload.is_at_limit for file in group.files)
         )
 
@@ -415,6 +437,7 @@ class PartitionWriter:
     def _retry(self) -> None:
         if self._trouble is not None:
             self.has_refused = True
+            self._write_all()
             self._push()
             self._trouble = None
         self.has_refused = False

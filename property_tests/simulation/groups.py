@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from property_tests.simulation.world import Process, World
 from sinksdk import TopicPartition
-from sinksdk.connectors.s3_archiver.files import Limits
 from sinksdk.connectors.s3_archiver.folders import Split
 from sinksdk.connectors.s3_archiver.formats import Kinds
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
 
 FLUSH_SIZE = 6
@@ -68,12 +68,13 @@ def is_in(runs: Runs, offset: int) -> bool:
 def _limits(chance: random.Random) -> Limits:
     """What ends groups of files besides their count; the simulation's parts are small."""
     return Limits(
-        FLUSH_SIZE,
-        chance.choice((None, None, 500)),
-        chance.choice((None, None, 4_000, 10_000)),
-        chance.choice((None, None, 2, 3)),
-        chance.choice((1_000_000, 1_000_000, 1_500)),
-        chance.choice((1_000, 1_000, 4)),
+        records=FLUSH_SIZE,
+        bytes=chance.choice((None, None, 500)),
+        interval=chance.choice((None, None, 4_000, 10_000)),
+        is_of_one_folder=chance.random() < 0.2,
+        files=chance.choice((None, None, 2, 3)),
+        buffered=chance.choice((1_000_000, 1_000_000, 1_500)),
+        runs=chance.choice((1_000, 1_000, 4)),
     )
 
 

@@ -24,7 +24,8 @@ _VARIABLES = (
 
 
 def place(name: str, folder: Path) -> Path:
-    """A corpus file copied into a folder, with the file of secrets that it names beside it."""
+    """A corpus file copied into a folder, with the files of secrets that it names beside it."""
+    (folder / "registry.properties").write_text("user.info=reader:secret-of-registry\n")
     (folder / "aws.properties").write_text("access.key=AKIAFROMFILE\nsecret.key=secret-from-file\n")
     (folder / "registry.properties").write_text("user.info=reader:secret-from-file\n")
     text = (CORPUS / f"{name}.json").read_text().replace(_SECRETS_FOLDER, str(folder))

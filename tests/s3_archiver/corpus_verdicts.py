@@ -96,9 +96,10 @@ EXPECTED: Final = {
     ),
     "daily_by_record_time": Expected(
         same="avro.codec timezone partitioner.class locale timestamp.extractor timestamp.field "
-        "rotate.interval.ms value.converter value.converter.schema.registry.url",
+        "rotate.interval.ms rotate.file.on.partition.change value.converter "
+        "value.converter.schema.registry.url",
         differs="format.class",
-        ignored="rotate.file.on.partition.change value.converter.enhanced.avro.schema.support",
+        ignored="value.converter.enhanced.avro.schema.support",
     ),
     "dead_letters": Expected(
         same="avro.codec errors.retry.delay.max.ms errors.tolerance errors.log.enable "

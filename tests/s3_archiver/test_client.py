@@ -288,11 +288,11 @@ def test_a_part_buffer_grows_as_it_fills_and_keeps_its_memory() -> None:
 
 
 def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
-    """Two spare buffers serve file after file: one is filled while the other is on its way."""
+    """Two parts' worth serve file after file: one is filled while the other is on its way."""
     pool = PartPool(100)
     taken = [pool.take() for _ in range(3)]
-    taken[0].fill(memoryview(b"abc"))
     for buffer in taken:
+        buffer.fill(memoryview(bytes(100)))
         pool.give(buffer)
 
     again = [pool.take() for _ in range(3)]

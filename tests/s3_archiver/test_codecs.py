@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import lzma
 import zlib
 
@@ -11,7 +12,7 @@ import pytest
 
 from sinksdk import ConfigException
 from sinksdk.connectors.s3_archiver import codecs
-from sinksdk.connectors.s3_archiver.codecs import CODEC_NAMES, codec
+from sinksdk.connectors.s3_archiver.codecs import CODEC_NAMES, GzipStream, codec
 
 BLOCK = b"carrier=UA;origin=EWR;dest=IAH;" * 500
 
@@ -75,6 +76,33 @@ def test_deflate_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where isal is not installed, zlib's level 1 takes its place."""
     monkeypatch.setattr(codecs, "isal_zlib", None)
     assert codec("deflate").compress(BLOCK) == zlib.compress(BLOCK, 1, wbits=-15)
+
+
+@pytest.mark.parametrize("level", codecs.GZIP_LEVELS)
+def test_gzip_of_blocks_is_one_member(level: int) -> None:
+    """gzip: blocks that are compressed by themselves are one stream, with checksum and size, at every level."""
+    stream = GzipStream(level)
+    made = b"".join(
+        [stream.header(), stream.compress(BLOCK), stream.compress(memoryview(BLOCK)), stream.finish()]
+    )
+    inflate = zlib.decompressobj(wbits=31)
+    assert inflate.decompress(made) == BLOCK * 2
+    assert (inflate.eof, inflate.unused_data) == (True, b"")
+    assert level == 0 or len(made) < len(BLOCK) / 5
+
+
+def test_gzip_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gzip: where isal is not installed, zlib does it."""
+    monkeypatch.setattr(codecs, "isal_zlib", None)
+    stream = GzipStream()
+    assert gzip.decompress(stream.header() + stream.compress(BLOCK) + stream.finish()) == BLOCK
+
+
+@pytest.mark.parametrize("level", [-2, 10])
+def test_gzip_has_no_other_levels(level: int) -> None:
+    """gzip: a level that there is not is the operator's to correct."""
+    with pytest.raises(ConfigException, match=f"gzip has no level {level}: choose one from -1"):
+        GzipStream(level)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.compare import Record, compare
-from sinksdk.connectors.s3_archiver.files import Limits
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from tests.s3_archiver.support import TP, Bench, Turns, bench, config
 

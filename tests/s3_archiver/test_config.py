@@ -8,8 +8,8 @@ import pytest
 from sinksdk import ConfigException, Meaning, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files import Limits, limits_of
 from sinksdk.connectors.s3_archiver.layout import FileName
+from sinksdk.connectors.s3_archiver.limits import Limits
 from tests.s3_archiver.support import MINIMAL
 
 CONFLUENT = {
@@ -139,7 +139,7 @@ def test_the_interval_of_reading_is_no_schedule_of_files() -> None:
     config = S3ArchiverConfig.parse({**WITHOUT_SIZE, **HOURLY, "rotate.interval.ms": "5000"})
 
     assert config.schedule() is None
-    assert limits_of(config).interval == 5_000
+    assert config.limits().interval == 5_000
 
 
 def test_limits_follow_from_the_configuration() -> None:
@@ -153,8 +153,8 @@ def test_limits_follow_from_the_configuration() -> None:
         }
     )
 
-    assert limits_of(config) == Limits(records=100, bytes=9, files=7, buffered=20_000_000)
-    assert limits_of(S3ArchiverConfig.parse(MINIMAL)).files == 1_000
+    assert config.limits() == Limits(records=100, bytes=9, files=7, buffered=20_000_000)
+    assert S3ArchiverConfig.parse(MINIMAL).limits().files == 1_000
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinksdk import ConfigException, TopicPartition
+from sinksdk import ConfigException, TopicPartition, Verdict
 from sinksdk.connectors.s3_archiver import folders as module
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.folders import Folders, Split, TimeFolders, folder_problems, folders_of
 from sinksdk.connectors.s3_archiver.path_format import LAST, PathFormat, Zone
+from tests.s3_archiver.support import MINIMAL
 
 TP = TopicPartition("orders", 3)
 FEB = 1_709_209_845_123  # 2024-02-29T12:30:45.123Z
@@ -116,6 +119,7 @@ def cases() -> Iterator[tuple[str, str, int, list[tuple[int, str]]]]:
         yield name, pattern, duration, rows
 
 
+@pytest.mark.slow
 def test_folders_by_time_are_those_of_the_original() -> None:
     """TimeBasedPartitioner: 1,057 answers of Confluent's with Joda-Time 2.12.7, alone and in one batch."""
     count = 0
@@ -245,6 +249,62 @@ def test_a_batch_without_rows_has_no_folders() -> None:
         assert split(made, batch) == []
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()],
+)
+def test_json_may_be_of_any_type_of_bytes_or_text(kind: pa.DataType) -> None:
+    """What Spark or another reader gives as text is read as JSON, like bytes."""
+    values = pa.array([b'{"f":"a"}'] * 20 + [None], pa.binary()).cast(pa.string()).cast(kind)
+
+    assert split(by_field("f"), valued(values)) == ["f=a"] * 20 + [None]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_columns_of_text_are_folders_whatever_their_type(kind: pa.DataType) -> None:
+    """Typed values: texts of all of Arrow's types, with nulls among them and around them."""
+    names = pa.array(["a", None, "b", "a"], pa.string())
+    inner = pa.StructArray.from_arrays([names.cast(kind)], ["f"])
+    outer = pa.StructArray.from_arrays([inner], ["m"], mask=pa.array([False, False, True, False]))
+
+    assert split(by_field("f"), valued(inner)) == ["f=a", "f=null", "f=b", "f=a"]
+    assert split(by_field("m.f"), valued(outer)) == ["m.f=a", "m.f=null", None, "m.f=a"]
+    assert "has no field 'f.x': it is of type" in reason(by_field("f.x"), valued(inner[:1]))
+    assert "is of type int64" in reason(by_field("f"), valued(pa.array([1])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "path"),
+    [
+        (pa.timestamp("s"), 1_709_209_845, "2024-02-29 12:30:45.000"),
+        (pa.timestamp("us", "Asia/Tokyo"), 1_709_209_845_123_999, "2024-02-29 12:30:45.123"),
+        (pa.timestamp("ns"), -1, "1969-12-31 23:59:59.999"),
+        (pa.date32(), 19_782, "2024-02-29 00:00:00.000"),
+        (pa.date64(), 19_782 * 86_400_000, "2024-02-29 00:00:00.000"),
+        (pa.uint64(), FEB, "2024-02-29 12:30:45.123"),
+        (pa.uint64(), 2**63, None),
+        (pa.timestamp("s"), 2**62, None),
+        (pa.timestamp("s"), -(2**63), None),
+        (pa.timestamp("ms"), 2**63 - 1, None),
+        (pa.time32("ms"), 5, None),
+        (pa.float64(), float("nan"), None),
+        (pa.float64(), 1e30, None),
+        (pa.float32(), 1_024.75, "1970-01-01 00:00:01.024"),
+        (pa.bool_(), True, None),
+    ],
+)
+def test_columns_of_moments_are_timestamps_whatever_their_unit(
+    kind: pa.DataType, number: Any, path: str
+) -> None:
+    """Typed values: moments are cut to milliseconds; what is none, or is beyond all years, is a bad record."""
+    made = by_time("YYYY-MM-dd HH:mm:ss.SSS", 1, timestamp_extractor="RecordField", timestamp_field="t")
+    for value in ([number], [number, None], [number] * 40):
+        typed = pa.StructArray.from_arrays([pa.array(value, kind)], ["t"])
+        assert split(made, valued(typed)) == [None if each is None else path for each in value]
+
+
 def test_short_buckets_in_long_folders_are_one_folder() -> None:
     """Buckets of 10 ms whose format says the day: one folder, not one for each bucket."""
     found = by_time("YYYY-MM-dd", 10).split(TP, timed(list(range(FEB, FEB + 5_000, 7))), 0.0)
@@ -287,14 +347,26 @@ def test_whole_numbers_among_fractions_are_folders() -> None:
 # -- bad records ---------------------------------------------------------------------------------
 
 
+def test_offsets_and_zones_can_be_written() -> None:
+    """Z, ZZ, ZZZ: of an hour that comes twice, both have the offset that Joda-Time takes, so one folder."""
+    twice = [1_729_989_000_000, 1_729_992_600_000]  # 02:30 in Berlin, and again an hour later
+    for name, times, path in (
+        ("Europe/Berlin", twice, "02 +0100 +01:00 Europe/Berlin"),
+        ("Asia/Kathmandu", [FEB], "18 +0545 +05:45 Asia/Kathmandu"),
+        ("America/St_Johns", [FEB], "09 -0330 -03:30 America/St_Johns"),
+    ):
+        assert split(by_time("HH Z ZZ ZZZ", HOUR, timezone=name), timed(times)) == [path] * len(times)
+
+
 def test_an_error_names_topic_partition_and_offset() -> None:
     """A record without a folder is a DataException that says where it is, what is wrong, and what to do."""
     found = by_field("f").split(TP, texts(*[{"f": 1}] * 30, {"g": 1}, *[{"f": 2}] * 30), 0.0)
 
     assert list(found.bad) == [30]
     assert str(found.bad[30]) == (
-        "topic orders, partition 3, offset 130: the record has no folder: its value has no field 'f', which "
-        "'partition.field.name' names; it is passed over with 'errors.tolerance' = all"
+        "topic orders, partition 3, offset 130: the record has no folder: its value has no field 'f' "
+        "('partition.field.name'); correct what produces such records, or have them passed over with "
+        "'errors.tolerance' = all"
     )
     assert of(found) == ["f=1"] * 30 + [None] + ["f=2"] * 30
 
@@ -441,3 +513,66 @@ def test_keys_of_another_partitioner_do_not_matter() -> None:
 def test_extractors_have_class_names_too(name: str) -> None:
     """timestamp.extractor: the short name, or the class it stands for."""
     assert split(by_time("YYYY", timestamp_extractor=name), timed([FEB])) == ["2024"]
+
+
+class Unjudged(S3ArchiverConfig):
+    """All keys as they are, whatever the verdicts on them."""
+
+    compatibility: ClassVar[Mapping[str, Verdict]] = {}
+
+
+def test_keys_of_folders_are_read_from_a_configuration() -> None:
+    """The keys have Confluent's names and texts; what is wrong is a problem of the configuration."""
+    keys = {
+        **MINIMAL,
+        "partitioner.class": "io.confluent.connect.storage.partitioner.FieldAndTimeBasedPartitioner",
+        "partition.field.name": "country, meta.shop",
+        "path.format": "'dt'=YYYY-MM-dd",
+        "partition.duration.ms": "3600000",
+        "timezone": "Asia/Kolkata",
+        "locale": "en-US",
+        "timestamp.extractor": "RecordField",
+        "timestamp.field": "",
+        "rotate.interval.ms": "60000",
+        "rotate.file.on.partition.change": "true",
+    }
+    config = Unjudged.parse(keys)
+    batch = texts({"country": "IN", "meta": {"shop": 7}, "timestamp": "2024-02-29T20:00:00Z"})
+
+    assert split(folders_of(config), batch) == ["country=IN/meta.shop=7/dt=2024-03-01"]
+    assert config.partitioner_buffer_bytes == 256 * 1024 * 1024
+    for key, value in {
+        "path.format": "year=YYYY",
+        "partition.field.name": "",
+        "rotate.interval.ms": "0",
+        "partitioner.max.open.files": "0",
+        "timezone": "Mars/Olympus",
+    }.items():
+        (problem,) = Unjudged.check({**keys, key: value})[1]
+        assert f"'{key}'" in problem
+
+
+def test_finding_folders_does_not_import_pandas(tmp_path: Path) -> None:
+    """Arrow's own conversions do, where it is installed: 40 MB and half a second a worker."""
+    batch = texts(*[{"f": 1, "at": "2024-02-29T12:34:56Z"}] * 30, {"f": None, "at": 5}, {}, None)
+    with pa.ipc.new_file(tmp_path / "batch", batch.schema) as file:
+        file.write(batch)
+    code = """if True:
+        import sys, pyarrow as pa
+        from sinksdk import TopicPartition
+        from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+        from sinksdk.connectors.s3_archiver.folders import folders_of
+        keys = {
+            "name": "a", "topics": ("orders",), "s3_bucket_name": "bucket", "flush_size": 1,
+            "partitioner_class": "FieldAndTimeBasedPartitioner", "partition_field_name": ("f",),
+            "path_format": "YYYY", "partition_duration_ms": 1, "timestamp_field": "at",
+        }
+        batch = pa.ipc.open_file(sys.argv[1]).get_batch(0)
+        for extractor in ("Record", "RecordField"):
+            folders = folders_of(S3ArchiverConfig.model_construct(**keys, timestamp_extractor=extractor))
+            found = folders.split(TopicPartition("orders", 3), batch, 0)
+            print(len(found.paths), len(found.bad))
+        print("pandas" in sys.modules)
+    """
+    output = subprocess.check_output([sys.executable, "-c", code, str(tmp_path / "batch")], text=True)
+    assert output.split() == ["2", "2", "2", "2", "False"]

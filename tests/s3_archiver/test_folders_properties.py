@@ -7,6 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -14,9 +15,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from sinksdk.connectors.s3_archiver import fields
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.fields import JsonFields
-from sinksdk.connectors.s3_archiver.folders import ByValues, TimeFolders, _distinct, folders_of
+from sinksdk.connectors.s3_archiver.folders import TimeFolders, ValueFolders, _distinct, folders_of
 from sinksdk.connectors.s3_archiver.iso import milliseconds, milliseconds_of
 from sinksdk.connectors.s3_archiver.path_format import Date, PathFormat, Zone, days_of
 from tests.s3_archiver.test_folders import TP, of, texts, timed
@@ -66,14 +68,14 @@ DURATIONS = st.sampled_from(
 ) | (st.integers(1, 40 * 24 * HOUR))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(timestamps(), st.sampled_from(ZONES), DURATIONS, st.sampled_from(sorted(FORMATS)))
 @example([1_541_301_300_000], "America/Sao_Paulo", 24 * HOUR, "YYYY/MM/dd/HH")  # midnight was skipped
 @example([1_325_239_200_000], "Pacific/Apia", 24 * HOUR, "YYYY/MM/dd/HH")  # a day was skipped
 @example([1_728_144_000_000], "Australia/Lord_Howe", HOUR, "mm:ss.SSSS k")  # half an hour was skipped
 def test_time_folders_are_those_of_datetime(times: list[int], name: str, duration: int, pattern: str) -> None:
     """Every row has exactly one folder: the one that datetime and zoneinfo give its timestamp alone."""
-    made = ByValues(
+    made = ValueFolders(
         names=(),
         are_named=True,
         time=TimeFolders(PathFormat(pattern), duration, zone(name)),
@@ -88,7 +90,7 @@ def test_time_folders_are_those_of_datetime(times: list[int], name: str, duratio
     assert of(made.split(TP, timed(times), 0.0)) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(-3_000_000, 3_000_000))
 def test_dates_have_days_and_back(days: int) -> None:
     """Date and days_of undo one another, in all years; in datetime's they say what it says."""
@@ -98,7 +100,7 @@ def test_dates_have_days_and_back(days: int) -> None:
         assert Date.of(days) == (day.year, day.month, day.day)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 60) | st.integers(-(2**62), 2**62), min_size=1, max_size=60))
 def test_distinct_keys_are_found_in_the_order_they_come(keys: list[int]) -> None:
     """_distinct: close keys and keys far apart, as a dict of Python finds them."""
@@ -177,14 +179,15 @@ def plain(data: bytes | None, path: tuple[str, ...], *, enveloped: bool | None) 
     return str(value) if isinstance(value, int) else None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(MOSTLY | OBJECTS, min_size=1, max_size=60) | st.lists(MOSTLY | OBJECTS | ODD, max_size=60),
     st.sampled_from([("f",), ("g",), ("f.x", "g"), ("f", "f.x")]),
     st.sampled_from([False, None]),
+    st.sampled_from([0, 512]),
 )
 def test_folders_of_json_are_those_of_each_record(
-    values: list[Any], names: tuple[str, ...], enveloped: bool | None
+    values: list[Any], names: tuple[str, ...], enveloped: bool | None, small: int
 ) -> None:
     """Records of any types, missing fields and broken ones in a batch: each is as alone, and no other shifts."""
     config = S3ArchiverConfig.model_construct(
@@ -203,7 +206,8 @@ def test_folders_of_json_are_those_of_each_record(
             None if None in parts else "/".join(f"{n}={part}" for n, part in zip(names, parts, strict=True))
         )
 
-    assert of(folders_of(config).split(TP, texts(*map(encoded, values)), 0.0)) == expected
+    with mock.patch.object(fields, "_SMALL", small):
+        assert of(folders_of(config).split(TP, texts(*map(encoded, values)), 0.0)) == expected
 
 
 @settings(max_examples=100, deadline=None)
@@ -239,7 +243,7 @@ TEXTS = (
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=60) | TEXTS.map(lambda text: [text] * 40))
 def test_texts_with_timestamps_are_read_as_each_alone(values: list[str]) -> None:
     """Many texts at once are read as each by itself, whatever Arrow takes for a moment."""

@@ -11,15 +11,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinksdk import DataException, OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from sinksdk import (
+    DataException,
+    OffsetAndMetadata,
+    RetriableException,
+    SinkRecord,
+    SinkRecords,
+    TopicPartition,
+)
 from sinksdk.connectors.s3_archiver.config import MIB
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.errors import S3Trouble
-from sinksdk.connectors.s3_archiver.files import FileFactory, Grain, Limits
+from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
 from sinksdk.connectors.s3_archiver.folders import Folders, Split
 from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import one_by_one, together
 from sinksdk.connectors.s3_archiver.ranges import RowRanges
 from sinksdk.connectors.s3_archiver.verify import verify
@@ -242,6 +250,17 @@ def test_an_offset_is_not_divided_by_record_time() -> None:
     assert list(files(b).values()) == [[1], [2, 2], [3, 3, 4]]
 
 
+@pytest.mark.parametrize("batch", [1, 2, 5, 40])
+def test_another_folder_ends_a_group_if_it_is_asked_for(batch: int) -> None:
+    """``rotate.file.on.partition.change``, as Confluent's sink has it by default: files of a run each."""
+    b = grouped(Limits(interval=1_000_000, is_of_one_folder=True), Turns(2, 5))
+    for _ in range(0, 40, batch):
+        b.put(batch)
+    b.harness.revoke()
+
+    assert sorted(files(b).values()) == [list(range(start, start + 5)) for start in range(0, 40, 5)]
+
+
 def test_no_more_files_are_open_than_allowed() -> None:
     """The record that would need one more begins the next group."""
     b = grouped(Limits(files=2), Turns(3))
@@ -442,6 +461,32 @@ def test_a_bad_record_that_is_not_tolerated_ends_its_partition() -> None:
 
     assert b.harness.outcome(TP).failure is not None
     assert b.committed() == 2
+
+
+def test_what_cannot_be_encoded_now_waits_and_is_in_no_file_twice() -> None:
+    """A registry does not answer: the batch was taken, the next one is refused until it does."""
+
+    class Unsteady(Watched):
+        def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
+            if next(fates, True):
+                return super().encode(partition, batch)
+            raise RetriableException("no answer")
+
+    fates = iter([True, False, False, True, False])
+    rig = Rig(Turns(), file_format=Unsteady())
+    rig.put(10)
+    rig.put(10)
+    assert rig.writer.is_troubled
+    assert rig.writer.committable(OffsetAndMetadata(20)) is None
+    with pytest.raises(RetriableException):
+        rig.put(10)
+    rig.put(10)
+    assert rig.writer.is_troubled
+    rig.close()
+
+    found = rig.writer.committable(OffsetAndMetadata(30))
+    assert found is not None
+    assert [token.data["records"] for token in found.tokens] == [15, 15]
 
 
 # -- memory ------------------------------------------------------------------------------------------
@@ -690,3 +735,44 @@ def test_after_an_error_no_more_requests_are_begun() -> None:
         together([lambda number=number: request(number) for number in range(100)])
 
     assert len(begun) < 20
+
+
+# -- by configuration --------------------------------------------------------------------------------
+
+
+def test_hours_out_of_order_make_a_file_each() -> None:
+    """As configured for Confluent's sink: records of three hours that take turns, twelve to a commit."""
+    fields = {
+        "partitioner_class": "io.confluent.connect.storage.partitioner.TimeBasedPartitioner",
+        "path_format": "'day'=dd/'hour'=HH",
+        "partition_duration_ms": 3_600_000,
+        "timestamp_extractor": "Record",
+        "flush_size": 12,
+    }
+    b = bench(settings=config().model_copy(update=fields))
+    hour = 3_600_000
+    rows = [SinkRecord(*TP, offset=n, value=b"{}", timestamp=(1 + n % 3) * hour) for n in range(30)]
+    b.harness.deliver(TP, SinkRecords.of(TP, rows))
+    b.harness.commit()
+
+    assert {key.removeprefix("topics/orders/"): len(read(b.s3.data(key))) for key in b.visible()} == {
+        f"day=01/hour=0{hour}/orders+0+00000000{start:02}.avro": 4
+        for start, hour in ((0, 1), (1, 2), (2, 3), (12, 1), (13, 2), (14, 3))
+    }
+    assert b.committed() == 24
+    assert problems(b) == []
+
+
+def test_record_time_ends_files_by_configuration() -> None:
+    """``rotate.interval.ms``, of the time that folders are named after."""
+    fields = {
+        "partitioner_class": "HourlyPartitioner",
+        "timestamp_extractor": "Record",
+        "rotate_interval_ms": 60_000,
+    }
+    b = bench(settings=config().model_copy(update=fields))
+    rows = [SinkRecord(*TP, offset=n, value=b"{}", timestamp=n * 10_000) for n in range(30)]
+    b.harness.deliver(TP, SinkRecords.of(TP, rows))
+    b.harness.commit()
+
+    assert [len(read(b.s3.data(key))) for key in b.visible()] == [6, 6, 6, 6]

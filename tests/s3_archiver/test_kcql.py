@@ -8,6 +8,7 @@ from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.kcql import read_kcql
 
 INTO = "insert into bucket:prefix select * from orders"
+SECOND = "insert into {} select * from {}"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
         (f"{INTO} PARTITIONBY _header.trace", "_header.trace"),
         (f"{INTO} PARTITIONBY _date.ww", "_date.ww"),
         (f"{INTO} PROPERTIES('store.envelope'=true)", "store.envelope"),
-        (f"{INTO}; insert into other select * from customers", "customers"),
+        ("; ".join([INTO, SECOND.format("other", "customers")]), "customers"),
     ],
 )
 def test_what_has_no_counterpart_is_said(statement: str, problem: str) -> None:
@@ -82,7 +83,7 @@ def test_what_has_no_counterpart_is_said(statement: str, problem: str) -> None:
 
 def test_statements_of_one_bucket_are_one_configuration() -> None:
     """Their topics are joined."""
-    found = read_kcql(f"{INTO}; insert into `bucket:prefix` select * from `customers`;")
+    found = read_kcql("; ".join([INTO, SECOND.format("`bucket:prefix`", "`customers`"), ""]))
 
     assert found.problems == []
     assert found.keys["topics"] == "orders,customers"

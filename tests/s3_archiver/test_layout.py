@@ -18,9 +18,9 @@ def test_a_key_says_what_it_was_made_from(layout: Layout, topic: str, start: int
         name = FileName(TopicPartition(topic, 12), start, path.replace("/", layout.directory_delim))
 
         assert layout.parse(layout.file(name)) == name
-        assert layout.parse(layout.file(name._replace(number=3, extension=".json.gz"))) == name._replace(
-            number=3, extension=".json.gz"
-        )
+        for extension in (".json", ".json.gz", ".bin.gz", ".snappy.parquet", ".parquet"):
+            other = name._replace(number=3, extension=extension)
+            assert layout.parse(layout.file(other)) == other
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,14 @@ def test_a_key_says_what_it_was_made_from(layout: Layout, topic: str, start: int
 def test_other_keys_are_no_files(key: str) -> None:
     """An object that happens to lie there is not taken for a file of the archive."""
     assert Layout().parse(key) is None
+
+
+def test_files_of_bytes_may_have_an_extension_of_their_own() -> None:
+    """As configured; other archives do not know it."""
+    name = FileName(TopicPartition("orders", 0), 5, "partition=0", extension=".txt.gz")
+
+    assert Layout(raw_extension=".txt").parse(Layout().file(name)) == name
+    assert Layout().parse(Layout().file(name)) is None
 
 
 def test_markers_are_outside_of_the_topics_folders() -> None:

@@ -36,13 +36,16 @@ def test_keys_of_aivens_have_their_names_here_and_references_stay() -> None:
     made = aivens()
 
     assert made.problems == []
-    assert made.config.items() >= {
-        "s3.bucket.name": "bucket",
-        "aws.secret.access.key": "${env:SECRET}",
-        "format.class": "JsonFormat",
-        "s3.compression.type": "gzip",
-        "flush.size": "500",
-    }.items()
+    assert (
+        made.config.items()
+        >= {
+            "s3.bucket.name": "bucket",
+            "aws.secret.access.key": "${env:SECRET}",
+            "format.class": "JsonFormat",
+            "s3.compression.type": "gzip",
+            "flush.size": "500",
+        }.items()
+    )
     assert not any(key.startswith(("aws.s3.", "file.", "format.output.")) for key in made.config)
 
 
@@ -58,13 +61,16 @@ def test_timestamps_in_aivens_template_are_folders_by_time() -> None:
     )
 
     assert made.problems == []
-    assert made.config.items() >= {
-        "partitioner.class": "TimeBasedPartitioner",
-        "path.format": "'dt'=yyyy-MM/HH",
-        "partition.duration.ms": "3600000",
-        "timestamp.extractor": "Record",
-        "timezone": "Europe/Berlin",
-    }.items()
+    assert (
+        made.config.items()
+        >= {
+            "partitioner.class": "TimeBasedPartitioner",
+            "path.format": "'dt'=yyyy-MM/HH",
+            "partition.duration.ms": "3600000",
+            "timestamp.extractor": "Record",
+            "timezone": "Europe/Berlin",
+        }.items()
+    )
 
 
 def test_a_commit_ends_files_of_aivens_unless_records_do() -> None:
@@ -125,14 +131,17 @@ def test_lenses_keys_beside_kcql() -> None:
     )
 
     assert made.problems == []
-    assert made.config.items() >= {
-        "connector.class": "s3-archiver",
-        "topics": "t",
-        "aws.access.key.id": "id",
-        "aws.secret.access.key": "secret",
-        "s3.path.style.access.enabled": "false",
-        "avro.codec": "zstandard",
-    }.items()
+    assert (
+        made.config.items()
+        >= {
+            "connector.class": "s3-archiver",
+            "topics": "t",
+            "aws.access.key.id": "id",
+            "aws.secret.access.key": "secret",
+            "s3.path.style.access.enabled": "false",
+            "avro.codec": "zstandard",
+        }.items()
+    )
     assert not any(key.startswith("connect.s3.") for key in made.config)
 
 
@@ -141,12 +150,15 @@ def test_confluent_clouds_keys_are_classes_here() -> None:
     made = S3ArchiverConfig.converted(CLOUD)
 
     assert made.problems == []
-    assert made.config.items() >= {
-        "format.class": "JsonFormat",
-        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-        "partitioner.class": "DailyPartitioner",
-        "timestamp.extractor": "Record",
-    }.items()
+    assert (
+        made.config.items()
+        >= {
+            "format.class": "JsonFormat",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "partitioner.class": "DailyPartitioner",
+            "timestamp.extractor": "Record",
+        }.items()
+    )
     assert "kafka.api.key" not in made.config
 
 
@@ -156,12 +168,15 @@ def test_clouds_path_and_field() -> None:
         {**CLOUD, "path.format": "'y'=YYYY", "timestamp.field": "at", "compression.codec": "JSON - GZIP"}
     )
 
-    assert made.config.items() >= {
-        "partitioner.class": "TimeBasedPartitioner",
-        "partition.duration.ms": "86400000",
-        "timestamp.extractor": "RecordField",
-        "s3.compression.type": "gzip",
-    }.items()
+    assert (
+        made.config.items()
+        >= {
+            "partitioner.class": "TimeBasedPartitioner",
+            "partition.duration.ms": "86400000",
+            "timestamp.extractor": "RecordField",
+            "s3.compression.type": "gzip",
+        }.items()
+    )
 
 
 def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:

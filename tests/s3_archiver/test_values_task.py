@@ -12,8 +12,10 @@ import fastavro
 import pytest
 
 from sinksdk import RetriableException, SinkRecord, SinkRecords
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from tests.registry_server import RegistryServer
-from tests.s3_archiver.support import TP, Bench, bench, config
+from tests.s3_archiver.format_support import encode, pieces_of
+from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 JSON = {"format.class": "io.confluent.connect.s3.format.json.JsonFormat"}
@@ -127,6 +129,12 @@ def test_while_the_registry_is_away_nothing_is_taken() -> None:
         ({**JSON, "value.converter": "string"}, True, "bytes"),
         ({**JSON, **avro("http://r:1"), **JSON}, False, "avro"),
         ({**JSON, "value.converter": "long"}, False, "long"),
+        ({**JSON, "value.converter": "json", "value.converter.schema": "a INT"}, False, "json"),
+        (
+            {**JSON, "value.converter": "string", "value.converter.converter.encoding": "latin-1"},
+            False,
+            "string",
+        ),
         (avro("http://r:1"), True, "bytes"),
         ({"format.class": "AvroFormat", "value.converter": "json"}, False, "json"),
         ({"format.class": "AvroFormat"}, False, "bytes"),
@@ -162,10 +170,51 @@ def test_transforms_get_what_converters_make() -> None:
         assert settings.takes_bytes is takes_bytes
 
 
-def problems(**keys: str) -> list[str]:
-    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig  # noqa: PLC0415 - the same
-    from tests.s3_archiver.support import MINIMAL  # noqa: PLC0415 - only here
+DECLARED = {"value.converter": "json", "value.converter.schema": "n BIGINT, s STRING"}
 
+
+def test_typed_values_become_avro() -> None:
+    """Avro: values that a converter types are written by a schema of their types; what it refuses is bad."""
+    keys = {"format.class": "AvroFormat", **DECLARED, "errors.tolerance": "all"}
+    made = bench(settings=config(keys))
+    deliver(made, b'{"n":1,"s":"a"}', b"no JSON", b'{"n":2}')
+    made.harness.revoke()
+    (key,) = made.visible()
+    assert list(fastavro.reader(io.BytesIO(made.s3.data(key)))) == [{"n": 1, "s": "a"}, {"n": 2, "s": None}]
+    assert made.committed() == 3
+
+
+def test_typed_values_become_json() -> None:
+    """JSON: values that a converter types are lines as Connect's JsonConverter writes them."""
+    made = bench(settings=config({**JSON, **DECLARED}))
+    deliver(made, b'{"s":"a","n":1,"more":0}')
+    made.harness.revoke()
+    assert made.s3.data(made.visible()[0]) == b'{"n":1,"s":"a"}\n'
+
+
+def test_bad_values_end_a_partition_or_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """Bad values: tolerated, the others are archived and all is committed; else the partition fails there."""
+    made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
+    deliver(made, b"[1]", b"\xff", b"", b"[2]")
+    made.harness.revoke()
+    assert (made.s3.data(made.visible()[0]), made.committed()) == (b"[1]\n[2]\n", 4)
+    failing = bench(settings=config(JSON))
+    deliver(failing, b"[1]", b"\xff")
+    assert "orders-0: the record at offset 1 cannot be archived: its value is no UTF-8 text" in caplog.text
+    failing.harness.revoke()
+    assert failing.visible() == []
+
+
+def test_envelopes_that_transforms_have_unwrapped() -> None:
+    """Converters: behind transforms some values are envelopes and some are not; both are lines."""
+    chain = {"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p"}
+    chain |= {"predicates": "p", "predicates.p.type": "RecordIsTombstone"}
+    settings = config({**JSON, **chain, "value.converter": "json", "value.converter.schemas.enable": "true"})
+    encoded = encode(settings.value_format(), [b'{"schema":null,"payload":{"a":1}}', b'{"a":2}'])
+    assert pieces_of(encoded) == [b'{"a":1}\n', b'{"a":2}\n']
+
+
+def problems(**keys: str) -> list[str]:
     return S3ArchiverConfig.check(
         {**MINIMAL, **{key.replace("_", "."): value for key, value in keys.items()}}
     )[1]

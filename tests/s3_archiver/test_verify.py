@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import __main__ as command
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.compare import TopicDirectory, compare
-from sinksdk.connectors.s3_archiver.files import Limits
+from sinksdk.connectors.s3_archiver.formats import Encoded
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from sinksdk.records import HEADERS_TYPE, Header
 from tests.s3_archiver.fake_s3 import FakeS3, denied
@@ -224,6 +226,78 @@ def test_what_is_visible_of_a_withdrawn_group_is_said() -> None:
     forgotten = OffsetAndMetadata(committed.offset, replace(Archived.of(committed), skip="").to_text())
     (problem,) = verify(config(), b.s3, lambda: {TP: forgotten}).problems
     assert "are visible, but only those below 10 are committed" in problem
+
+
+class LinesOf(list[bytes]):
+    """Rows that are lines."""
+
+    def slice(self, start: int, stop: int) -> LinesOf:
+        return LinesOf(self[start:stop])
+
+
+class Lines:
+    """A format of values only, one to a line, that has no place for a header."""
+
+    extension = ".json"
+    columns = None
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """There is nothing to ask for."""
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+        return None
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[LinesOf]:
+        return Encoded(LinesOf(value + b"\n" for value in batch.column("value").to_pylist()), {})
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> Lines:
+        return self
+
+    buffered = 0
+
+    def header(self) -> Iterator[bytes]:
+        return iter(())
+
+    def append(self, rows: LinesOf) -> Iterator[bytes]:
+        return iter(rows)
+
+    def finish(self) -> Iterator[bytes]:
+        return iter(())
+
+
+def values_archive() -> Bench:
+    b = bench(grouping={"folders": Turns(3), "limits": Limits(records=10), "file_format": Lines()})
+    b.put(30)
+    b.harness.revoke()
+    return b
+
+
+def test_files_of_values_are_checked_by_their_objects_metadata() -> None:
+    """They say neither offsets nor where they come from; their number is checked all the same."""
+    report = checked(values_archive())
+
+    assert report.problems == []
+    assert (report.partitions[0].files, report.partitions[0].records) == (9, 30)
+
+
+@pytest.mark.parametrize("index", range(9))
+def test_a_missing_file_of_values_is_found(index: int) -> None:
+    """By what follows its group, or by the commit."""
+    b = values_archive()
+    remove(b, index)
+
+    (problem,) = checked(b).problems
+
+    assert "missing" in problem
+
+
+def test_a_damaged_or_shortened_file_of_values_is_found() -> None:
+    """By its checksum; a line less would be missed by the chain, too."""
+    b = values_archive()
+    made = b.s3.objects[Location("bucket", b.visible()[4])]
+    made.data = made.data[made.data.index(b"\n") + 1 :]
+
+    assert any("is damaged" in problem for problem in checked(b).problems)
 
 
 def test_what_is_visible_above_the_commit_is_found() -> None:

@@ -7,7 +7,7 @@ makes a file of encoded rows, piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -95,6 +95,10 @@ class Format(Protocol[R]):
     @property
     def extension(self) -> str:
         """What a file's name ends with, the dot included: ``.avro``, ``.json.gz``; as Confluent's."""
+
+    @property
+    def columns(self) -> Sequence[str] | None:
+        """The columns that :meth:`encode` looks at; None: all."""
 
     def learn(self, batch: pa.RecordBatch) -> None:
         """Ask others for what a batch needs, before anything of it is taken: nothing else asks.

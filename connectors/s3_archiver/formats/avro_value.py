@@ -24,6 +24,7 @@ from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
 from sinksdk.connectors.s3_archiver.formats.avro_typed import TypedDatums
 from sinksdk.connectors.s3_archiver.formats.values import (
     NO_VALUE,
+    VALUE_COLUMNS,
     Fate,
     NullBehavior,
     ValueKind,
@@ -104,6 +105,11 @@ class AvroValues:
     def extension(self) -> str:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
         return ".avro"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Offset and value."""
+        return VALUE_COLUMNS
 
     def learn(self, batch: pa.RecordBatch) -> None:
         """Fetch the schemas of a batch's values, and have them kept.

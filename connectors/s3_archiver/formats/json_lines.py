@@ -26,6 +26,7 @@ from sinksdk.connectors.s3_archiver.formats.lines import (
     begin_lines,
 )
 from sinksdk.connectors.s3_archiver.formats.values import (
+    VALUE_COLUMNS,
     Fate,
     JoinedValues,
     NullBehavior,
@@ -92,6 +93,11 @@ class JsonLines:
     def extension(self) -> str:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
         return ".json" + ("" if self._gzip_level is None else GZIP_EXTENSION)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Offset and value."""
+        return VALUE_COLUMNS
 
     def learn(self, batch: pa.RecordBatch) -> None:
         """Nothing is asked."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +36,12 @@ _WITH_FIELDS: Final = ("avro", "json")
 
 
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
+
+
+def _is_utf_8(encoding: str) -> bool:
+    with suppress(LookupError):  # there is no such encoding, which is said of all connectors
+        return codecs.lookup(encoding).name == "utf-8"
+    return True
 
 
 class FormatConfig(ConnectorConfig):
@@ -83,8 +90,8 @@ class FormatConfig(ConnectorConfig):
         alias="format.bytearray.extension",
         description="What names of files of `ByteArrayFormat` end with.",
     )
-    format_bytearray_separator: str = Field(
-        default="\n",
+    format_bytearray_separator: str | None = Field(
+        default=None,
         alias="format.bytearray.separator",
         description="What `ByteArrayFormat` puts behind each value; a line's end if not set.",
     )
@@ -135,7 +142,12 @@ class FormatConfig(ConnectorConfig):
 
         It does so for all whole records.
         """
-        return not self.holds_values or self.value_spec().kind in _READ_AS_THEY_ARE.get(self.format_name, ())
+        if not self.holds_values:
+            return True
+        spec = self.value_spec()
+        if self.format_name == "JsonFormat" and (spec.schema or not _is_utf_8(spec.encoding)):
+            return False  # the values must be of that schema, or are other text than a line's
+        return spec.kind in _READ_AS_THEY_ARE.get(self.format_name, ())
 
     def value_spec(self) -> Any:
         """What values are by their converter, whoever reads them by it: a ``ConverterSpec``."""
@@ -269,7 +281,7 @@ class FormatConfig(ConnectorConfig):
 
             return RawBytes(
                 self.format_bytearray_extension,
-                self.format_bytearray_separator,
+                "\n" if self.format_bytearray_separator is None else self.format_bytearray_separator,
                 nulls=nulls,
                 gzip_level=level,
                 block_bytes=block_bytes,
@@ -286,7 +298,8 @@ class FormatConfig(ConnectorConfig):
             reading = "string" if spec.kind == "string" else "bytes"
         return JsonLines(
             reading,
-            schemas_enable=spec.schemas_enable,
+            # Transforms make plain values of some envelopes.
+            schemas_enable=None if spec.schemas_enable and self._has_transforms else spec.schemas_enable,
             nulls=nulls,
             gzip_level=level,
             block_bytes=block_bytes,

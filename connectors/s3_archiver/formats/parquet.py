@@ -204,6 +204,10 @@ class _Parquet:
 class RecordParquet(_Parquet):
     """``archive.content=record``: the whole record, with the columns of :data:`RECORD_TYPE`."""
 
+    @property
+    def columns(self) -> None:
+        """All."""
+
     def learn(self, batch: pa.RecordBatch) -> None:
         """Nothing is asked."""
 
@@ -242,6 +246,11 @@ class ValueParquet(_Parquet):
         super().__init__(codec, row_group_bytes)
         self._nulls: NullBehavior = nulls
         self._gives_types = gives_types
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        return ("value",)
 
     def learn(self, batch: pa.RecordBatch) -> None:
         """Nothing is asked. Raises ConfigException: values have no fields, and no converter gives any."""

@@ -14,6 +14,7 @@ from sinksdk.connectors.s3_archiver.formats.lines import (
     begin_lines,
 )
 from sinksdk.connectors.s3_archiver.formats.values import (
+    VALUE_COLUMNS,
     Fate,
     NullBehavior,
     ValueKind,
@@ -59,6 +60,11 @@ class RawBytes:
     def extension(self) -> str:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
         return self._extension + ("" if self._gzip_level is None else GZIP_EXTENSION)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Offset and value."""
+        return VALUE_COLUMNS
 
     def learn(self, batch: pa.RecordBatch) -> None:
         """Nothing is asked."""

@@ -136,6 +136,10 @@ NO_VALUE: Final = (
 )
 
 
+VALUE_COLUMNS: Final = ("offset", "value")
+"""The columns of a batch that formats of values look at."""
+
+
 def value_column(batch: pa.RecordBatch) -> Column:
     """The values of a batch, nulls where it has none; bytes and texts as one of the types that loops know."""
     index = batch.schema.get_field_index("value")
