@@ -37,7 +37,7 @@ class SinkTask(ABC):
 
     Then it is given bytes also where Connect's ``transforms`` are configured: those that were read where
     nothing has changed, else text as UTF-8, and JSON. A task whose configuration decides sets it in
-    ``start``; the class's own value is what the columns of a DataFrame are checked by, before there is a task.
+    ``start``; the columns of a DataFrame are checked by the class's own value, before there is a task.
     """
 
     def initialize(self, context: SinkTaskContext) -> None:
