@@ -183,6 +183,14 @@ def _proxies(url: str) -> dict[str, str] | None:
     return {"http": url, "https": url} if url else None
 
 
+_CONTENT_TYPES: Final = {
+    ".avro": "application/avro",
+    ".gz": "application/gzip",
+    ".json": "application/json",
+    ".parquet": "application/vnd.apache.parquet",
+}
+
+
 class BotoS3:
     """Implements :class:`~sinksdk.connectors.s3_archiver.client.S3`.
 
@@ -205,7 +213,9 @@ class BotoS3:
             "CreateMultipartUpload",
             location,
             Metadata=metadata,
-            ContentType="application/avro",
+            ContentType=_CONTENT_TYPES.get(
+                location.key[location.key.rfind(".") :], "application/octet-stream"
+            ),
             ChecksumAlgorithm="CRC32",
             ChecksumType="FULL_OBJECT",
             **self._options,

@@ -252,13 +252,13 @@ def _by_files(batch: SortedRows, group: FileGroup | None, limits: Limits, place:
     if limits.files is None:
         return len(batch)
     is_open = [group is not None and group.has(key) for key in batch.keys]
-    room = limits.files - (len(group.files) if group else 0)
+    room = max(limits.files - (len(group.files) if group else 0), 0)
     if len(is_open) - sum(is_open) <= room:
         return len(batch)
     codes = np.zeros(len(batch), np.int32) if batch.codes is None else batch.codes
     _, firsts = np.unique(codes[place:], return_index=True)
     new = sorted(place + int(first) for first in firsts if not is_open[int(codes[place + first])])
-    return _before(batch, group, place, new[max(room, 0)]) if len(new) > room else len(batch)
+    return _before(batch, group, place, new[room]) if len(new) > room else len(batch)
 
 
 def _whole(batch: SortedRows, stop: int) -> int:

@@ -35,6 +35,7 @@ from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
 
+_CHECKS: Final = 16  # of memory, while as much is put as may be held
 _PATIENCE: Final = 5.0  # seconds of retries in a periodic commit: other connectors wait for the task slot
 _LONGEST_DELAY: Final = 10.0  # seconds
 
@@ -87,6 +88,7 @@ class S3ArchiverTask(SinkTask):
         self._format = file_format
         self._limits = limits
         self._writers: dict[TopicPartition, PartitionWriter] = {}
+        self._put_since = 0  # bytes since memory was looked at
 
     def start(self, config: S3ArchiverConfig) -> None:
         """Make the client and what begins files."""
@@ -120,7 +122,10 @@ class S3ArchiverTask(SinkTask):
     def put(self, records: SinkRecords) -> None:
         """Add a batch to its partition's files, and send what fills parts."""
         self._writers[records.partition].put(records)
-        self._keep_to_memory()
+        self._put_since += records.arrow.nbytes
+        if self._put_since >= self._factory.limits.buffered // _CHECKS:
+            self._put_since = 0
+            self._keep_to_memory()
 
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]

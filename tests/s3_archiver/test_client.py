@@ -299,3 +299,21 @@ def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
     assert again[:2] == [taken[1], taken[0]]
     assert again[1].filled == 0
     assert again[2] not in taken
+
+
+@pytest.mark.parametrize(
+    ("extension", "content_type"),
+    [
+        (".avro", "application/avro"),
+        (".json", "application/json"),
+        (".json.gz", "application/gzip"),
+        (".snappy.parquet", "application/vnd.apache.parquet"),
+        (".bin", "application/octet-stream"),
+    ],
+)
+def test_an_objects_type_is_that_of_its_format(extension: str, content_type: str) -> None:
+    """Browsers and gateways go by it."""
+    stub = StubClient({"UploadId": "id"})
+    BotoS3(cast("Any", stub), "").create_upload(Location("bucket", f"a.b/file{extension}"), {})
+
+    assert stub.asked["ContentType"] == content_type

@@ -271,6 +271,25 @@ def test_no_more_files_are_open_than_allowed() -> None:
     assert problems(b) == []
 
 
+def test_one_offset_may_need_more_files_than_allowed() -> None:
+    """Regression: a transform has made three records of it, for three files; two may be open."""
+
+    class ByValue(Turns):
+        def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+            paths = sorted(set(batch.column("value").to_pylist()))
+            codes = [paths.index(value) for value in batch.column("value").to_pylist()]
+            return Split([path.decode() for path in paths], np.array(codes, np.int32))
+
+    b = grouped(Limits(files=2), ByValue())
+    rows = [(0, b"a"), (0, b"b"), (0, b"c"), (1, b"a"), (2, b"c"), (3, b"d")]
+    for some in (rows[:3], rows[3:4], rows[4:5], rows[5:]):
+        columns = {"offset": pa.array([o for o, _ in some]), "value": pa.array([v for _, v in some])}
+        b.harness.deliver(TP, SinkRecords(TP, pa.RecordBatch.from_pydict(columns)))
+    b.harness.revoke()
+
+    assert sorted(files(b).values()) == [[0], [0, 1], [0, 2], [3]]
+
+
 def test_the_largest_file_ends_its_group() -> None:
     """``flush.bytes`` is about any file."""
     b = grouped(Limits(bytes=2_000), Turns(4))
