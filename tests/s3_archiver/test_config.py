@@ -256,6 +256,17 @@ def test_a_converter_that_gives_no_schema_is_refused_where_a_file_has_one(fields
     assert problem.startswith("'value.converter': ")
 
 
+@pytest.mark.parametrize("key", ["s3.compression.type", "parquet.codec", "behavior.on.null.values"])
+def test_choices_are_in_any_case_and_may_be_empty(key: str) -> None:
+    """As Confluent's sink takes them; exported configurations write every key."""
+    values = {"s3.compression.type": "GZIP", "parquet.codec": "GZIP", "behavior.on.null.values": "IGNORE"}
+    kinds = {"parquet.codec": "ParquetFormat"}
+    format_class = {"format.class": kinds.get(key, "JsonFormat")}
+
+    assert checked(**format_class, **{key: values[key]}) == []
+    assert checked(**format_class, **{key: ""}) == []
+
+
 def test_a_converter_that_is_not_named_is_not_refused() -> None:
     """A DataFrame's columns have types without one."""
     assert checked(**{"format.class": "ParquetFormat"}) == []

@@ -110,7 +110,7 @@ class FormatConfig(ConnectorConfig):
 
     @field_validator("behavior_on_null_values", "s3_compression_type", "parquet_codec", mode="before")
     @classmethod
-    def _default_where_empty(cls, given: Any, info: ValidationInfo) -> Any:
+    def _in_lower_case(cls, given: Any, info: ValidationInfo) -> Any:
         """In any case, as Confluent's sink takes them; exported configurations hold keys without a value."""
         if not isinstance(given, str):
             return given
