@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sinksdk.compatibility import Meaning, Option, Verdict
+from sinksdk.compatibility import Converted, Meaning, Option, Verdict
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import BatchPolicy, Connector, ConnectorContext, ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
@@ -68,6 +68,7 @@ __all__ = [
     "ConnectorConfig",
     "ConnectorContext",
     "ConnectorIdentity",
+    "Converted",
     "DataException",
     "ErrantRecordReporter",
     "FencedException",

@@ -134,6 +134,21 @@ class Option(NamedTuple):
         return f"'{self.key}' {said}{separator} {why}"
 
 
+@dataclass
+class Converted:
+    """A configuration that was written for another connector, on its way to the keys here.
+
+    Args:
+        config: keys and texts, references as they were written.
+        notes: what has another name, was left out or differs, each a sentence without a full stop.
+        problems: what has no counterpart, so that the data at the destination would not be the same.
+    """
+
+    config: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
 Rules = Mapping[str, Verdict]
 """Verdicts by key, or by pattern as in ``consumer.override.*``."""
 

@@ -28,6 +28,7 @@ __all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig",
 CONSUMER_OVERRIDES: Final = "consumer.override."
 """Prefix of the Kafka consumer's keys."""
 _DEAD_LETTER_SERVERS: Final = "producer.override.bootstrap.servers"
+_USER_INFO: Final = "basic.auth.user.info"
 _CONSUMERS: Final = ("auto.offset.reset", "max.poll.records")
 """Keys that are consumer properties in Connect."""
 
@@ -227,10 +228,14 @@ class ConnectorConfig(
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        """Connect accepts these as consumer properties only."""
+        """Connect accepts some as consumer properties only; of others it knows an older name."""
         for key in _CONSUMERS:
             if CONSUMER_OVERRIDES + key in applied:
                 applied.setdefault(key, applied[CONSUMER_OVERRIDES + key])
+        for side in ("key.converter", "value.converter"):
+            older = f"{side}.schema.registry.{_USER_INFO}"
+            if older in applied:
+                applied.setdefault(f"{side}.{_USER_INFO}", applied[older])
         return applied
 
     @classmethod

@@ -36,7 +36,8 @@ class SinkTask(ABC):
     """Whether the task knows only the bytes in :attr:`SinkRecords.arrow`; ``start`` may set it.
 
     Then it is given bytes also where Connect's ``transforms`` are configured: those that were read where
-    nothing has changed, else text as UTF-8, and JSON.
+    nothing has changed, else text as UTF-8, and JSON. A task whose configuration decides sets it in
+    ``start``; the columns of a DataFrame are checked by the class's own value, before there is a task.
     """
 
     def initialize(self, context: SinkTaskContext) -> None:

@@ -22,18 +22,18 @@ def _keys(names: str, verdict: Verdict) -> dict[str, Verdict]:
 
 
 _LENSES: Final = _unsupported(
-    "Lenses' sink is configured in KCQL and writes other files: take s3-archiver and the keys that are named "
-    "below"
+    "Lenses' sink is configured in KCQL and names files otherwise: 'sinksdk convert' writes the "
+    "configuration of s3-archiver"
 )
 
 CONNECTORS: Final = _same().when(
     {
         "AivenKafkaConnectS3SinkConnector": _unsupported(
-            "Aiven's sink has other keys and other files: take s3-archiver and the keys that are named below"
+            "Aiven's sink has other keys and names files otherwise: 'sinksdk convert' writes the "
+            "configuration of s3-archiver"
         ),
         "S3_SINK": _unsupported(
-            "Confluent Cloud's sink writes folders by time and runs without workers of yours: take "
-            "s3-archiver and the keys that are named below"
+            "Confluent Cloud's sink has other keys: 'sinksdk convert' writes the configuration of s3-archiver"
         ),
         "io.lenses.streamreactor.connect.aws.s3.*": _LENSES,
         "com.datamountaineer.streamreactor.connect.aws.s3.*": _LENSES,
@@ -49,10 +49,12 @@ def _renamed(key: str, remark: str = "") -> Verdict:
 _BACKOFF = _unsupported("use 's3.part.retries' and 's3.retry.backoff.ms', then 'errors.retry.timeout'")
 _ROLE = ", with AwsAssumeRoleCredentialsProvider as 's3.credentials.provider.class'"
 _NAMES = _unsupported(
-    "names of files are fixed: topic, partition and start offset below 'topics.dir' "
-    "('file.delim' and 'filename.offset.zero.pad.width' can be set)"
+    "names of files are fixed: topic, partition and start offset below 'topics.dir' ('file.delim' and "
+    "'filename.offset.zero.pad.width' can be set); folders by time are 'path.format'"
 )
-_WHOLE_RECORDS = _unsupported("key, value, offset, timestamp and headers are always archived: take it out")
+_CONTENT = _renamed(
+    "archive.content", ": value, or record for key, value, offset, timestamp and headers together"
+)
 
 AIVEN: Final[Mapping[str, Verdict]] = {
     "aws.s3.bucket.name": _renamed("s3.bucket.name"),
@@ -71,22 +73,19 @@ AIVEN: Final[Mapping[str, Verdict]] = {
     "file.prefix.template": _renamed("topics.dir", ", without variables"),
     "file.name.*": _NAMES,
     "file.max.records": _renamed("flush.size"),
-    "file.compression.type": _renamed("avro.codec", ": blocks are compressed, not whole files"),
-    "format.output.type": _unsupported("only Avro container files are written: take it out"),
-    "format.output.fields*": _WHOLE_RECORDS,
-    "format.output.envelope": _WHOLE_RECORDS,
-    "timestamp.timezone": _NAMES,
-    "timestamp.source": _NAMES,
+    "file.compression.type": _renamed(
+        "s3.compression.type", " for lines of JSON, 'avro.codec' or 'parquet.codec' for the others"
+    ),
+    "format.output.type": _renamed("format.class", ": JsonFormat, AvroFormat or ParquetFormat"),
+    "format.output.fields*": _CONTENT,
+    "format.output.envelope": _CONTENT,
+    "timestamp.timezone": _renamed("timezone"),
+    "timestamp.source": _renamed("timestamp.extractor", ": Wallclock, or Record for event"),
 }
 """Aiven's S3 sink."""
 
 LENSES: Final[Mapping[str, Verdict]] = {
-    "connect.s3.kcql": _unsupported(
-        "KCQL is not read: the bucket is 's3.bucket.name', the prefix 'topics.dir', what is selected from "
-        "'topics', FLUSH_COUNT 'flush.size', FLUSH_SIZE 'flush.bytes', FLUSH_INTERVAL (seconds there) "
-        "'rotate.schedule.interval.ms', STOREAS `AVRO` 'format.class' = AvroFormat; PARTITIONBY has no "
-        "counterpart"
-    ),
+    "connect.s3.kcql": _unsupported("KCQL is not read: 'sinksdk convert' writes the keys to take instead"),
     "connect.s3.aws.access.key": _renamed("aws.access.key.id"),
     "connect.s3.aws.secret.key": _renamed("aws.secret.access.key"),
     "connect.s3.aws.region": _renamed("s3.region"),
@@ -108,19 +107,17 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     ),
     "max.poll.records": _ignored("batches are archived as they are read; nothing is given to 'put' twice"),
     "max.poll.*": _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow"),
-    "input.data.format": _ignored("nothing is converted: records of any format are archived as they are"),
-    "input.key.format": _ignored("nothing is converted: records of any format are archived as they are"),
-    "input.header.format": _ignored("nothing is converted: records of any format are archived as they are"),
-    "output.*.format": _unsupported(
-        "only Avro container files are written: take it out; keys and headers are in every record"
+    "input.data.format": _renamed("value.converter"),
+    "input.key.format": _ignored("keys are not looked into"),
+    "input.header.format": _ignored("headers are not looked into"),
+    "output.data.format": _renamed("format.class"),
+    "output.*.format": _ignored("it belongs to 'store.kafka.keys' and 'store.kafka.headers'"),
+    "schema.context.name": _ignored("it is part of 'value.converter.schema.registry.url' here"),
+    "schema.registry.*": _ignored("it is 'value.converter.schema.registry.url'"),
+    "compression.codec": _renamed(
+        "s3.compression.type", " for lines of JSON, 'avro.codec' or 'parquet.codec' for the others"
     ),
-    "schema.context.name": _ignored("the archiver uses no schema registry"),
-    "schema.registry.*": _ignored("the archiver uses no schema registry"),
-    "compression.codec": _renamed("avro.codec"),
-    "time.interval": _unsupported(
-        "folders by time are not written: take 'rotate.schedule.interval.ms', and select by the record's "
-        "timestamp when the archive is read"
-    ),
+    "time.interval": _renamed("partitioner.class", ": HourlyPartitioner or DailyPartitioner"),
     "authentication.method": _unsupported(
         "take it out: without 'aws.access.key.id' the default credential chain is used, and a role is named "
         "in 's3.credentials.provider.sts.role.arn'"
@@ -132,47 +129,80 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
 
 
 _AS_IT_IS = _ignored("keys, values and headers are archived byte for byte; nothing is converted")
-_OTHER_PARTITIONER = _ignored("it belongs to partitioners other than the DefaultPartitioner")
-_OTHER_FORMAT = _ignored("it belongs to formats other than Avro")
 _IN_THE_RECORD = _ignored("every archived record holds its own key and headers; there are no extra files")
-_NO_BAD_RECORDS = _ignored("nothing is converted, so no record can be bad")
 _ONE_SCHEMA = _ignored("the schema of the files is always the same, whatever the values are")
 _GROWING = _ignored("part buffers always grow as they fill")
 _LICENCE = _ignored("there is no licence to check")
-_ELSEWHERE = "select by the record's timestamp when the archive is read"
+
+
+def _of_confluent(cases: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """Cases for classes by their short names and by Confluent's; not for others' classes of these names."""
+    return {
+        **{f"io.confluent.*.{name}": verdict for name, verdict in cases.items()},
+        **{f"?*.{name}": _OTHERS for name in cases},
+        **cases,
+    }
+
+
+_OTHERS: Final = _unsupported("it is a Java class of someone else's, which cannot run here: take Confluent's")
 
 FORMATS: Final = _unsupported(
-    "there is no such format: take AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
+    "it is a Java class that cannot run here: take AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
 ).when(
-    {
-        "AvroFormat": _differs(
-            "values have their producer's schema, as the schema registry has it; Connect's would have passed "
-            "through its own types"
-        ),
-        "JsonFormat": _differs(
-            "a value that is JSON already is written as it stands, not parsed and written anew"
-        ),
-        "ParquetFormat": _unsupported(
-            "Parquet files are not written: take AvroFormat, and convert with Spark or Athena where needed"
-        ),
-        "ByteArrayFormat": _same(),
-    }
+    _of_confluent(
+        {
+            "AvroFormat": _differs(
+                "values have their producer's schema, as the schema registry has it; Connect's would have "
+                "passed through its own types"
+            ),
+            "JsonFormat": _differs(
+                "a value that is JSON already is written as it stands, not parsed and written anew"
+            ),
+            "ParquetFormat": _differs(
+                "columns have the types that the converter gives, in Arrow's encoding: readers see the same "
+                "fields and values"
+            ),
+            "ByteArrayFormat": _same(),
+        }
+    )
 )
 """``format.class``, with which files hold values."""
 
-PARTITIONERS: Final = _unsupported("folders are by Kafka partition only: take DefaultPartitioner").when(
+_RECORDS_OF_FORMATS: Final = FORMATS.when(
+    _of_confluent(
+        dict.fromkeys(
+            ("AvroFormat", "ParquetFormat"),
+            _differs(
+                "each row is a whole Kafka record with the value's bytes in it, not the value alone, as "
+                "'archive.content' says"
+            ),
+        )
+    )
+)
+"""The same where ``archive.content`` is ``record``."""
+
+PARTITIONERS: Final = _unsupported(
+    "it is a Java class that cannot run here: take DefaultPartitioner, DailyPartitioner, HourlyPartitioner, "
+    "TimeBasedPartitioner, FieldPartitioner or FieldAndTimeBasedPartitioner"
+).when(
     {
-        "DefaultPartitioner": _same(),
-        "FieldPartitioner": _unsupported(
-            "values are not looked into: take DefaultPartitioner, and partition by fields behind the archive"
+        "": _same(),
+        "TimeAndFieldBasedPartitioner": _same(
+            "as FieldAndTimeBasedPartitioner with 'partition.field.format.path' = false"
         ),
-        **{
-            name: _unsupported(
-                f"folders by time are not written: take DefaultPartitioner and "
-                f"'rotate.schedule.interval.ms', and {_ELSEWHERE}"
+        "FieldAndTimeBasedPartitioner": _same(),
+        **_of_confluent(
+            dict.fromkeys(
+                (
+                    "DefaultPartitioner",
+                    "DailyPartitioner",
+                    "HourlyPartitioner",
+                    "TimeBasedPartitioner",
+                    "FieldPartitioner",
+                ),
+                _same(),
             )
-            for name in ("TimeBasedPartitioner", "HourlyPartitioner", "DailyPartitioner")
-        },
+        ),
     }
 )
 
@@ -200,39 +230,53 @@ CREDENTIALS: Final = _unsupported(
 _FILES: Final[Mapping[str, Verdict]] = {
     "topics.dir": _same("with a folder '_sinksdk' in it for the owner markers"),
     **_keys("directory.delim file.delim filename.offset.zero.pad.width", _same()),
-    "flush.size": _same("when a partition is closed, its file ends sooner and is committed"),
+    "flush.size": _same(
+        "of all open files of a topic partition; when it is closed, they end sooner and are committed"
+    ),
     "rotate.schedule.interval.ms": _same("exactly-once here, and also ends a file when no record arrives"),
-    "rotate.interval.ms": _ignored(
-        "it belongs to partitioners by time; with others Confluent's sink ignores it as well. Files end by "
-        "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
-    ).when({"-1": _same()}),
-    "timezone": _same("for 'rotate.schedule.interval.ms'"),
+    "rotate.interval.ms": _same("a partition is also read, and its files end, after this time"),
+    "rotate.file.on.partition.change": _same("with 'rotate.interval.ms'; false by default, not true"),
+    "timezone": _same("of folders by time, and for 'rotate.schedule.interval.ms'"),
     "format.class": FORMATS,
     "storage.class": _unsupported("archives are on S3 only: take S3Storage").when({"S3Storage": _same()}),
     "partitioner.class": PARTITIONERS,
     "avro.codec": _same("zstandard and xz are possible too"),
-    "schema.compatibility": _ONE_SCHEMA,
-    "behavior.on.null.values": _differs("files of whole records hold tombstones, with a null value").when(
-        {"write": _ignored("files of whole records hold tombstones, with a null value")}
+    "parquet.codec": _same(),
+    "schema.compatibility": _ignored(
+        "each schema has files of its own, side by side: a change of it ends none"
+    ).when(
+        _keys(
+            "BACKWARD* FORWARD* FULL*",
+            _differs("each schema has files of its own, and no value is projected to a newer one"),
+        )
     ),
-    "tombstone.encoded.partition": _ignored("tombstones are in their partition's files, with a null value"),
-    "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
-    **_keys("store.kafka.keys store.kafka.headers keys.format.class headers.format.class", _IN_THE_RECORD),
     "s3.schema.partition.affix.type": _unsupported(
         "values are not looked into: one folder holds all of a partition's records, whatever their schema"
     ).when({"NONE": _same()}),
-    **_keys(
-        "path.format locale partition.* timestamp.extractor timestamp.field "
-        "partitioner.max.open.files rotate.file.on.partition.change",
-        _OTHER_PARTITIONER,
+    "path.format": _same(),
+    "partition.duration.ms": _same(),
+    "locale": _same("of months and weekdays as text; numbers are the same in all"),
+    "timestamp.extractor": _unsupported(
+        "it is a Java class that cannot run here: take Wallclock, Record or RecordField"
+    ).when(
+        {
+            "": _same(),
+            **_keys("Wallclock *$WallclockTimestampExtractor", _same("exactly-once here as well")),
+            **_keys("Record *$RecordTimestampExtractor RecordField *$RecordFieldTimestampExtractor", _same()),
+        }
     ),
-    **_keys("json.decimal.format parquet.codec", _OTHER_FORMAT),
-    **_keys("format.bytearray.extension format.bytearray.separator", _same("for ByteArrayFormat")),
-    **_keys("s3.compression.type s3.compression.level", _same("for JSON and bytes; Avro has 'avro.codec'")),
+    **_keys("timestamp.field partition.field.name partition.field.format.path", _same()),
+    "partition.field": _renamed("partition.field.name"),
+    "partitioner.max.open.files": _same("then all open files of the topic partition end"),
+    **_keys("format.bytearray.extension format.bytearray.separator", _same()),
+    "json.decimal.format": _ignored("a value that is JSON already is written as it stands"),
+    "s3.compression.type": _same(),
+    "s3.compression.level": _same("1 by default, not 6"),
 }
 
 _S3: Final[Mapping[str, Verdict]] = {
     **_keys("s3.bucket.name s3.region store.url", _same()),
+    "commit.interval.ms": _ignored("Kafka Connect has no such key; it is 'offset.flush.interval.ms'"),
     "s3.endpoint*": _unsupported("it is 'store.url' here, as in Confluent's sink"),
     **_keys("s3.path.style.access.enabled aws.access.key.id aws.secret.access.key", _same()),
     "s3.credentials.provider.class": CREDENTIALS,
@@ -270,19 +314,52 @@ _S3: Final[Mapping[str, Verdict]] = {
     "shutdown.timeout.ms": _ignored("use 'task.shutdown.graceful.timeout.ms'"),
 }
 
-_RECORDS: Final[Mapping[str, Verdict]] = {
-    **_keys(
-        "key.converter key.converter.* value.converter value.converter.* header.converter "
-        "header.converter.* schema.generator.class schemas.cache.* schema.cache.* "
-        "enhanced.avro.schema.support connect.meta.data allow.optional.map.keys "
-        "value.subject.name.strategy",
-        _AS_IT_IS,
-    ),
-    **_keys(
-        "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
-        "producer.override.*",
-        _NO_BAD_RECORDS,
-    ),
+_OF_JAVA: Final = _ignored("it is for Java's converter; schemas are the producers' own here")
+_NO_KEYS: Final = _unsupported(
+    "files of values hold no keys or headers: set 'archive.content' to record, with AvroFormat or "
+    "ParquetFormat, where each row is a whole record with its key and headers"
+).when({"false": _ignored("files hold values, and no keys or headers")})
+
+_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "behavior.on.null.values": _same().when(
+            {"write": _unsupported("take fail or ignore, or 'archive.content' record, which holds them")}
+        ),
+        "tombstone.encoded.partition": _ignored("it belongs to 'behavior.on.null.values' write"),
+        "report.null.values.to.dlq": _ignored("a bad record goes to the dead letters, whatever makes it bad"),
+        **_keys("store.kafka.keys store.kafka.headers", _NO_KEYS),
+        **_keys(
+            "keys.format.class headers.format.class",
+            _ignored("it belongs to 'store.kafka.keys' and 'store.kafka.headers'"),
+        ),
+        **_keys(
+            "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
+            "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy",
+            _OF_JAVA,
+        ),
+        "value.converter": _same("bytes, string, json, avro and numbers, or Connect's class names").when(
+            {
+                "*ProtobufConverter": _unsupported(
+                    "Protobuf is not read: set 'archive.content' to record, which archives bytes as they are"
+                ),
+                "*JsonSchemaConverter": _unsupported(
+                    "JSON of a schema registry is not read: set 'archive.content' to record, which archives "
+                    "bytes as they are"
+                ),
+            }
+        ),
+        **_keys(
+            "value.converter.enhanced.* value.converter.*.subject.name.strategy value.converter.connect.* "
+            "value.converter.auto.register.schemas value.converter.use.latest.version "
+            "value.converter.schemas.cache.*",
+            _OF_JAVA,
+        ),
+    }
+)
+
+_OTHERS_KEYS: Final[Mapping[str, Verdict]] = {
+    **_keys("header.converter header.converter.*", _ignored("headers are archived as bytes, or not at all")),
+    "auto.register.schemas": _ignored("nothing is written to a schema registry"),
     "errors.retry.timeout": _differs(
         "how long the archiver retries from memory (five minutes by default); then the partition starts "
         "again at its last commit"
@@ -298,34 +375,59 @@ _RECORDS: Final[Mapping[str, Verdict]] = {
 }
 
 COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
-    {"connector.class": CONNECTORS, **_FILES, **_S3, **_RECORDS, **AIVEN, **LENSES, **CONFLUENT_CLOUD}
-)
-"""Verdicts by key or pattern."""
-
-OF_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
-        "behavior.on.null.values": _same().when(
-            {"write": _unsupported("take fail or ignore, or 'archive.content' record, which holds them")}
-        ),
-        "report.null.values.to.dlq": _ignored("a bad record goes to the dead letters, whatever makes it bad"),
-        **_keys(
-            "store.kafka.keys store.kafka.headers",
-            _unsupported("take 'archive.content' record, where each record holds its key and headers").when(
-                {"false": _same()}
-            ),
-        ),
-        "schema.compatibility": _differs("each schema of a registry has its own files, which need not fit"),
+        "connector.class": CONNECTORS,
+        **_FILES,
+        **_S3,
+        **_VALUES,
+        **_OTHERS_KEYS,
+        **AIVEN,
+        **LENSES,
+        **CONFLUENT_CLOUD,
     }
 )
-"""Verdicts by key or pattern where files hold values; they come before the others."""
+"""Verdicts by key or pattern, where files hold values. What other keys say changes some of them."""
 
-OF_JAVA: Final = _ignored("it is for converters in Java, and says nothing of how their bytes are read")
-"""Further keys of the value's converter, where files hold values."""
+OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
+    {
+        "format.class": _RECORDS_OF_FORMATS,
+        "behavior.on.null.values": _differs("files of whole records hold tombstones, with a null value").when(
+            {"write": _ignored("files of whole records hold tombstones, with a null value")}
+        ),
+        "tombstone.encoded.partition": _ignored(
+            "tombstones are in their partition's files, with a null value"
+        ),
+        "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
+        **_keys(
+            "store.kafka.keys store.kafka.headers keys.format.class headers.format.class", _IN_THE_RECORD
+        ),
+        "schema.compatibility": _ONE_SCHEMA,
+        **_keys(
+            "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
+            "connect.meta.data allow.optional.map.keys value.subject.name.strategy header.converter "
+            "header.converter.*",
+            _AS_IT_IS,
+        ),
+    }
+)
+"""Other verdicts where files hold whole records."""
+
+NOT_CONVERTED: Final[Mapping[str, Verdict]] = MappingProxyType(
+    _keys("value.converter value.converter.*", _AS_IT_IS)
+)
+"""Other verdicts where nobody looks into values."""
+
+NO_BAD_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
+    _keys(
+        "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
+        "producer.override.*",
+        _ignored("nothing is converted or looked into, so no record can be bad"),
+    )
+)
+"""Other verdicts where any record can be archived."""
 
 OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "archive.content": "with 'format.class' files hold values, as Confluent's do; without it their "
-        "records are whole Kafka records with the value's bytes as they are, so readers have to be changed",
         "offset.source": "the archive begins at the first record that each topic still has; with 'group' it "
         "begins at the committed offsets of Connect's sink",
         "consumer.override.isolation.level": "records of aborted transactions are not archived (Connect's "

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final, Literal, NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from sinksdk import BatchPolicy, ConnectorConfig, Verdict
+from sinksdk import BatchPolicy, ConnectorConfig, Converted, Verdict
 from sinksdk.config import NameList
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
 from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES, Limits
+from sinksdk.connectors.s3_archiver.relatives import translate
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
 
@@ -203,18 +206,21 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         alias="filename.offset.zero.pad.width",
         description="Digits of the start offset in a file's name.",
     )
-    flush_size: int = Field(
+    flush_size: int | None = Field(
+        default=None,
         ge=1,
         alias="flush.size",
-        description="Records per file, exactly, unless another rule ends it sooner. A partition is read "
-        "once this many records wait in it, or when the schedule, a flush or a close is due.",
+        description="Records of a topic partition, exactly, after which its open files end, unless another "
+        "rule ends them sooner. A partition is read once this many records wait in it, or when the schedule, "
+        "the interval, a flush or a close is due. It may be left out where `rotate.schedule.interval.ms` is "
+        "set, or `rotate.interval.ms` with folders by time.",
     )
     flush_bytes: int = Field(
         default=-1,
         ge=-1,
         alias="flush.bytes",
-        description="End a file once this many bytes of Avro data (as encoded and compressed) are in it; "
-        "may be exceeded by about a tenth. -1: never.",
+        description="End the open files of a topic partition once this many bytes (as encoded and "
+        "compressed) are in one of them; may be exceeded by about a tenth. -1: never.",
     )
     rotate_schedule_interval_ms: int = Field(
         default=-1,
@@ -283,8 +289,8 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         ge=-1,
         alias="rotate.interval.ms",
         description="End the files of a topic partition before a record whose timestamp (as "
-        "`timestamp.extractor` finds it) is so many milliseconds after that of their first one. Without "
-        "folders by time it has no effect. -1: never.",
+        "`timestamp.extractor` finds it) is so many milliseconds after that of their first one, and read the "
+        "partition after that time at the latest. Without folders by time it has no effect. -1: never.",
     )
     rotate_file_on_partition_change: bool = Field(
         default=False,
@@ -366,6 +372,21 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         description="Whether an object that cannot be tagged fails its partition or is only logged.",
     )
 
+    @classmethod
+    def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
+        """The older name of a partitioner stands for three keys."""
+        name = str(applied.get("partitioner.class", ""))
+        if name.endswith(OLDER_PARTITIONER[0]):
+            applied["partitioner.class"] = name.replace(*OLDER_PARTITIONER)
+            applied["partition.field.format.path"] = "false"
+            applied.setdefault("partition.field.name", applied.get("partition.field", ""))
+        return super()._supplemented(applied)
+
+    @classmethod
+    def translated(cls, raw: Mapping[str, str], /) -> Converted:
+        """Aiven's, Lenses' and Confluent Cloud's keys, by those of the archiver."""
+        return translate(raw)
+
     @field_validator("timezone", "partitioner_class", "timestamp_extractor", "timestamp_field")
     @classmethod
     def _default_where_empty(cls, name: str, info: ValidationInfo) -> str:
@@ -378,8 +399,8 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
             *super().problems(),
             *self._storage_problems(),
             *self._rotation_problems(),
+            *folder_problems(self),
             *self.format_problems(),
-            *self._folder_problems(),
         ]
 
     def _storage_problems(self) -> Iterator[str]:
@@ -412,20 +433,35 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         except (KeyError, ValueError, OSError):
             yield f"'timezone': no time zone is called '{self.timezone}' (Area/City, or UTC)"
 
-    def _folder_problems(self) -> Iterator[str]:
-        # Of a partitioner that is not there, the verdict on its name says what to take instead.
-        if partitioner(self.partitioner_class) is not None:
-            yield from folder_problems(self)
+        if self.flush_size is None and self.schedule() is None and self.record_interval() is None:
+            yield (
+                "'flush.size' is required and not set: nothing else says when a partition is read. Leave it "
+                "out only with 'rotate.schedule.interval.ms', or 'rotate.interval.ms' and folders by time"
+            )
 
     def policy(self) -> BatchPolicy:
-        """When a partition's records are worth a file."""
-        if self.rotate_schedule_interval_ms == -1:
-            return BatchPolicy(max_records=self.flush_size, max_wait=None)
-        return BatchPolicy(
-            max_records=self.flush_size,
-            max_wait=self.rotate_schedule_interval_ms / 1000,
-            align_to=self.timezone,
-        )
+        """When a partition's records are worth a file.
+
+        With ``rotate.interval.ms`` a partition is read after that interval at the latest, whether or not the
+        schedule is due: else records would lie in Kafka that belong into a file which should have ended.
+        """
+        schedule, interval = self.schedule(), self.record_interval()
+        wait = None if interval is None else interval / 1000
+        if schedule is not None and (wait is None or (schedule.max_wait or 0) <= wait):
+            return replace(schedule, max_records=self.flush_size)
+        return BatchPolicy(max_records=self.flush_size, max_wait=wait)
+
+    def schedule(self) -> BatchPolicy | None:
+        """When ``rotate.schedule.interval.ms`` ends files; None without it."""
+        if self.rotate_schedule_interval_ms < 1:
+            return None
+        return BatchPolicy(max_wait=self.rotate_schedule_interval_ms / 1000, align_to=self.timezone)
+
+    def record_interval(self) -> int | None:
+        """``rotate.interval.ms`` where folders are by time; None without it, or without those."""
+        kind = partitioner(self.partitioner_class)
+        by_time = kind is not None and kind.has_time
+        return self.rotate_interval_ms if by_time and self.rotate_interval_ms >= 1 else None
 
     def limits(self) -> Limits:
         """What ends the open files of a topic partition, besides the schedule."""
@@ -433,7 +469,7 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         return Limits(
             records=self.flush_size,
             bytes=_set(self.flush_bytes),
-            interval=_set(self.rotate_interval_ms),
+            interval=self.record_interval(),
             is_of_one_folder=self.rotate_file_on_partition_change,
             files=MOST_OPEN_FILES if most == -1 else most,
             buffered=self.partitioner_buffer_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -207,7 +208,7 @@ class FileFactory:
         self._s3 = s3
         self._generation = generation
         self._layout = config.layout()
-        self._policy = config.policy()
+        self._schedule = config.schedule()
         self._pool = PartPool(config.s3_part_size, beside)
         self.together = together
         self.folders = folders or folders_of(config)
@@ -225,7 +226,7 @@ class FileFactory:
 
     def due_at(self, now: float) -> float:
         """When the schedule ends what begins now, both in seconds since the epoch."""
-        return self._policy.due_at(now)
+        return math.inf if self._schedule is None else self._schedule.due_at(now)
 
     def begin(
         self,

@@ -234,7 +234,7 @@ def _reader_of(
     names = [*(config.partition_field_name if kind.has_fields else ())]
     by_field = kind.has_time and _extractor(config) == "RecordField"
     paths = [tuple(name.split(".")) for name in (*names, *((config.timestamp_field,) if by_field else ()))]
-    spec = config.value_spec()
+    spec = config.read_spec()
     if spec.kind != "avro":
         moment = {paths[-1]} - set(paths[:-1]) if by_field else set()
         return TypedFields(paths, JsonFields(paths, schemas_enable=spec.schemas_enable, fractions=moment))

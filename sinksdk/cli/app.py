@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from sinksdk.cli import control, offsets, status
+from sinksdk.cli.convert import convert
 from sinksdk.cli.demo import demo
 from sinksdk.cli.new import new_sink, new_source
 from sinksdk.cli.plugins import show_plugins
@@ -25,6 +26,7 @@ app.command("server", short_help="Run all connectors of a store, with Kafka Conn
     server
 )
 app.command("validate", short_help="Check a configuration.")(validate)
+app.command("convert", short_help="Print Kafka Connect's configuration as it is to be here.")(convert)
 app.command("plugins", short_help="List connectors and their configuration.")(show_plugins)
 app.command("demo", short_help="Watch an archive being written, interrupted and checked.")(demo)
 

@@ -189,7 +189,7 @@ def _notes(model: type[ConfigModel], raw: Mapping[str, str]) -> Mapping[str, str
     """Defaults that differ from those of the connector the file was written for."""
     if raw["connector.class"] not in DROP_IN_NAMES:
         return {}
-    return {key: note for key, note in model.other_defaults.items() if key not in raw}
+    return {key: note for key, note in model.other_defaults_for(raw).items() if key not in raw}
 
 
 def _connector(name: str) -> SinkConnector | SourceConnector:

@@ -44,6 +44,9 @@ def _converter(side: str) -> Mapping[str, Verdict]:
         f"{side}.schema.registry.url": _same(),
         f"{side}.basic.auth.credentials.source": _same(),
         f"{side}.basic.auth.user.info": _same(),
+        f"{side}.schema.registry.basic.auth.user.info": _same(
+            f"an older name of '{side}.basic.auth.user.info'"
+        ),
         f"{side}.converter.encoding": _same(),
     }
 

@@ -149,7 +149,15 @@ class ConverterSettings(BaseModel):
     )
 
     def converter_spec(self, *, is_key: bool) -> ConverterSpec:
-        """The converter of keys, or of values. Raises ConfigException for an unknown name."""
+        """The converter that the engine applies to keys, or to values.
+
+        It is the one that is configured, unless a connector reads bytes by it itself: then its configuration
+        gives ``bytes`` here. Raises ConfigException for an unknown name.
+        """
+        return self.named_converter(is_key=is_key)
+
+    def named_converter(self, *, is_key: bool) -> ConverterSpec:
+        """The converter that is configured, whoever applies it. Raises ConfigException for unknown names."""
         side = "key_converter" if is_key else "value_converter"
         return ConverterSpec(
             converter_kind(getattr(self, side)),
@@ -175,7 +183,7 @@ class ConverterSettings(BaseModel):
         """Problems of the converters, as sentences that name their keys."""
         for is_key, side in ((True, "key"), (False, "value")):
             try:
-                spec = self.converter_spec(is_key=is_key)
+                spec = self.named_converter(is_key=is_key)
             except ConfigException as error:
                 yield f"'{side}.converter': {error}"
                 continue

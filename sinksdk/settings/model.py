@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sinksdk.compatibility import Option, Rules, Verdict, judge, rule_for
+from sinksdk.compatibility import Converted, Meaning, Option, Rules, Verdict, judge, rule_for
 from sinksdk.errors import ConfigException
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import references, resolve_references
@@ -96,16 +96,20 @@ class ConfigModel(BaseModel):
         resolved, unresolved = cls._resolve(raw)
         options = judge(resolved, cls._rules_for(resolved), cls._known(resolved))
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_applied]
-        problems += [option.sentence for option in options if not option.is_supported]
+        refused = {option.key for option in options if not option.is_supported}
+        problems += [option.sentence for option in options if option.key in refused]
         applied = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_applied})
         applied, repeated = cls._gathered(applied)
         problems += repeated
         try:
             config = cls._of_text(applied, raw)
         except ValidationError as error:
-            problems += [_sentence(cls, detail) for detail in error.errors()]
+            problems += [
+                _sentence(cls, detail) for detail in error.errors() if str(detail["loc"][0]) not in refused
+            ]
             return None, problems + cls._problems_besides(applied, error)
-        problems += config.problems()
+        found = config.problems()  # of a key that is refused, its verdict says enough
+        problems += [one for one in found if not any(one.startswith(f"'{key}'") for key in refused)]
         return (None, problems) if problems else (config, [])
 
     @classmethod
@@ -255,6 +259,41 @@ class ConfigModel(BaseModel):
     def _rules_for(cls, _values: Mapping[str, Any], /) -> tuple[Rules, ...]:
         """The same for one configuration, whose keys may give others a meaning."""
         return cls._rules()
+
+    @classmethod
+    def translated(cls, raw: Mapping[str, str], /) -> Converted:
+        """A configuration of a connector whose keys have other names, by the keys of this one.
+
+        A hook for ``sinksdk convert``, which leaves out what verdicts refuse or ignore afterwards. The
+        default changes nothing.
+
+        Args:
+            raw: dotted names and texts, references as they were written.
+        """
+        return Converted(dict(raw))
+
+    @classmethod
+    def converted(cls, raw: Mapping[str, str]) -> Converted:
+        """A configuration of nothing but keys that have an effect here, and what became of the others.
+
+        Args:
+            raw: dotted names and texts, references as they were written.
+        """
+        made = cls.translated(raw)
+        for option in cls.judge(made.config):
+            meaning = option.verdict.meaning
+            if meaning is Meaning.UNSUPPORTED:
+                made.problems.append(option.sentence)
+            elif meaning not in (Meaning.SAME, Meaning.OWN):
+                made.notes.append(option.sentence)
+            if meaning in (Meaning.UNSUPPORTED, Meaning.IGNORED, Meaning.UNKNOWN):
+                del made.config[option.key]
+        return made
+
+    @classmethod
+    def other_defaults_for(cls, _values: Mapping[str, Any], /) -> Mapping[str, str]:
+        """:attr:`other_defaults` of one configuration, whose keys may give others a default."""
+        return cls.other_defaults
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:

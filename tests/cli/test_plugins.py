@@ -16,7 +16,7 @@ def test_installed_connectors_are_listed_with_their_reference(here: Here) -> Non
 
     assert result.exit_code == 0
     assert "s3-archiver  (sinksdk.connectors.s3_archiver:S3ArchiverConnector)\n" in result.stdout
-    assert "  flush.size  integer, required\n      Records per file" in result.stdout
+    assert "  s3.bucket.name  text, required\n      Bucket the archive" in result.stdout
     assert "  tasks.max  integer, default 1\n" in result.stdout
 
 
@@ -85,4 +85,4 @@ def test_the_reference_fits_80_columns_on_a_terminal(here: Here, monkeypatch: py
 
     lines = Text.from_ansi(result.stdout).plain.splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("      Records per file, exactly") for line in lines)
+    assert any(line.startswith("      Records of a topic partition, exactly") for line in lines)

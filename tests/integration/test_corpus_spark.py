@@ -1,6 +1,6 @@
 """Configurations of Confluent's S3 sink that would start: each run from the topics to a checked archive.
 
-Nothing is changed in them but where S3 is.
+Nothing is changed in them but where S3 is, and that files hold whole records, whatever the values are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pytest
 
 from sinksdk import TopicPartition
 from sinksdk.connectors.s3_archiver.__main__ import main
+from sinksdk.settings.checks import check_file
 from sinksdk.topics import write_records
 from tests.integration.archive_site import Site, client, site
 from tests.s3_archiver.corpus_files import change, place, set_variables
@@ -213,6 +214,7 @@ def prepare(name: str, first: Site) -> Site:
         "store.url": made.endpoint,
         "aws.access.key.id": "key",
         "aws.secret.access.key": "secret",
+        "archive.content": "record",
         **{key: made.endpoint if value is ENDPOINT else value for key, value in expected.sets.items()},
     }
     change(
@@ -239,9 +241,18 @@ def rows(count: int) -> pa.Table:
     )
 
 
-def test_every_configuration_that_would_start_is_run() -> None:
-    """Transfer acceleration alone needs AWS's own S3."""
-    assert {*RUNS, "accelerated"} == {name for name, expected in EXPECTED.items() if expected.starts}
+def test_every_configuration_that_would_start_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of Avro by Kafka partition, with whole records. Transfer acceleration alone needs AWS's own S3."""
+    set_variables(monkeypatch)
+
+    def would_start(name: str) -> bool:
+        change(placed := place(name, tmp_path), {"archive.content": "record"})
+        found = check_file(placed)
+        kinds = [found.raw.get(key, "").rpartition(".")[2] for key in ("format.class", "partitioner.class")]
+        return found.is_startable and kinds[0] == "AvroFormat" and kinds[1] in ("", "DefaultPartitioner")
+
+    own = {name for name in EXPECTED if not re.fullmatch(r"[eilr]\d\d", name)}
+    assert {*RUNS, "accelerated"} == {name for name in own if would_start(name)}
 
 
 @pytest.mark.parametrize("name", sorted(RUNS))

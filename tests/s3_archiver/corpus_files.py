@@ -27,6 +27,7 @@ def place(name: str, folder: Path) -> Path:
     """A corpus file copied into a folder, with the files of secrets that it names beside it."""
     (folder / "registry.properties").write_text("user.info=reader:secret-of-registry\n")
     (folder / "aws.properties").write_text("access.key=AKIAFROMFILE\nsecret.key=secret-from-file\n")
+    (folder / "registry.properties").write_text("user.info=reader:secret-from-file\n")
     text = (CORPUS / f"{name}.json").read_text().replace(_SECRETS_FOLDER, str(folder))
     path = folder / f"{name}.json"
     path.write_text(text)

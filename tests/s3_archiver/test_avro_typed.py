@@ -147,6 +147,21 @@ def test_null_is_bad_or_left_out() -> None:
     assert ignoring.kinds(ORDERS, given).codes.tolist() == [0, -1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "schema"), [(pa.binary(), b"\0\0\0\0\x01", "bytes"), (pa.string(), "UA", "string")]
+)
+def test_bytes_and_texts_can_be_the_values_themselves(kind: pa.DataType, value: Any, schema: str) -> None:
+    """As Connect's converters of bytes and text give them: no schema is looked for in them."""
+    format_, given = AvroValues(None, plain=True), batch([value, None], kind)
+    format_.learn(given)
+    kinds = format_.kinds(ORDERS, given)
+    read = fastavro.reader(io.BytesIO(file_of(format_, [encode(format_, given).rows], kinds.kinds[0])))
+
+    assert read.writer_schema == schema
+    assert list(read) == [value]
+    assert list(kinds.bad) == [1]
+
+
 def test_types_have_files_of_their_own() -> None:
     """A kind is a type: equal ones of different batches are one."""
     format_ = AvroValues(None)

@@ -9,6 +9,7 @@ from sinksdk import ConfigException, Meaning, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.layout import FileName
+from sinksdk.connectors.s3_archiver.limits import Limits
 from tests.s3_archiver.support import MINIMAL
 
 CONFLUENT = {
@@ -32,6 +33,15 @@ CONFLUENT = {
     "value.converter": "io.confluent.connect.avro.AvroConverter",
     "value.converter.schema.registry.url": "http://registry:8081",
 }
+
+
+HOURLY = {"partitioner.class": "HourlyPartitioner"}
+HOIST = {
+    "transforms": "wrap",
+    "transforms.wrap.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+    "transforms.wrap.field": "value",
+}
+WITHOUT_SIZE = {key: value for key, value in MINIMAL.items() if key != "flush.size"}
 
 
 def checked(**raw: str) -> list[str]:
@@ -63,8 +73,8 @@ def test_every_problem_is_reported_at_once() -> None:
     """One attempt names all that is wrong, each as a sentence with its key."""
     found = checked(
         **{
-            "format.class": "com.example.OrcFormat",
-            "partitioner.class": "com.example.OwnPartitioner",
+            "format.class": "org.example.XmlFormat",
+            "partitioner.class": "org.example.OwnPartitioner",
             "aws.access.key.id": "key",
             "timezone": "Mars/Olympus",
             "store.url": "minio:9000",
@@ -85,19 +95,76 @@ def test_every_problem_is_reported_at_once() -> None:
 
 
 def test_required_keys_are_named() -> None:
-    """Without bucket and flush.size nothing can run, as with Confluent's sink."""
+    """Without a bucket nothing can run."""
     _, found = S3ArchiverConfig.check({"name": "archive", "topics": "orders"})
 
-    assert found == ["'s3.bucket.name' is required and not set", "'flush.size' is required and not set"]
+    assert found == ["'s3.bucket.name' is required and not set"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"rotate.schedule.interval.ms": "60000"}, (None, 60.0, "UTC")),
+        ({"rotate.interval.ms": "5000", **HOURLY}, (None, 5.0, None)),
+        ({"rotate.interval.ms": "5000", "rotate.schedule.interval.ms": "60000", **HOURLY}, (None, 5.0, None)),
+        (
+            {"rotate.interval.ms": "90000", "rotate.schedule.interval.ms": "60000", **HOURLY},
+            (None, 60.0, "UTC"),
+        ),
+        ({"rotate.interval.ms": "5000", "flush.size": "7", **HOURLY}, (7, 5.0, None)),
+        ({"rotate.interval.ms": "5000", "flush.size": "7"}, (7, None, None)),
+    ],
+)
+def test_a_partition_is_read_at_least_every_rotate_interval(
+    fields: dict[str, str], expected: tuple[Any, ...]
+) -> None:
+    """flush.size may be left out where time ends files; without folders by time the interval has no effect."""
+    config = S3ArchiverConfig.parse({**WITHOUT_SIZE, **fields})
+
+    policy = config.policy()
+
+    assert (policy.max_records, policy.max_wait, policy.align_to) == expected
+
+
+@pytest.mark.parametrize("fields", [{}, {"flush.bytes": "1000000"}, {"rotate.interval.ms": "5000"}])
+def test_flush_size_is_required_where_nothing_says_when_to_read(fields: dict[str, str]) -> None:
+    """The planner knows offsets and time, not bytes; and without folders by time there is no interval."""
+    _, found = S3ArchiverConfig.check({**WITHOUT_SIZE, **fields})
+
+    assert [problem.split(":")[0] for problem in found] == ["'flush.size' is required and not set"]
+
+
+def test_the_interval_of_reading_is_no_schedule_of_files() -> None:
+    """Files end by the schedule at its multiples only; the record's interval ends them by their timestamps."""
+    config = S3ArchiverConfig.parse({**WITHOUT_SIZE, **HOURLY, "rotate.interval.ms": "5000"})
+
+    assert config.schedule() is None
+    assert config.limits().interval == 5_000
+
+
+def test_limits_follow_from_the_configuration() -> None:
+    """Open files, memory, records and bytes."""
+    config = S3ArchiverConfig.parse(
+        {
+            **MINIMAL,
+            "partitioner.max.open.files": "7",
+            "partitioner.buffer.bytes": "20000000",
+            "flush.bytes": "9",
+        }
+    )
+
+    assert config.limits() == Limits(records=100, bytes=9, files=7, buffered=20_000_000)
+    assert S3ArchiverConfig.parse(MINIMAL).limits().files == 1_000
 
 
 @pytest.mark.parametrize(
     ("key", "value", "hint"),
     [
-        ("archive.content", "values", "'record' or 'value'"),
-        ("format.class", "io.confluent.connect.s3.format.parquet.ParquetFormat", "take AvroFormat"),
+        ("archive.content", "value only", "'record' or 'value'"),
+        ("format.class", "org.radarbase.connect.s3.RadarBaseAvroFormat", "take AvroFormat"),
+        ("format.class", "org.radarbase.connect.s3.AvroFormat", "someone else's"),
         ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "take S3Storage"),
-        ("partitioner.class", "com.example.OwnPartitioner", "take DefaultPartitioner"),
+        ("partitioner.class", "OwnPartitioner", "take DefaultPartitioner"),
         ("s3.credentials.provider.class", "com.example.Provider", "AWS_ROLE_ARN"),
         ("s3.credentials.provider.class", "x.AwsAssumeRoleCredentialsProvider", "must be set both"),
         ("s3.credentials.provider.sts.role.arn", "arn:aws:iam::1:role/x", "must be set both"),
@@ -108,7 +175,6 @@ def test_required_keys_are_named() -> None:
         ("aws.secret.access.key", "secret", "both, or neither"),
         ("s3.sse.kms.key.id", "key", "aws:kms"),
         ("flush.bytes", "0", "at least 1"),
-        ("partitioner.buffer.bytes", "1000", "16777216"),
         ("rotate.schedule.interval.ms", "0", "at least 1"),
         ("avro.codec.level", "3", "no levels"),
         ("topics.dir", "/topics/", "slashes"),
@@ -140,22 +206,82 @@ def test_a_secret_is_in_no_message_and_no_representation() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["record", "value"])
-def test_the_engine_does_not_convert_what_is_archived_as_bytes(content: str) -> None:
-    """What is archived as bytes is not converted first; of records, classes that are not there do not matter."""
-    config = S3ArchiverConfig.parse({**CONFLUENT, "archive.content": content})
+def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
+    """What is archived as bytes must not be converted first, nor fail on a class that is not there."""
+    config = S3ArchiverConfig.parse({**CONFLUENT, "archive.content": "record"})
 
-    assert [config.converter_spec(is_key=is_key).kind for is_key in (True, False)] == ["bytes", "bytes"]
-    mine = {**CONFLUENT, "archive.content": content, "value.converter": "com.example.Mine"}
-    assert len(S3ArchiverConfig.check(mine)[1]) == (content == "value")
+    assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
+
+
+@pytest.mark.parametrize(
+    ("fields", "engines", "takes_bytes"),
+    [
+        ({}, "bytes", True),
+        ({"format.class": "JsonFormat"}, "avro", False),
+        ({"format.class": "JsonFormat", "value.converter": "json"}, "bytes", True),
+        ({"format.class": "ParquetFormat"}, "avro", False),
+        ({"format.class": "ParquetFormat", "archive.content": "record"}, "bytes", True),
+        (HOIST, "avro", False),
+        ({"format.class": "JsonFormat", "value.converter": "json", **HOIST}, "json", True),
+    ],
+)
+def test_the_engine_converts_only_what_the_format_does_not_take_as_it_was_read(
+    fields: dict[str, str], engines: str, takes_bytes: bool
+) -> None:
+    """Spliced Avro, JSON text and whole records are bytes; with transforms, values are what converters make."""
+    config = S3ArchiverConfig.parse({**CONFLUENT, **fields})
+
+    assert config.converter_spec(is_key=False).kind == engines
+    assert config.takes_bytes is takes_bytes
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {
+            "format.class": "ParquetFormat",
+            "value.converter": "json",
+            "value.converter.schemas.enable": "false",
+        },
+        {"format.class": "AvroFormat", "value.converter": "json", "value.converter.schemas.enable": "false"},
+        {"format.class": "ParquetFormat", "value.converter": "string"},
+        {"format.class": "ParquetFormat", "value.converter": "long"},
+        {"format.class": "ByteArrayFormat", "value.converter": "json"},
+    ],
+)
+def test_a_converter_that_gives_no_schema_is_refused_where_a_file_has_one(fields: dict[str, str]) -> None:
+    """No schema is inferred: it would change with the borders of batches."""
+    (problem,) = checked(**fields)
+
+    assert problem.startswith("'value.converter': ")
+
+
+@pytest.mark.parametrize("key", ["s3.compression.type", "parquet.codec", "behavior.on.null.values"])
+def test_choices_are_in_any_case_and_may_be_empty(key: str) -> None:
+    """As Confluent's sink takes them; exported configurations write every key."""
+    values = {"s3.compression.type": "GZIP", "parquet.codec": "GZIP", "behavior.on.null.values": "IGNORE"}
+    kinds = {"parquet.codec": "ParquetFormat"}
+    format_class = {"format.class": kinds.get(key, "JsonFormat")}
+
+    assert checked(**format_class, **{key: values[key]}) == []
+    assert checked(**format_class, **{key: ""}) == []
+
+
+def test_a_converter_that_is_not_named_is_not_refused() -> None:
+    """A DataFrame's columns have types without one."""
+    assert checked(**{"format.class": "ParquetFormat"}) == []
 
 
 def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> None:
-    """No whole record can be bad: the topic of dead letters is neither made nor asked for. Values can be."""
-    raw = {**CONFLUENT, "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dlq"}
+    """Nothing is converted, so nothing goes to the dead letters: their topic is neither made nor asked for."""
+    raw = {
+        **CONFLUENT,
+        "archive.content": "record",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "orders",
+    }
 
-    assert S3ArchiverConfig.parse({**raw, "archive.content": "record"}).dead_letter_topic == ""
-    assert S3ArchiverConfig.parse(raw).dead_letter_topic == "dlq"
+    assert S3ArchiverConfig.parse(raw).dead_letter_topic == ""
 
 
 @pytest.mark.parametrize(

@@ -130,24 +130,46 @@ def test_a_values_row_has_the_fields_of_the_value() -> None:
 
 def test_a_row_without_a_value_is_bad() -> None:
     """A tombstone is no row of fields; the others are of their kind."""
-    found = ValueParquet().kinds(values([{"carrier": "UA", "delay": 1.0}, None], first=5))
+    found = ValueParquet().kinds(FLIGHTS, values([{"carrier": "UA", "delay": 1.0}, None], first=5))
     assert found.kinds == [DELAY]
     assert found.codes.tolist() == [0, -1]
-    assert "offset 6: the record has no value" in str(found.bad[1])
+    assert "flights-3: the record at offset 6 cannot be archived: it has no value" in str(found.bad[1])
+
+
+def test_a_row_without_a_value_can_be_left_out() -> None:
+    """Also where no row has one."""
+    left_out = ValueParquet(nulls="ignore")
+
+    assert left_out.kinds(FLIGHTS, values([{"carrier": "UA", "delay": 1.0}, None])).bad == {1: None}
+    assert left_out.kinds(FLIGHTS, values([None, None], pa.binary())).bad == {0: None, 1: None}
+
+
+def test_bytes_are_the_configurations_fault_where_no_converter_gives_fields() -> None:
+    """Else a topic would go to the dead letters record by record. Null is no record's type."""
+    untyped = ValueParquet(gives_types=False)
+
+    untyped.learn(values([None], pa.binary()))
+    with pytest.raises(ConfigException, match=r"set 'value.converter' to Avro's"):
+        untyped.learn(values([b"{}"], pa.binary()))
+    ValueParquet().learn(values([b"{}"], pa.binary()))
 
 
 @pytest.mark.parametrize(
-    ("kind", "problem"),
+    ("kind", "value", "problem"),
     [
-        (pa.binary(), "its value is binary, and a row of a Parquet file is a structure"),
-        (pa.null(), "its value is null"),
-        (pa.struct([]), "its value is a structure without fields"),
-        (pa.struct([("a", pa.list_(pa.struct([])))]), "its field 'a' is a structure without fields"),
+        (pa.binary(), b"{}", "its value is binary, and a row of a Parquet file is a structure"),
+        (pa.null(), None, "it has no value"),
+        (pa.struct([]), {}, "its value is a structure without fields"),
+        (
+            pa.struct([("a", pa.list_(pa.struct([])))]),
+            {"a": []},
+            "its field 'a' is a structure without fields",
+        ),
     ],
 )
-def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, problem: str) -> None:
+def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, value: object, problem: str) -> None:
     """Each is refused by itself, with what to do instead."""
-    found = ValueParquet().kinds(values([None, None], kind))
+    found = ValueParquet().kinds(FLIGHTS, values([value, value], kind))
     assert not found.kinds
     assert problem in str(found.bad[0])
     assert list(found.bad) == [0, 1]

@@ -9,6 +9,7 @@ import struct
 from typing import Any
 
 import fastavro
+import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import RetriableException, SinkRecord, SinkRecords
@@ -275,3 +276,81 @@ def test_what_cannot_be_archived_is_refused(keys: dict[str, str], said: str) -> 
     """Configurations: what a format cannot do is one sentence that says what to do."""
     found = [problem for problem in problems(**keys) if said in problem]
     assert len(found) == 1
+
+
+PARQUET = {"format.class": "io.confluent.connect.s3.format.parquet.ParquetFormat"}
+
+
+def test_typed_values_become_parquet() -> None:
+    """Parquet: what a converter types, a column for each field; named after its codec."""
+    made = bench(settings=config({**PARQUET, **DECLARED, "parquet.codec": "ZSTD", "errors.tolerance": "all"}))
+    deliver(made, b'{"n":1,"s":"a"}', b"no JSON", b'{"n":2}')
+    made.harness.revoke()
+    (key,) = made.visible()
+    assert key.endswith("+0000000000.zstd.parquet")
+    assert pq.read_table(io.BytesIO(made.s3.data(key))).to_pylist() == [
+        {"n": 1, "s": "a"},
+        {"n": 2, "s": None},
+    ]
+    assert made.committed() == 3
+
+
+def test_whole_records_become_parquet() -> None:
+    """Parquet of records: whatever the values are, no converter is asked."""
+    made = bench(
+        settings=config({**PARQUET, "archive.content": "record", "value.converter": "com.example.X"})
+    )
+    deliver(made, b"\xff", None)
+    made.harness.revoke()
+    (key,) = made.visible()
+    rows = pq.read_table(io.BytesIO(made.s3.data(key))).to_pylist()
+    assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
+        (0, b"k", b"\xff"),
+        (1, b"k", None),
+    ]
+
+
+def test_values_that_nobody_types_stop_a_partition_of_parquet(caplog: pytest.LogCaptureFixture) -> None:
+    """Parquet without a converter: it is the configuration's fault, so no record goes to the dead letters."""
+    made = bench(settings=config({**PARQUET, "errors.tolerance": "all"}))
+    deliver(made, b"{}")
+    assert "set 'value.converter' to Avro's" in caplog.text
+    made.harness.revoke()
+    assert (made.visible(), made.committed()) == ([], None)
+
+
+def test_lines_in_folders_by_a_field_and_by_hour() -> None:
+    """Folders: files of several folders are committed together, each named by its first record."""
+    keys = {
+        **JSON,
+        "partitioner.class": "FieldAndTimeBasedPartitioner",
+        "partition.field.name": "c",
+        "path.format": "'hour'=HH",
+        "partition.duration.ms": "3600000",
+        "timestamp.extractor": "RecordField",
+        "timestamp.field": "at",
+    }
+    made = bench(settings=config(keys))
+    deliver(made, b'{"c":"UA","at":0}', b'{"c":"AA","at":"1970-01-01T01:30:00Z"}', b'{"c":"UA","at":5}')
+    made.harness.revoke()
+    assert {key: made.s3.data(key) for key in made.visible()} == {
+        "topics/orders/c=UA/hour=00/orders+0+0000000000.json": b'{"c":"UA","at":0}\n{"c":"UA","at":5}\n',
+        "topics/orders/c=AA/hour=01/orders+0+0000000001.json": b'{"c":"AA","at":"1970-01-01T01:30:00Z"}\n',
+    }
+
+
+def test_record_time_ends_files_without_a_number_of_records() -> None:
+    """rotate.interval.ms: flush.size is not needed."""
+    keys = {
+        **JSON,
+        "flush.size": None,
+        "partitioner.class": "HourlyPartitioner",
+        "timestamp.extractor": "RecordField",
+        "timestamp.field": "at",
+        "rotate.interval.ms": "1000",
+    }
+    made = bench(settings=config(keys))
+    deliver(made, b'{"at":0}', b'{"at":999}', b'{"at":1000}', b'{"at":1}')
+    made.harness.revoke()
+    folder = "topics/orders/year=1970/month=01/day=01/hour=00/orders+0+"
+    assert made.visible() == [f"{folder}0000000000.json", f"{folder}0000000002.json"]

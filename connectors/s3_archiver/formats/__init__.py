@@ -143,6 +143,10 @@ def format_of(
     """
     if config.holds_values:
         return config.value_format(keep_schema, block_bytes)
+    if config.format_name == "ParquetFormat":
+        from sinksdk.connectors.s3_archiver.formats.parquet import RecordParquet  # noqa: PLC0415 - slow to load
+
+        return RecordParquet(config.parquet_codec)
     from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro  # noqa: PLC0415 - only what is used
 
     return RecordAvro(config.avro_codec, config.avro_codec_level, block_bytes)

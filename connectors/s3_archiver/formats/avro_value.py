@@ -55,6 +55,11 @@ _NO_FRAMING: Final = (
     "registry do: correct what produces it, or archive bytes of any kind, with 'format.class' "
     "ByteArrayFormat or with 'archive.content' record"
 )
+_NO_SCHEMA: Final = (
+    "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
+    "'value.converter.schema.registry.url', or to another one that gives values a type, or 'archive.content' "
+    "to record"
+)
 
 
 class AvroValues:
@@ -65,12 +70,13 @@ class AvroValues:
         codec_name: compresses the blocks.
         level: of the compression; None for the codec's own.
         nulls: what becomes of a record without a value.
+        plain: bytes and texts are the values themselves, which Avro's ``bytes`` and ``string`` hold.
         keep_schema: is given each schema before a file needs it.
         block_bytes: bytes of a block before compression; None for the default.
         loop: over rows; None for the better one of those that are there.
     """
 
-    # Nine attributes: what the configuration says, and the schemas that are known.
+    # Ten attributes: what the configuration says, and the schemas that are known.
 
     def __init__(
         self,
@@ -79,6 +85,7 @@ class AvroValues:
         level: int | None = None,
         *,
         nulls: NullBehavior = "fail",
+        plain: bool = False,
         keep_schema: KeepSchema | None = None,
         block_bytes: int | None = None,
         loop: ValueLoop | None = None,
@@ -86,6 +93,7 @@ class AvroValues:
         self._schema_of = schema_of
         self._codec = codec_name, level
         self._nulls: NullBehavior = nulls
+        self._plain = plain
         self._keep_schema = keep_schema
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
@@ -111,9 +119,11 @@ class AvroValues:
             ConfigException: the registry refuses, or there is no Avro of the columns' type.
         """
         column = value_column(batch)
-        if not has_bytes(column.type):
+        if not self._is_framed(column):
             self._datums(column.type)
             return
+        if self._schema_of is None and column.null_count < len(column):
+            raise ConfigException(_NO_SCHEMA)
         for schema_id, _ in _divided(schema_ids(column)):
             if schema_id >= 0 and schema_id not in self._schemas:
                 self._fetch(schema_id)
@@ -124,7 +134,7 @@ class AvroValues:
         kinds: list[object] = []
         codes = np.full(len(column), -1, np.int32)
         whys: dict[int, str | None] = {}
-        if has_bytes(column.type):
+        if self._is_framed(column):
             found = _divided(schema_ids(column))
         else:
             found = _divided(np.where(column.is_valid().to_numpy(zero_copy_only=False), _IS_TYPED, _IS_NULL))
@@ -151,7 +161,7 @@ class AvroValues:
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`: datums without their framing."""
         column = value_column(batch)
-        if has_bytes(column.type):
+        if self._is_framed(column):
             joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
         else:
             joined = self._datums(column.type).encode(column)
@@ -163,6 +173,9 @@ class AvroValues:
         return ContainerWriter(
             schema, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
         )
+
+    def _is_framed(self, column: Column) -> bool:
+        return not self._plain and has_bytes(column.type)
 
     def _datums(self, kind: pa.DataType) -> TypedDatums:
         if kind not in self._typed:
@@ -178,12 +191,7 @@ class AvroValues:
     def _fetch(self, schema_id: int) -> None:
         """Get to know a schema, or why there is none that can be used."""
         if self._schema_of is None:
-            message = (
-                "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
-                "'value.converter.schema.registry.url', or to another one that gives values a type, or "
-                "'archive.content' to record"
-            )
-            raise ConfigException(message)
+            raise ConfigException(_NO_SCHEMA)
         try:
             definition = _usable(schema_id, self._schema_of(schema_id))
         except DataException as error:

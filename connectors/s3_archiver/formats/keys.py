@@ -10,9 +10,9 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from sinksdk import ConfigException, ConnectorConfig, Meaning, Verdict
+from sinksdk import ConfigException, ConnectorConfig, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
-from sinksdk.connectors.s3_archiver.compat import OF_JAVA, OF_VALUES
+from sinksdk.connectors.s3_archiver.contents import holds_values, other_defaults_for, rules_for
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 _PACKAGE: Final = "io.confluent.connect.s3.format"
@@ -24,7 +24,6 @@ FORMATS: Final = {
 }
 """The formats' names, and Confluent's classes of them."""
 
-_SHORT: Final = {full: short for short, full in FORMATS.items()}
 _BY_RECORDS: Final = ("AvroFormat", "ParquetFormat")
 _READ_AS_THEY_ARE: Final = {
     "JsonFormat": ("json", "string", "bytes"),
@@ -32,22 +31,17 @@ _READ_AS_THEY_ARE: Final = {
     "ByteArrayFormat": ("bytes", "string"),
 }
 """Kinds of converters whose values a format takes as the bytes that were read."""
+_TYPED: Final = ("AvroFormat", "ParquetFormat")
+_WITH_FIELDS: Final = ("avro", "json")
 
 
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
-
-
-_OF_ANY_SINK: Final = ("value.converter", "errors.", "producer.override.")
 
 
 def _is_utf_8(encoding: str) -> bool:
     with suppress(LookupError):  # there is no such encoding, which is said of all connectors
         return codecs.lookup(encoding).name == "utf-8"
     return True
-
-
-def _holds_values(format_class: str, content: str) -> bool:
-    return (content or ("value" if format_class else "record")) == "value"
 
 
 class FormatConfig(ConnectorConfig):
@@ -77,6 +71,9 @@ class FormatConfig(ConnectorConfig):
         alias="avro.codec.level",
         description="Compression level of deflate and xz (0 to 9), bzip2 (1 to 9) or zstandard (1 to 22); "
         "each has a default that favours speed.",
+    )
+    parquet_codec: Literal["none", "snappy", "gzip", "brotli", "lz4", "zstd"] = Field(
+        default="snappy", alias="parquet.codec", description="Compression of the columns of `ParquetFormat`."
     )
     s3_compression_type: Literal["none", "gzip"] = Field(
         default="none",
@@ -108,11 +105,12 @@ class FormatConfig(ConnectorConfig):
     @field_validator("format_class")
     @classmethod
     def _short_name(cls, name: str) -> str:
-        return _SHORT.get(name, name)
+        """Without the package, which verdicts have judged."""
+        return name.rpartition(".")[2]
 
-    @field_validator("behavior_on_null_values", "s3_compression_type", mode="before")
+    @field_validator("behavior_on_null_values", "s3_compression_type", "parquet_codec", mode="before")
     @classmethod
-    def _default_where_empty(cls, given: Any, info: ValidationInfo) -> Any:
+    def _in_lower_case(cls, given: Any, info: ValidationInfo) -> Any:
         """In any case, as Confluent's sink takes them; exported configurations hold keys without a value."""
         if not isinstance(given, str):
             return given
@@ -120,26 +118,19 @@ class FormatConfig(ConnectorConfig):
 
     @classmethod
     def _rules_for(cls, values: Mapping[str, Any], /) -> tuple[Mapping[str, Verdict], ...]:
-        """Where files hold values, converters and the handling of bad records matter as to any sink."""
-        rules = super()._rules_for(values)
-        if not _holds_values(str(values.get("format.class", "")), str(values.get("archive.content", ""))):
-            return rules
-        unused, own, *others = rules
-        of_any_sink = {
-            key: verdict
-            for key, verdict in own.items()
-            if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_ANY_SINK)
-        }
-        known = set(cls.keys())
-        own_to_java = {
-            key: OF_JAVA for key in values if key.startswith("value.converter.") and key not in known
-        }
-        return unused, OF_VALUES, of_any_sink, *others, own_to_java
+        """What a key means depends on what files hold, on their format and on their folders."""
+        unused, _, *others = super()._rules_for(values)
+        return unused, rules_for(values), *others
+
+    @classmethod
+    def other_defaults_for(cls, values: Mapping[str, Any], /) -> Mapping[str, str]:
+        """What is not by default as in Confluent's sink."""
+        return other_defaults_for(values)
 
     @property
     def holds_values(self) -> bool:
         """Whether files hold values, not whole records."""
-        return _holds_values(self.format_class, self.archive_content)
+        return holds_values(self.format_class, self.archive_content)
 
     @property
     def format_name(self) -> str:
@@ -160,7 +151,30 @@ class FormatConfig(ConnectorConfig):
 
     def value_spec(self) -> Any:
         """What values are by their converter, whoever reads them by it: a ``ConverterSpec``."""
-        return super().converter_spec(is_key=False)
+        return self.named_converter(is_key=False)
+
+    def read_spec(self) -> Any:
+        """What values are that the task is given as bytes: a ``ConverterSpec``.
+
+        Behind transforms an envelope is still there where they have left a record as it was.
+        """
+        spec = self.value_spec()
+        if not self._has_transforms or spec.schemas_enable is not True:
+            return spec
+        return replace(spec, schemas_enable=None)
+
+    def schema_of(self) -> Callable[[int], Any] | None:
+        """Gives the parsed schema of a registry's id, where values are of a registry; else None.
+
+        Raises:
+            ConfigException: the registry's client is not installed, or does not accept the address.
+        """
+        spec = self.value_spec()
+        if spec.registry is None or spec.kind != "avro":
+            return None
+        from sinksdk.topics.kafka.schema_registry import connect  # noqa: PLC0415 - needs an extra
+
+        return connect(spec.registry)
 
     def converter_spec(self, *, is_key: bool) -> Any:
         """The converter that the engine applies: none where the format takes what was read.
@@ -168,13 +182,13 @@ class FormatConfig(ConnectorConfig):
         With transforms, which need what converters make, it is the configured one. Raises ConfigException for
         an unknown name.
         """
-        spec = super().converter_spec(is_key=is_key)
+        spec = self.named_converter(is_key=is_key)
         is_read_here = (is_key or self.takes_what_was_read()) and not self._has_transforms
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
     @property
     def _has_transforms(self) -> bool:
-        return self.is_transformed or any(self.overrides("transforms").values())
+        return self.is_transformed or bool(self.transforms)
 
     @property
     def takes_bytes(self) -> bool:
@@ -184,7 +198,7 @@ class FormatConfig(ConnectorConfig):
 
     def needs_registry(self) -> bool:
         """Whether a schema registry will be asked, be it by the engine or by the format."""
-        return super().needs_registry() or (self.holds_values and self.value_spec().kind == "avro")
+        return super().needs_registry() or self.value_spec().kind == "avro"
 
     def format_problems(self) -> Iterator[str]:
         """What is wrong with the format's keys."""
@@ -202,37 +216,44 @@ class FormatConfig(ConnectorConfig):
             yield f"'avro.codec' and 'avro.codec.level': {error}"
         if self.s3_compression_level not in GZIP_LEVELS:
             yield f"'s3.compression.level' is {self.s3_compression_level}; gzip has 0 to 9, -1 is the default"
-        if not self.holds_values:
+        with suppress(ConfigException):  # there is no such converter, which is said of all connectors
+            yield from self._value_problems()
+
+    def _value_problems(self) -> Iterator[str]:
+        if not self.holds_values or self._has_transforms:
             return
-        try:
-            spec = self.value_spec()
-        except ConfigException:
-            return  # there is no such converter, which is said of all connectors
-        if spec.kind == "avro" and spec.registry is None and self.takes_what_was_read():
-            yield "'value.converter.schema.registry.url' is required by the Avro converter and not set"
-        if name == "ByteArrayFormat" and not self.takes_what_was_read():
+        if self.format_name in _TYPED:
+            yield from self._untyped_problems()
+        if self.format_name == "ByteArrayFormat" and not self.takes_what_was_read():
             yield (
                 "'value.converter': ByteArrayFormat takes bytes as they are; set it to "
                 "org.apache.kafka.connect.converters.ByteArrayConverter"
             )
 
-    def schema_of(self) -> Callable[[int], Any] | None:
-        """Parsed schemas by id, of the registry that values name theirs in; None where they do not.
-
-        Raises:
-            ConfigException: the registry's client is not installed, or does not accept the address.
-        """
-        spec = self.value_spec()
-        if spec.registry is None or spec.kind != "avro":
-            return None
-        from sinksdk.topics.kafka.schema_registry import connect  # noqa: PLC0415 - needs an extra
-
-        return connect(spec.registry)
+    def _untyped_problems(self) -> Iterator[str]:
+        """Where values have no schema for a file. A DataFrame's have types without a converter."""
+        spec, name = self.value_spec(), self.format_name
+        instead = (
+            "take Avro's, with 'value.converter.schema.registry.url', or JSON's, with "
+            "'value.converter.schema' or values in Connect's envelope; or set 'archive.content' to record, "
+            "or 'format.class' to "
+        )
+        if spec.kind == "json" and spec.schemas_enable is False and not spec.schema:
+            yield (
+                f"'value.converter': {name} needs a schema of the values, and JSON without Connect's "
+                f"envelope has none: {instead}JsonFormat"
+            )
+        is_bare = name == "ParquetFormat" and spec.kind not in _WITH_FIELDS
+        if is_bare and "value_converter" in self.model_fields_set:
+            yield (
+                f"'value.converter': {name} needs a schema of the values, with fields, and {spec.kind} gives "
+                f"none: {instead}ByteArrayFormat"
+            )
 
     def value_format(
         self, keep_schema: KeepSchema | None = None, block_bytes: int | None = None
     ) -> Format[Any]:
-        """The format of files of values, but for Parquet.
+        """The format of files of values.
 
         Args:
             keep_schema: is given each schema of a registry before a file needs it.
@@ -242,15 +263,16 @@ class FormatConfig(ConnectorConfig):
             ConfigException: the registry's client is not installed, or does not accept the address.
         """
         level = self.s3_compression_level if self.s3_compression_type == "gzip" else None
-        nulls, spec = self.behavior_on_null_values, self.value_spec()
+        nulls, spec = self.behavior_on_null_values, self.read_spec()
         if self.format_name == "AvroFormat":
             from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues  # noqa: PLC0415 - only what is used
 
             return AvroValues(
-                self.schema_of(),
+                None if self._has_transforms else self.schema_of(),
                 self.avro_codec,
                 self.avro_codec_level,
                 nulls=nulls,
+                plain="value_converter" in self.model_fields_set and spec.kind in ("bytes", "string"),
                 keep_schema=keep_schema,
                 block_bytes=block_bytes,
             )
@@ -264,8 +286,10 @@ class FormatConfig(ConnectorConfig):
                 gzip_level=level,
                 block_bytes=block_bytes,
             )
-        if self.format_name != "JsonFormat":
-            raise ConfigException(f"'format.class': files of values are not written in {self.format_name}")
+        if self.format_name == "ParquetFormat":
+            from sinksdk.connectors.s3_archiver.formats.parquet import ValueParquet  # noqa: PLC0415 - the same
+
+            return ValueParquet(self.parquet_codec, nulls=nulls, gives_types=spec.kind in _WITH_FIELDS)
         from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines, Reading  # noqa: PLC0415 - the same
 
         # Connect has a converter for all connectors of a worker: one that is not named here is no choice.

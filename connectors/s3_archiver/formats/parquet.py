@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior, bad_record, has_bytes
 from sinksdk.connectors.s3_archiver.layout import FileHeader
 
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
@@ -203,7 +204,14 @@ class _Parquet:
 class RecordParquet(_Parquet):
     """``archive.content=record``: the whole record, with the columns of :data:`RECORD_TYPE`."""
 
-    def kinds(self, batch: pa.RecordBatch) -> None:
+    @property
+    def columns(self) -> None:
+        """All."""
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:
@@ -220,9 +228,42 @@ class RecordParquet(_Parquet):
 
 
 class ValueParquet(_Parquet):
-    """``archive.content=value``: the fields of the values, which a converter or Spark has typed."""
+    """``archive.content=value``: the fields of the values, which a converter or Spark has typed.
 
-    def kinds(self, batch: pa.RecordBatch) -> Kinds:
+    Args:
+        nulls: what becomes of a record without a value.
+        gives_types: whether the converter gives values with fields, so that one without is a bad record.
+    """
+
+    def __init__(
+        self,
+        codec: str = "snappy",
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        *,
+        nulls: NullBehavior = "fail",
+        gives_types: bool = True,
+    ) -> None:
+        super().__init__(codec, row_group_bytes)
+        self._nulls: NullBehavior = nulls
+        self._gives_types = gives_types
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        return ("value",)
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked. Raises ConfigException: values have no fields, and no converter gives any."""
+        column = batch.column("value")
+        if not self._gives_types and has_bytes(column.type) and column.null_count < len(column):
+            message = (
+                "values are bytes, and a row of a Parquet file has fields: set 'value.converter' to Avro's, "
+                "with 'value.converter.schema.registry.url', or to JSON's, with 'value.converter.schema' or "
+                "values in Connect's envelope; or set 'archive.content' to record"
+            )
+            raise ConfigException(message)
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
         """A batch's values are of one type, and a file's, too.
 
         Rows without a value are bad, and all rows where the values are no structures.
@@ -235,10 +276,12 @@ class ValueParquet(_Parquet):
             codes[values.is_null().to_numpy(zero_copy_only=False)] = -1
         elif problem is not None:
             codes[:] = -1
-        why = problem or "the record has no value, and a row of a Parquet file is one"
-        bad = {
-            row: DataException(f"offset {offsets[row]}: {why}") for row in np.flatnonzero(codes < 0).tolist()
-        }
+        bad: dict[int, DataException | None] = {}
+        for row in np.flatnonzero(codes < 0).tolist():
+            is_null = not values[row].is_valid
+            why = NO_VALUE if is_null else str(problem)
+            is_left_out = is_null and self._nulls == "ignore"
+            bad[row] = None if is_left_out else bad_record(partition, offsets[row], why)
         return Kinds([kind] if (codes == 0).any() else [], codes, bad)
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:  # noqa: ARG002 - of the protocol

@@ -1,0 +1,202 @@
+"""What a configuration makes, and what its keys mean then: verdicts depend on other keys' values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self
+
+from sinksdk import Verdict
+from sinksdk.connectors.s3_archiver.compat import (
+    COMPATIBILITY,
+    NO_BAD_RECORDS,
+    NOT_CONVERTED,
+    OF_RECORDS,
+    OTHER_DEFAULTS,
+)
+from sinksdk.connectors.s3_archiver.folders import Partitioner, partitioner
+from sinksdk.connectors.s3_archiver.kcql import read_kcql
+
+_same, _ignored, _unsupported = Verdict.same, Verdict.ignored, Verdict.unsupported
+
+_NO_TIME = _ignored("it belongs to folders by time, and 'partitioner.class' makes none")
+_NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' makes none")
+_FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
+_NOT_THE_FORMAT = _ignored("it belongs to other formats than 'format.class'")
+_NO_KEYS = _ignored("files hold values, and no keys")
+_NO_LINES_SCHEMA = _ignored("lines have no schema")
+
+OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
+"""A name that the partitioner by fields and time had, and the one it has. The older does not name fields."""
+
+
+class Contents(NamedTuple):
+    """What a configuration makes: verdicts depend on it.
+
+    Args:
+        holds_values: whether files hold values, not whole records.
+        format: short name.
+        partitioner: None for one that is not there.
+        extractor: short name of the timestamp extractor.
+        rotates: whether ``rotate.interval.ms`` is set.
+    """
+
+    holds_values: bool
+    format: str
+    partitioner: Partitioner | None
+    extractor: str
+    rotates: bool
+
+    @classmethod
+    def of(cls, values: Mapping[str, object]) -> Self:
+        """Of texts by key."""
+        kind, extractor = _text(values, "format.class"), _text(values, "timestamp.extractor") or "Wallclock"
+        return cls(
+            holds_values(kind, _text(values, "archive.content")),
+            kind.rpartition(".")[2] or "AvroFormat",
+            partitioner(
+                _text(values, "partitioner.class").replace(*OLDER_PARTITIONER) or "DefaultPartitioner"
+            ),
+            extractor.rpartition("$")[2].removesuffix("TimestampExtractor") or extractor,
+            _text(values, "rotate.interval.ms") not in ("", "-1"),
+        )
+
+    @property
+    def rotates_by_record(self) -> bool:
+        """Whether files end by the time of records."""
+        return self.rotates and self.partitioner is not None and self.partitioner.has_time
+
+    @property
+    def reads_fields(self) -> bool:
+        """Whether folders are made of fields of values."""
+        made = self.partitioner
+        return made is not None and (made.has_fields or (made.has_time and self.extractor == "RecordField"))
+
+
+def holds_values(format_class: str, content: str) -> bool:
+    """Whether files hold values, not whole records, given these two keys' texts."""
+    return (content or ("value" if format_class else "record")) == "value"
+
+
+def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
+    """The archiver's verdicts on one configuration, by key or pattern."""
+    made = Contents.of(values)
+    rules: dict[str, Verdict] = dict(COMPATIBILITY)
+    if not made.holds_values:
+        rules.update(OF_RECORDS)
+    elif made.format in ("JsonFormat", "ByteArrayFormat"):
+        rules["schema.compatibility"] = _NO_LINES_SCHEMA
+    if not _text(values, "transforms"):  # which need what converters make of keys and values
+        rules.update(_of_nothing_converted(made))
+    rules.update(dict.fromkeys(_keys_of_other_formats(made.format), _NOT_THE_FORMAT))
+    rules.update(_without_effect(made))
+    rules.update(_of_other_sinks(values))
+    return rules
+
+
+def _of_nothing_converted(made: Contents) -> Mapping[str, Verdict]:
+    found = dict.fromkeys(("key.converter", "key.converter.*"), _NO_KEYS)
+    if not made.holds_values:
+        found = dict.fromkeys(found, NOT_CONVERTED["value.converter"])
+        if not made.reads_fields:
+            found |= NOT_CONVERTED
+        if made.partitioner is not None and made.partitioner.is_default:
+            found |= NO_BAD_RECORDS
+    return found
+
+
+def _of_other_sinks(values: Mapping[str, object]) -> Mapping[str, Verdict]:
+    """Keys that other keys make superfluous, or explain."""
+    found: dict[str, Verdict] = {}
+    if _text(values, "partitioner.class").endswith(OLDER_PARTITIONER[0]):
+        found["partition.field"] = _same("as 'partition.field.name'")
+    if kcql := _text(values, "connect.s3.kcql"):
+        found["connect.s3.kcql"] = _unsupported(f"KCQL is not read: take {read_kcql(kcql)}")
+    if _text(values, "store.url"):
+        found["s3.endpoint*"] = _ignored("'store.url' says it")
+    if _text(values, "partitioner.class"):
+        found["time.interval"] = _ignored("it is Confluent Cloud's; 'partitioner.class' says it")
+    return found
+
+
+def _text(values: Mapping[str, object], key: str) -> str:
+    return str(values.get(key, "")).strip()
+
+
+_KEYS_OF_FORMATS: Final[Mapping[str, str]] = {
+    "AvroFormat": "avro.codec avro.codec.level",
+    "ParquetFormat": "parquet.codec",
+    "JsonFormat": "s3.compression.type s3.compression.level",
+    "ByteArrayFormat": "s3.compression.type s3.compression.level format.bytearray.extension "
+    "format.bytearray.separator",
+}
+
+
+def _keys_of_other_formats(name: str) -> list[str]:
+    own = _KEYS_OF_FORMATS.get(name, "").split()
+    return [key for keys in _KEYS_OF_FORMATS.values() for key in keys.split() if key not in own]
+
+
+def _without_effect(made: Contents) -> Mapping[str, Verdict]:
+    """Keys of folders that the partitioner does not make. One that is unknown is refused: then all count."""
+    kind = made.partitioner
+    found: dict[str, Verdict] = {}
+    if kind is None:
+        return found
+    if not kind.has_time:
+        found |= _each(
+            _NO_TIME, "path.format partition.duration.ms locale timestamp.extractor timestamp.field"
+        )
+        found["rotate.interval.ms"] = _ignored(
+            "it belongs to folders by time; with others Confluent's sink ignores it as well. Files end by "
+            "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
+        ).when({"-1": _same()})
+    elif kind.pattern is not None:
+        found |= _each(_FIXED_TIME, "path.format partition.duration.ms")
+    if not made.rotates_by_record:
+        found["rotate.file.on.partition.change"] = _ignored("it belongs to 'rotate.interval.ms'")
+    if kind.has_time and made.extractor != "RecordField":
+        found["timestamp.field"] = _ignored("it belongs to 'timestamp.extractor' RecordField")
+    if not kind.has_fields:
+        found |= _each(_NO_FIELDS, "partition.field.name partition.field.format.path")
+    elif not kind.has_time:
+        found["partition.field.format.path"] = _ignored("folders of FieldPartitioner always name the field")
+    return found
+
+
+def _each(verdict: Verdict, keys: str) -> dict[str, Verdict]:
+    return dict.fromkeys(keys.split(), verdict)
+
+
+# -- defaults ----------------------------------------------------------------------------------------------
+
+_RECORDS_NOTE: Final = (
+    "a file's records are whole Kafka records with the value's bytes as they are; Confluent's files hold the "
+    "converted value alone, so readers have to be changed"
+)
+_WORKERS: Final = "Kafka Connect takes its worker's, which nothing says here: "
+_TURNS_NOTE: Final = (
+    "files of several folders are open at a time and end together, not whenever the next record is of "
+    "another folder: the same folders, fewer files"
+)
+_VALUES_NOTES: Final[Mapping[str, str]] = {
+    "JsonFormat": f"{_WORKERS}values are taken as JSON text, as they are; set it if they are something else",
+    "ByteArrayFormat": f"{_WORKERS}values are taken as bytes, as they are",
+}
+_TYPED_NOTE: Final = (
+    f"{_WORKERS}set it to what the worker has, as io.confluent.connect.avro.AvroConverter with "
+    f"'value.converter.schema.registry.url'. Without it bytes have no schema, and the first value that is "
+    f"not typed by Spark stops its partition"
+)
+
+
+def other_defaults_for(values: Mapping[str, object]) -> Mapping[str, str]:
+    """Keys whose default is not Confluent's, each with what that changes in one configuration."""
+    made = Contents.of(values)
+    notes = (
+        {"value.converter": _VALUES_NOTES.get(made.format, _TYPED_NOTE)}
+        if made.holds_values
+        else {"archive.content": _RECORDS_NOTE}
+    )
+    if made.rotates_by_record:
+        notes["rotate.file.on.partition.change"] = _TURNS_NOTE
+    return {**notes, **OTHER_DEFAULTS}

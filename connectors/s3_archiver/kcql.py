@@ -1,0 +1,198 @@
+"""Lenses' KCQL, as far as its S3 sink has it, as keys of the archiver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+_NAME: Final = r"`[^`]*`|[^\s;`]+"
+_STATEMENT: Final = re.compile(
+    rf"insert\s+into\s+(?P<target>{_NAME})\s+select\s+(?P<what>.+?)\s+from\s+(?P<topic>{_NAME})(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_WORDS: Final = (
+    "BATCH",
+    "PARTITIONBY",
+    "STOREAS",
+    "WITHPARTITIONER",
+    "WITH_PARTITIONER",
+    "WITH_FLUSH_COUNT",
+    "WITH_FLUSH_SIZE",
+    "WITH_FLUSH_INTERVAL",
+    "LIMIT",
+    "PROPERTIES",
+    "NOPARTITION",
+)
+_CLAUSE: Final = re.compile(rf"\b({'|'.join(_WORDS)})\b", re.IGNORECASE)
+_PROPERTY: Final = re.compile(r"'([^']*)'\s*=\s*('[^']*'|[^,)\s]+)")
+
+_FORMATS: Final[Mapping[str, Mapping[str, str]]] = {
+    "JSON": {"format.class": "JsonFormat"},
+    "AVRO": {"format.class": "AvroFormat"},
+    "PARQUET": {"format.class": "ParquetFormat"},
+    "TEXT": {"format.class": "ByteArrayFormat", "format.bytearray.extension": ".text"},
+}
+_DATES: Final = {
+    "uuuu": "'year'=yyyy",
+    "yyyy": "'year'=yyyy",
+    "LL": "'month'=MM",
+    "MM": "'month'=MM",
+    "dd": "'day'=dd",
+    "HH": "'hour'=HH",
+    "mm": "'minute'=mm",
+}
+_DURATIONS: Final = {"mm": 60_000, "HH": 3_600_000}
+_DAY: Final = 86_400_000
+_FLUSH: Final = {"count": "flush.size", "size": "flush.bytes", "interval": "rotate.schedule.interval.ms"}
+_DEFAULTS: Final = {
+    "flush.size": "50000",
+    "flush.bytes": "500000000",
+    "rotate.schedule.interval.ms": "3600000",
+}
+
+
+@dataclass
+class Kcql:
+    """What statements say.
+
+    Args:
+        keys: of the archiver.
+        notes: what is not quite the same.
+        problems: what has no counterpart.
+    """
+
+    keys: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """The keys in one line, and what has no counterpart."""
+        keys = ", ".join(f"{key}={value}" for key, value in self.keys.items())
+        return "; ".join(part for part in (keys, *self.problems) if part)
+
+
+def read_kcql(text: str) -> Kcql:
+    """What is written in ``connect.s3.kcql``: statements, separated by semicolons.
+
+    Statements of one bucket that differ in their topics only become one configuration.
+    """
+    found = Kcql()
+    topics: list[str] = []
+    for statement in filter(None, (part.strip() for part in text.split(";"))):
+        one = _read(statement)
+        topic = one.keys.pop("topics", "")
+        if topics and one.keys != found.keys:
+            found.problems.append(
+                f"statements that differ in more than their topics: '{topic}' needs a connector of its own"
+            )
+            continue
+        found.keys = one.keys
+        found.notes += [note for note in one.notes if note not in found.notes]
+        found.problems += [problem for problem in one.problems if problem not in found.problems]
+        topics += [topic] if topic else []
+    if topics:
+        found.keys["topics"] = ",".join(topics)
+    return found
+
+
+def _read(statement: str) -> Kcql:
+    match = _STATEMENT.fullmatch(statement)
+    if match is None:
+        return Kcql(problems=["no statement of the form INSERT INTO bucket:prefix SELECT * FROM topic"])
+    found = Kcql()
+    bucket, _, prefix = _bare(match["target"]).partition(":")
+    found.keys["s3.bucket.name"] = bucket
+    if prefix:
+        found.keys["topics.dir"] = prefix.strip("/")
+    if match["what"].strip() != "*":
+        found.problems.append("SELECT of fields: a transform (ReplaceField) chooses fields here")
+    topic = _bare(match["topic"])
+    if topic == "*":
+        found.problems.append("FROM *: name the topics in 'topics' or 'topics.regex'")
+    else:
+        found.keys["topics"] = topic
+    clauses = _clauses(match["rest"])
+    kind = _bare(clauses.get("STOREAS", "JSON")).upper()
+    if kind in _FORMATS:
+        found.keys.update(_FORMATS[kind])
+    else:
+        found.problems.append(f"STOREAS {kind}: there are {', '.join(_FORMATS)}")
+    _flush(found, clauses)
+    _folders(found, clauses.get("PARTITIONBY", ""))
+    if "LIMIT" in clauses:
+        found.notes.append("LIMIT has no counterpart, and is left out")
+    return found
+
+
+def _clauses(rest: str) -> dict[str, str]:
+    """What follows each word, without an equals sign before it."""
+    parts = _CLAUSE.split(rest)
+    return {
+        word.upper(): text.strip().removeprefix("=").strip()
+        for word, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def _flush(found: Kcql, clauses: Mapping[str, str]) -> None:
+    """When files end. Lenses' defaults are spelt out."""
+    properties = {
+        key: _bare(value.strip("'")) for key, value in _PROPERTY.findall(clauses.get("PROPERTIES", ""))
+    }
+    found.keys.update(_DEFAULTS)
+    for name, key in _FLUSH.items():
+        text = properties.get(f"flush.{name}", clauses.get(f"WITH_FLUSH_{name.upper()}", "")).strip()
+        if text:
+            number = int(text) if text.isdecimal() else None
+            if number is None:
+                found.problems.append(f"FLUSH_{name.upper()} is no whole number")
+            else:
+                found.keys[key] = str(number * 1000 if name == "interval" else number)
+    if properties.get("store.envelope", "").lower() == "true":
+        if found.keys.get("format.class") in ("AvroFormat", "ParquetFormat"):
+            found.keys["archive.content"] = "record"
+            found.notes.append(
+                "store.envelope becomes 'archive.content' record, whose columns have other names"
+            )
+        else:
+            found.problems.append("store.envelope: whole records need STOREAS AVRO or PARQUET")
+
+
+def _folders(found: Kcql, text: str) -> None:
+    names, dates = [], []
+    for part in filter(None, (_bare(part.strip()) for part in text.split(","))):
+        if part.startswith("_date."):
+            dates.append(part.removeprefix("_date."))
+        elif part in ("_topic", "_partition"):
+            found.notes.append(f"PARTITIONBY {part} is left out: it is in every file's key")
+        elif part.startswith(("_key", "_header")):
+            found.problems.append(f"PARTITIONBY {part}: folders are made of fields of the value, and of time")
+        else:
+            names.append(part.removeprefix("_value."))
+    unknown = [date for date in dates if date not in _DATES]
+    if unknown:
+        found.problems.append(f"PARTITIONBY _date.{unknown[0]}: write it in 'path.format'")
+        return
+    if dates:
+        durations = [_DURATIONS[date] for date in dates if date in _DURATIONS]
+        found.keys |= {
+            "path.format": "/".join(_DATES[date] for date in dates),
+            "partition.duration.ms": str(min(durations, default=_DAY)),
+            "timestamp.extractor": "Record",
+        }
+        found.notes.append("folders by time are called year=, month=, day=, hour= as 'path.format' says")
+    if names:
+        found.keys["partition.field.name"] = ",".join(names)
+    if names or dates:
+        found.keys["partitioner.class"] = (
+            "FieldAndTimeBasedPartitioner"
+            if names and dates
+            else "TimeBasedPartitioner"
+            if dates
+            else "FieldPartitioner"
+        )
+
+
+def _bare(name: str) -> str:
+    return name.strip().strip("`")

@@ -1,0 +1,280 @@
+"""Configurations of other S3 sinks, as ones of the archiver: Aiven's, Lenses', Confluent Cloud's.
+
+What is translated here are keys that other sinks call otherwise. What becomes of the rest, verdicts say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sinksdk import Converted
+from sinksdk.connectors.s3_archiver.kcql import read_kcql
+
+_STS: Final = "s3.credentials.provider.sts.role"
+_ASSUME: Final = "AwsAssumeRoleCredentialsProvider"
+_AIVENS: Final[Mapping[str, str]] = {
+    "aws.s3.bucket.name": "s3.bucket.name",
+    "aws.s3.region": "s3.region",
+    "aws.s3.endpoint": "store.url",
+    "aws.s3.part.size.bytes": "s3.part.size",
+    "aws.s3.sse.algorithm": "s3.ssea.name",
+    "aws.sts.role.arn": f"{_STS}.arn",
+    "aws.sts.role.external.id": f"{_STS}.external.id",
+    "aws.sts.role.session.name": f"{_STS}.session.name",
+    "aws.credentials.provider": "s3.credentials.provider.class",
+    "file.max.records": "flush.size",
+}
+_LENSES: Final[Mapping[str, str]] = {
+    "connect.s3.aws.access.key": "aws.access.key.id",
+    "connect.s3.aws.secret.key": "aws.secret.access.key",
+    "connect.s3.aws.region": "s3.region",
+    "connect.s3.custom.endpoint": "store.url",
+}
+_MEANINGLESS: Final = ("connect.s3.aws.auth.mode", "connect.s3.aws.client")
+_FORMATS: Final = {
+    "jsonl": "JsonFormat",
+    "json": "JsonFormat",
+    "avro": "AvroFormat",
+    "parquet": "ParquetFormat",
+    "bytes": "ByteArrayFormat",
+}
+_CODEC_KEYS: Final = {
+    "AvroFormat": "avro.codec",
+    "ParquetFormat": "parquet.codec",
+    "JsonFormat": "s3.compression.type",
+    "ByteArrayFormat": "s3.compression.type",
+}
+_CODECS: Final[Mapping[str, Mapping[str, str]]] = {
+    "avro.codec": {"none": "null", "gzip": "deflate", "snappy": "snappy", "zstd": "zstandard"},
+    "parquet.codec": {name: name for name in ("none", "gzip", "snappy", "zstd", "lz4", "brotli")},
+    "s3.compression.type": {"none": "none", "gzip": "gzip"},
+}
+_HOUR: Final = 3_600_000
+_DURATIONS: Final = {"HOURLY": _HOUR, "DAILY": 24 * _HOUR}
+_FLUSHED: Final = "60000"
+_TIMESTAMP: Final = re.compile(r"\{\{\s*timestamp:unit=(yyyy|MM|dd|HH)\s*\}\}")
+_RECORD_CONTENT: Final = ("AvroFormat", "ParquetFormat")
+
+
+def translate(values: Mapping[str, str]) -> Converted:
+    """A configuration of another S3 sink, by the archiver's keys. Confluent's stays as it is."""
+    name = values.get("connector.class", "")
+    made = Converted(dict(values))
+    for fits, change in _CHANGES:
+        if fits(name):
+            change(made)
+            made.config["connector.class"] = "s3-archiver"
+            return made
+    if values.get("partitioner.class", "").endswith(".TimeAndFieldBasedPartitioner"):
+        made.config["partitioner.class"] = "FieldAndTimeBasedPartitioner"
+        made.config["partition.field.format.path"] = "false"
+        _rename(made, {"partition.field": "partition.field.name"})
+        made.notes.append("'partitioner.class' is FieldAndTimeBasedPartitioner here, with the same folders")
+    return made
+
+
+def _rename(made: Converted, names: Mapping[str, str]) -> None:
+    for old, new in names.items():
+        if old in made.config:
+            made.config[new] = made.config.pop(old)
+            made.notes.append(f"'{old}' is '{new}' here")
+
+
+def _drop(made: Converted, key: str, why: str) -> str:
+    """A key's text, in lower case; it is taken out."""
+    text = made.config.pop(key, "")
+    if text and why:
+        made.notes.append(f"'{key}' is left out: {why}")
+    return text.strip().lower()
+
+
+def _compress(made: Converted, key: str, name: str) -> None:
+    """Another sink's name of a compression."""
+    mine = _CODEC_KEYS[made.config["format.class"]]
+    known = _CODECS[mine]
+    if name in known:
+        made.config[mine] = known[name]
+        made.notes.append(f"'{key}' is '{mine}' here")
+    else:
+        made.problems.append(f"'{key}' is {name}: '{mine}' has {', '.join(known.values())}")
+
+
+# -- Aiven's -----------------------------------------------------------------------------------------------
+
+
+def _from_aiven(made: Converted) -> None:
+    config = made.config
+    _rename(made, _AIVENS)
+    if f"{_STS}.arn" in config:
+        config["s3.credentials.provider.class"] = _ASSUME
+    kind = _drop(made, "format.output.type", "") or "csv"
+    if kind in _FORMATS:
+        config["format.class"] = _FORMATS[kind]
+        made.notes.append(f"'format.output.type' is 'format.class' here: {_FORMATS[kind]}")
+    else:
+        config["format.class"] = "JsonFormat"
+        made.problems.append(f"'format.output.type' is {kind}, which is not written: lines of JSON are")
+    if kind == "json":
+        made.problems.append("'format.output.type' json is one array in each file: lines of JSON are written")
+    _aivens_fields(made)
+    _compress(made, "file.compression.type", _drop(made, "file.compression.type", "") or "gzip")
+    for key in [key for key in config if key.startswith(("aws.s3.backoff.", "aws.sts.", "kafka.retry."))]:
+        _drop(made, key, "the archiver retries from memory for 'errors.retry.timeout'")
+    _aivens_folders(made)
+    if "flush.size" not in config:
+        config["rotate.schedule.interval.ms"] = config.get("offset.flush.interval.ms", _FLUSHED)
+        made.notes.append("files end with each commit there: 'rotate.schedule.interval.ms' says so here")
+
+
+def _aivens_fields(made: Converted) -> None:
+    """What of a record a file holds."""
+    fields = [name.strip() for name in made.config.pop("format.output.fields", "value").split(",")]
+    _drop(made, "format.output.fields.value.encoding", "values are as their converter gives them")
+    envelope = _drop(made, "format.output.envelope", "") != "false"
+    if fields != ["value"]:
+        if made.config["format.class"] in _RECORD_CONTENT:
+            made.config["archive.content"] = "record"
+            made.notes.append(
+                "'format.output.fields' becomes 'archive.content' record: all of a record, with key and "
+                "value as bytes"
+            )
+        else:
+            made.problems.append(
+                "'format.output.fields' names more than the value: lines of JSON hold values alone; take "
+                "parquet or avro, whose rows are whole records with 'archive.content' record"
+            )
+    elif envelope:
+        made.notes.append("'format.output.envelope': a row is the value itself, without 'value' around it")
+
+
+def _aivens_folders(made: Converted) -> None:
+    """Folders by time in the template of names, and the prefix."""
+    config = made.config
+    prefix = config.pop("file.prefix.template", "") or config.pop("aws.s3.prefix", "")
+    if "{{" in prefix:
+        made.problems.append("'file.prefix.template' has variables: 'topics.dir' has none")
+    elif prefix.strip("/"):
+        config["topics.dir"] = prefix.strip("/")
+    else:
+        made.notes.append("without a prefix there, keys begin with 'topics.dir' here, which is 'topics'")
+    template = config.pop("file.name.template", "")
+    source = _drop(made, "timestamp.source", "")
+    zone = config.pop("timestamp.timezone", "")
+    if template:
+        made.notes.append(
+            "'file.name.template': files are called topic, partition and start offset, below the topic's "
+            "folder"
+        )
+    folders = [
+        part for part in template.strip("/").split("/")[:-1] if not re.fullmatch(r"\{\{\s*topic\s*\}\}", part)
+    ]
+    times = [part for part in folders if _TIMESTAMP.search(part)]
+    if any("{{" in _TIMESTAMP.sub("", part) for part in folders):
+        made.problems.append("'file.name.template' has folders of variables other than topic and timestamp")
+    if not times:
+        return
+    path = "/".join(map(_joda, folders))
+    config |= {
+        "partitioner.class": "TimeBasedPartitioner",
+        "path.format": path,
+        "partition.duration.ms": str(_HOUR if "HH" in path else 24 * _HOUR),
+        "timestamp.extractor": "Record" if source == "event" else "Wallclock",
+        "timezone": zone if zone not in ("", "Z") else "UTC",
+    }
+
+
+def _joda(part: str) -> str:
+    """A folder of the template, in the letters of ``path.format``."""
+    made = [text if place % 2 else _quoted(text) for place, text in enumerate(_TIMESTAMP.split(part))]
+    return "".join(made)
+
+
+def _quoted(text: str) -> str:
+    return re.sub(r"[A-Za-z]+", r"'\g<0>'", text)
+
+
+# -- Lenses' -----------------------------------------------------------------------------------------------
+
+
+def _from_lenses(made: Converted) -> None:
+    config = made.config
+    found = read_kcql(config.pop("connect.s3.kcql", ""))
+    config.update(found.keys)
+    made.notes.append(f"'connect.s3.kcql' is, by the keys here: {found}")
+    made.notes += [f"'connect.s3.kcql': {note}" for note in found.notes]
+    made.problems += [f"'connect.s3.kcql': {problem}" for problem in found.problems]
+    _rename(made, _LENSES)
+    if "connect.s3.vhost.bucket" in config:
+        config["s3.path.style.access.enabled"] = str(
+            _drop(made, "connect.s3.vhost.bucket", "") != "true"
+        ).lower()
+    if codec := _drop(made, "connect.s3.compression.codec", ""):
+        name = "none" if codec == "uncompressed" else codec
+        _compress(made, "connect.s3.compression.codec", name)
+    for key in [key for key in config if key.startswith("connect.s3.")]:
+        is_meaningless = key in _MEANINGLESS
+        _drop(made, key, "boto3 finds the credentials" if is_meaningless else "it has no counterpart")
+    config.pop("topics.regex", None)
+    made.notes.append("files are called topic, partition and start offset, below the topic's folder")
+
+
+# -- Confluent Cloud's -------------------------------------------------------------------------------------
+
+_INPUTS: Final[Mapping[str, str]] = {
+    "avro": "io.confluent.connect.avro.AvroConverter",
+    "json": "org.apache.kafka.connect.json.JsonConverter",
+    "string": "org.apache.kafka.connect.storage.StringConverter",
+    "bytes": "org.apache.kafka.connect.converters.ByteArrayConverter",
+}
+
+
+def _from_cloud(made: Converted) -> None:
+    config = made.config
+    given = _drop(made, "input.data.format", "")
+    kind = _drop(made, "output.data.format", "") or given
+    if kind in _FORMATS:
+        config["format.class"] = _FORMATS[kind]
+        made.notes.append(f"'output.data.format' is 'format.class' here: {_FORMATS[kind]}")
+    else:
+        config["format.class"] = "AvroFormat"
+        made.problems.append(
+            f"'output.data.format' is {kind or 'not set'}: take avro, json, parquet or bytes"
+        )
+    if given in _INPUTS:
+        config["value.converter"] = _INPUTS[given]
+        if given == "json":
+            config["value.converter.schemas.enable"] = "false"
+    elif given:
+        made.problems.append(f"'input.data.format' is {given}, of which there is no converter here")
+    if codec := _drop(made, "compression.codec", ""):
+        _compress(made, "compression.codec", codec.rpartition("- ")[2])
+    for key in ("output.keys.format", "output.headers.format"):
+        _drop(made, key, "files hold values")
+    _clouds_folders(made)
+    if _drop(made, "authentication.method", "") not in ("", "access keys"):
+        made.notes.append("a role is named in 's3.credentials.provider.sts.role.arn'")
+    if role := config.pop("provider.integration.id", ""):
+        made.problems.append(f"'provider.integration.id' {role} is Confluent's: name the role's ARN")
+
+
+def _clouds_folders(made: Converted) -> None:
+    config = made.config
+    interval = _drop(made, "time.interval", "").upper() or "HOURLY"
+    if interval not in _DURATIONS:
+        made.problems.append(f"'time.interval' is {interval}: it is HOURLY or DAILY")
+    elif config.get("path.format"):
+        config["partitioner.class"] = "TimeBasedPartitioner"
+        config["partition.duration.ms"] = str(_DURATIONS[interval])
+    else:
+        config["partitioner.class"] = f"{interval.capitalize()}Partitioner"
+    made.notes.append(f"'time.interval' is 'partitioner.class' here: {config.get('partitioner.class')}")
+    config["timestamp.extractor"] = "RecordField" if config.get("timestamp.field") else "Record"
+
+
+_CHANGES: Final[tuple[tuple[Callable[[str], bool], Callable[[Converted], None]], ...]] = (
+    (lambda name: name.endswith(".AivenKafkaConnectS3SinkConnector"), _from_aiven),
+    (lambda name: ".streamreactor.connect.aws.s3." in name, _from_lenses),
+    (lambda name: name == "S3_SINK", _from_cloud),
+)

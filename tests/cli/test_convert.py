@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+
+from tests.cli.support import Here
+
+WORKER = """\
+bootstrap.servers=kafka:9092
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.json.JsonConverter
+value.converter.schemas.enable=false
+"""
+AIVEN = {
+    "name": "archive",
+    "config": {
+        "connector.class": "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector",
+        "topics": "orders",
+        "aws.s3.bucket.name": "bucket",
+        "format.output.type": "parquet",
+        "file.max.records": "500",
+    },
+}
+
+
+def test_keys_without_an_effect_are_left_out_with_a_note(here: Here) -> None:
+    """What is printed is JSON for programs; what became of the others is on stderr."""
+    result = here.sinksdk("convert", here.config(format_class="x", lines_per_file=5, lines_per_fil=6))
+
+    assert result.exit_code == 0
+    printed = json.loads(result.stdout)
+    assert printed["lines.per.file"] == "5"
+    assert printed["connector.class"] == "linesink:Sink"
+    assert not printed.keys() & {"format.class", "lines.per.fil"}
+    assert "  - 'format.class' has no effect here: files hold plain lines\n" in result.stderr
+    assert "  - 'lines.per.fil' is not known to this connector and has no effect;" in result.stderr
+
+
+def test_what_is_refused_is_left_out_and_exits_2(here: Here) -> None:
+    """The data would not be the same: somebody has to decide."""
+    result = here.sinksdk("convert", here.config(lines_encoding="UTF-16"))
+
+    assert result.exit_code == 2
+    assert "lines.encoding" not in json.loads(result.stdout)
+    assert "problems\n  - 'lines.encoding' is unsupported: lines are UTF-8: take it out\n" in result.stderr
+
+
+def test_what_cannot_be_run_after_all_exits_2(here: Here) -> None:
+    """It is checked as `validate` checks it, each problem told once."""
+    result = here.sinksdk("convert", here.config(lines_per_file=13))
+
+    assert result.exit_code == 2
+    assert result.stderr.count("'lines.per.file' is unlucky: choose another") == 1
+
+
+def test_a_result_is_converted_to_itself(here: Here) -> None:
+    """Another sink's keys, then the archiver's own."""
+    first = here.sinksdk("convert", here.file("aiven.json", json.dumps(AIVEN)))
+    again = here.sinksdk("convert", here.file("converted.json", first.stdout))
+
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert json.loads(first.stdout)["connector.class"] == "s3-archiver"
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+
+
+def test_a_workers_converters_count_where_a_connector_names_none(here: Here) -> None:
+    """As in Connect; nothing else of the worker's file is the connector's."""
+    worker = here.file("worker.properties", WORKER)
+    own = {"value_converter": "string"}
+
+    without = json.loads(here.sinksdk("convert", here.config(), "--worker", worker).stdout)
+    with_own = json.loads(here.sinksdk("convert", here.config(**own), "--worker", worker).stdout)
+
+    assert without["value.converter"] == "org.apache.kafka.connect.json.JsonConverter"
+    assert without["value.converter.schemas.enable"] == "false"
+    assert with_own["value.converter"] == "string"
+    assert "value.converter.schemas.enable" not in with_own
+    assert "bootstrap.servers" not in without
+
+
+def test_a_class_that_is_not_there_exits_2(here: Here) -> None:
+    """And says which there are."""
+    result = here.sinksdk("convert", here.config(connector_class="io.example.Sink"))
+
+    assert result.exit_code == 2
+    assert "installed connectors are s3-archiver" in result.stderr

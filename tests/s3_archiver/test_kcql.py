@@ -1,0 +1,98 @@
+"""Lenses' KCQL, as keys of the archiver."""
+
+from __future__ import annotations
+
+import pytest
+
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.kcql import read_kcql
+
+INTO = "insert into bucket:prefix select * from orders"
+SECOND = "insert into {} select * from {}"
+
+
+@pytest.mark.parametrize(
+    ("clauses", "expected"),
+    [
+        ("", {"format.class": "JsonFormat", "flush.size": "50000", "rotate.schedule.interval.ms": "3600000"}),
+        ("STOREAS `PARQUET`", {"format.class": "ParquetFormat"}),
+        ("storeas avro with_flush_count = 10", {"format.class": "AvroFormat", "flush.size": "10"}),
+        ("STOREAS `TEXT`", {"format.class": "ByteArrayFormat", "format.bytearray.extension": ".text"}),
+        (
+            "WITH_FLUSH_SIZE = 1000 WITH_FLUSH_INTERVAL = 60",
+            {"flush.bytes": "1000", "rotate.schedule.interval.ms": "60000"},
+        ),
+        (
+            "PROPERTIES('flush.count'=7, 'flush.interval'='30')",
+            {"flush.size": "7", "rotate.schedule.interval.ms": "30000"},
+        ),
+        (
+            "PARTITIONBY country, _value.meta.shop",
+            {"partitioner.class": "FieldPartitioner", "partition.field.name": "country,meta.shop"},
+        ),
+        (
+            "PARTITIONBY _date.uuuu,_date.LL,_date.dd,_date.HH",
+            {
+                "partitioner.class": "TimeBasedPartitioner",
+                "path.format": "'year'=yyyy/'month'=MM/'day'=dd/'hour'=HH",
+                "partition.duration.ms": "3600000",
+                "timestamp.extractor": "Record",
+            },
+        ),
+        (
+            "PARTITIONBY country, _date.uuuu",
+            {"partitioner.class": "FieldAndTimeBasedPartitioner", "partition.duration.ms": "86400000"},
+        ),
+        (
+            "STOREAS `AVRO` PROPERTIES('store.envelope'=true)",
+            {"format.class": "AvroFormat", "archive.content": "record"},
+        ),
+    ],
+)
+def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
+    """In any case, with backticks or without; what is not written has Lenses' default."""
+    found = read_kcql(f"{INTO} {clauses}")
+
+    always = {"s3.bucket.name": "bucket", "topics.dir": "prefix", "topics": "orders"}
+    assert found.problems == []
+    assert found.keys.items() >= {**always, **expected}.items()
+    assert S3ArchiverConfig.check({"name": "archive", **found.keys})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("delete from orders", "no statement of the form"),
+        ("insert into bucket select a, b from orders", "SELECT of fields"),
+        ("insert into bucket select * from *", "name the topics"),
+        (f"{INTO} STOREAS `CSV`", "STOREAS CSV"),
+        (f"{INTO} WITH_FLUSH_COUNT = many", "FLUSH_COUNT"),
+        (f"{INTO} PARTITIONBY _key.id", "_key.id"),
+        (f"{INTO} PARTITIONBY _header.trace", "_header.trace"),
+        (f"{INTO} PARTITIONBY _date.ww", "_date.ww"),
+        (f"{INTO} PROPERTIES('store.envelope'=true)", "store.envelope"),
+        ("; ".join([INTO, SECOND.format("other", "customers")]), "customers"),
+    ],
+)
+def test_what_has_no_counterpart_is_said(statement: str, problem: str) -> None:
+    """It is no silent difference."""
+    (found,) = read_kcql(statement).problems
+
+    assert problem in found
+
+
+def test_statements_of_one_bucket_are_one_configuration() -> None:
+    """Their topics are joined."""
+    found = read_kcql("; ".join([INTO, SECOND.format("`bucket:prefix`", "`customers`"), ""]))
+
+    assert found.problems == []
+    assert found.keys["topics"] == "orders,customers"
+
+
+def test_a_refusal_shows_the_equivalent() -> None:
+    """Who has KCQL reads what to write here, and what there is no key for."""
+    (option,) = S3ArchiverConfig.judge({"connect.s3.kcql": f"{INTO} STOREAS `CSV` WITH_FLUSH_COUNT = 7"})
+
+    assert "s3.bucket.name=bucket, topics.dir=prefix, " in option.verdict.why
+    assert "flush.size=7" in option.verdict.why
+    assert "STOREAS CSV" in option.verdict.why

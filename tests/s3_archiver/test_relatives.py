@@ -1,0 +1,200 @@
+"""Configurations of Aiven's, Lenses' and Confluent Cloud's sinks, converted."""
+
+from __future__ import annotations
+
+from sinksdk import Converted
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+
+AIVEN = {
+    "name": "archive",
+    "connector.class": "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector",
+    "topics": "orders",
+    "aws.s3.bucket.name": "bucket",
+    "aws.secret.access.key": "${env:SECRET}",
+    "format.output.type": "jsonl",
+    "file.max.records": "500",
+}
+CLOUD = {
+    "name": "archive",
+    "connector.class": "S3_SINK",
+    "topics": "orders",
+    "s3.bucket.name": "bucket",
+    "flush.size": "1000",
+    "input.data.format": "JSON",
+    "output.data.format": "JSON",
+    "time.interval": "DAILY",
+    "kafka.api.key": "key",
+}
+
+
+def aivens(**fields: str) -> Converted:
+    return S3ArchiverConfig.converted({**AIVEN, **fields})
+
+
+def test_keys_of_aivens_have_their_names_here_and_references_stay() -> None:
+    """Lines are compressed by default there, and files end with a number of records."""
+    made = aivens()
+
+    assert made.problems == []
+    assert (
+        made.config.items()
+        >= {
+            "s3.bucket.name": "bucket",
+            "aws.secret.access.key": "${env:SECRET}",
+            "format.class": "JsonFormat",
+            "s3.compression.type": "gzip",
+            "flush.size": "500",
+        }.items()
+    )
+    assert not any(key.startswith(("aws.s3.", "file.", "format.output.")) for key in made.config)
+
+
+def test_timestamps_in_aivens_template_are_folders_by_time() -> None:
+    """Letters that stand there for themselves are quoted; partition and offset are in the files' names."""
+    made = aivens(
+        **{
+            "file.name.template": "{{topic}}/dt={{timestamp:unit=yyyy}}-{{timestamp:unit=MM}}/"
+            "{{timestamp:unit=HH}}/{{partition}}-{{start_offset}}.gz",
+            "timestamp.source": "event",
+            "timestamp.timezone": "Europe/Berlin",
+        }
+    )
+
+    assert made.problems == []
+    assert (
+        made.config.items()
+        >= {
+            "partitioner.class": "TimeBasedPartitioner",
+            "path.format": "'dt'=yyyy-MM/HH",
+            "partition.duration.ms": "3600000",
+            "timestamp.extractor": "Record",
+            "timezone": "Europe/Berlin",
+        }.items()
+    )
+
+
+def test_a_commit_ends_files_of_aivens_unless_records_do() -> None:
+    """That is the schedule here."""
+    raw = {key: text for key, text in AIVEN.items() if key != "file.max.records"}
+
+    made = S3ArchiverConfig.converted({**raw, "offset.flush.interval.ms": "30000"})
+
+    assert made.config["rotate.schedule.interval.ms"] == "30000"
+    assert S3ArchiverConfig.converted(raw).config["rotate.schedule.interval.ms"] == "60000"
+
+
+def test_whole_records_of_aivens_need_a_format_that_has_them() -> None:
+    """Rows of Parquet and Avro; a line of JSON is a value."""
+    fields = {"format.output.fields": "key,value,offset"}
+
+    made = aivens(**fields, **{"format.output.type": "parquet", "file.compression.type": "zstd"})
+
+    assert made.problems == []
+    assert (made.config["archive.content"], made.config["parquet.codec"]) == ("record", "zstd")
+    (problem,) = aivens(**fields).problems
+    assert "'format.output.fields'" in problem
+
+
+def test_what_aivens_has_and_the_archiver_has_not_is_a_problem() -> None:
+    """What is printed is to be completed by hand."""
+    made = aivens(
+        **{
+            "format.output.type": "csv",
+            "file.compression.type": "snappy",
+            "file.prefix.template": "{{topic}}",
+            "file.name.template": "{{key}}/x",
+        }
+    )
+
+    assert [problem.split("'")[1] for problem in made.problems] == [
+        "format.output.type",
+        "file.compression.type",
+        "file.prefix.template",
+        "file.name.template",
+    ]
+
+
+def test_lenses_keys_beside_kcql() -> None:
+    """Credentials and the way of addressing buckets; the topic that KCQL names is the one that is read."""
+    made = S3ArchiverConfig.converted(
+        {
+            "name": "archive",
+            "connector.class": "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector",
+            "topics": "ignored",
+            "connect.s3.kcql": "insert into bucket:p select * from t STOREAS `AVRO`",
+            "connect.s3.aws.access.key": "id",
+            "connect.s3.aws.secret.key": "secret",
+            "connect.s3.vhost.bucket": "true",
+            "connect.s3.compression.codec": "ZSTD",
+            "connect.s3.error.policy": "RETRY",
+        }
+    )
+
+    assert made.problems == []
+    assert (
+        made.config.items()
+        >= {
+            "connector.class": "s3-archiver",
+            "topics": "t",
+            "aws.access.key.id": "id",
+            "aws.secret.access.key": "secret",
+            "s3.path.style.access.enabled": "false",
+            "avro.codec": "zstandard",
+        }.items()
+    )
+    assert not any(key.startswith("connect.s3.") for key in made.config)
+
+
+def test_confluent_clouds_keys_are_classes_here() -> None:
+    """Format, converter and partitioner; the cluster is an option of `run`."""
+    made = S3ArchiverConfig.converted(CLOUD)
+
+    assert made.problems == []
+    assert (
+        made.config.items()
+        >= {
+            "format.class": "JsonFormat",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "partitioner.class": "DailyPartitioner",
+            "timestamp.extractor": "Record",
+        }.items()
+    )
+    assert "kafka.api.key" not in made.config
+
+
+def test_clouds_path_and_field() -> None:
+    """A path of one's own is of the interval, a field is the timestamp."""
+    made = S3ArchiverConfig.converted(
+        {**CLOUD, "path.format": "'y'=YYYY", "timestamp.field": "at", "compression.codec": "JSON - GZIP"}
+    )
+
+    assert (
+        made.config.items()
+        >= {
+            "partitioner.class": "TimeBasedPartitioner",
+            "partition.duration.ms": "86400000",
+            "timestamp.extractor": "RecordField",
+            "s3.compression.type": "gzip",
+        }.items()
+    )
+
+
+def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:
+    """It may stay, and is converted to what it stands for."""
+    raw = {
+        "name": "archive",
+        "topics": "orders",
+        "s3.bucket.name": "bucket",
+        "flush.size": "10",
+        "format.class": "JsonFormat",
+        "partitioner.class": "com.canelmas.kafka.connect.TimeAndFieldBasedPartitioner",
+        "partition.field": "shop",
+        "path.format": "YYYY",
+        "partition.duration.ms": "3600000",
+    }
+
+    for config in (raw, S3ArchiverConfig.converted(raw).config):
+        parsed = S3ArchiverConfig.parse(config)
+        assert parsed.partitioner_class.endswith("FieldAndTimeBasedPartitioner")
+        assert parsed.partition_field_name == ("shop",)
+        assert parsed.partition_field_format_path is False
