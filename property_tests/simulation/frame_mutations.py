@@ -51,8 +51,12 @@ def tasks_publish_what_they_commit(patch: Patch) -> None:
     """A task publishes before the driver has committed the micro-batch."""
     commit = HeldCommits.commit
 
-    def eager(self: HeldCommits, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        commit(self, offsets)
+    def eager(
+        self: HeldCommits,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *records: Mapping[TopicPartition, int],
+    ) -> None:
+        commit(self, offsets, *records)
         self._commits.update(offsets)
 
     patch.setattr(HeldCommits, "commit", eager)
