@@ -440,14 +440,17 @@ class Publisher:
             S3Trouble: try again later.
             S3Error: some were refused, the others are aborted.
         """
-        refused: S3Error | None = None
-        for token in tokens:
+        refused: list[S3Error] = []
+
+        def give_up(token: Token) -> None:
             try:
                 upload.abort(self._client(token), token)
             except S3Error as error:
-                refused = refused or error
-        if refused is not None:
-            raise refused
+                refused.append(error)
+
+        self._together([partial(give_up, token) for token in tokens])
+        if refused:
+            raise refused[0]
 
     def _client(self, token: Token) -> S3:
         endpoint = token.data["endpoint"]

@@ -18,6 +18,7 @@ from sinksdk.connectors.s3_archiver.boto_client import BotoS3, connect
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.errors import NO_SUCH_KEY, S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import PartPool
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, abort, complete
@@ -25,7 +26,7 @@ from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.testing import SinkTaskHarness
 from tests.s3_archiver import support
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
-from tests.s3_archiver.support import OTHER, TP, records
+from tests.s3_archiver.support import OTHER, TP, Turns, records
 
 KEY = "topics/orders/file.avro"
 _buckets = itertools.count()
@@ -325,3 +326,43 @@ def test_a_task_archives_over_real_requests(config: S3ArchiverConfig, s3: BotoS3
     ]
     assert layer.spoiled == []
     assert [note for note in report.notes if "empty" not in note] == []
+
+
+def test_groups_of_files_over_real_requests(config: S3ArchiverConfig, s3: BotoS3, layer: FaultyS3) -> None:
+    """Twenty files to a commit, eight requests at a time; some are visible when an upload of the others expires."""
+    harness = SinkTaskHarness(
+        lambda: S3ArchiverTask(sleep=lambda _: None, folders=Turns(20), limits=Limits(records=100)), config
+    )
+
+    def begin() -> None:
+        harness.start()
+        harness.assign(TP)
+
+    def put() -> None:
+        harness.deliver(TP, records(TP, 100, first=harness.position(TP)))
+
+    begin()
+    put()
+    harness.commit()
+    for _ in range(17):
+        layer.spoil("CompleteMultipartUpload", status=403, code="AccessDenied")
+    put()
+    harness.commit()
+    visible = {found.key for found in s3.list(config.s3_bucket_name, "topics/orders/")}
+    waiting = [token for token in harness.committed[TP].tokens if token.data["key"] not in visible]
+    assert waiting
+    layer.spoiled.clear()
+    abort(s3, waiting[-1])
+    harness.crash()
+    begin()
+    assert harness.committed[TP].offset == 100
+    assert verify(config, s3, lambda: harness.committed).problems == []
+
+    harness.crash()
+    begin()
+    put()
+    harness.revoke()
+    report = verify(config, s3, lambda: harness.committed)
+    assert report.problems == []
+    assert [(found.files, found.records, found.overlaps) for found in report.partitions] == [(40, 200, 0)]
+    assert visible <= {found.key for found in s3.list(config.s3_bucket_name, "topics/orders/")}

@@ -7,13 +7,14 @@ import pytest
 from sinksdk import Token
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.errors import Request, S3Error, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.part import one_by_one
 from sinksdk.connectors.s3_archiver.upload import Publisher
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, no_answer
 from tests.s3_archiver.support import config
 
 
 def publisher(s3: FakeS3) -> Publisher:
-    return Publisher(config(), lambda _config, _endpoint=None: s3)
+    return Publisher(config(), lambda _config, _endpoint=None: s3, one_by_one)
 
 
 def token(s3: FakeS3, upload: str, bucket: str, key: str) -> Token:
