@@ -54,7 +54,27 @@ written = st.builds(
 )
 almost = st.lists(
     st.sampled_from(
-        [b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\n", b"\r", b" ", b"a", b"1", b"\xff", b"schema"]
+        [
+            b"{",
+            b"}",
+            b"[",
+            b"]",
+            b'"',
+            b",",
+            b":",
+            b"\\",
+            b"\n",
+            b"\r",
+            b" ",
+            b"a",
+            b"1",
+            b"\xff",
+            b"\x80",
+            b"\xe2\x9c",
+            "ä✈".encode(),
+            ("ä" * 17).encode(),
+            b"schema",
+        ]
     ),
     max_size=12,
 ).map(b"".join)

@@ -214,6 +214,7 @@ static PyObject *encode(PyObject *module, PyObject *order)
 /* -- values, one behind the other ------------------------------------------------------------------------ */
 
 enum { PLAIN, FRAMED, JSON, MAYBE_ENVELOPE, PAYLOAD, KINDS }; /* what values are */
+enum { MOST_WIDE = 16 };                                     /* characters beyond ASCII that are looked at */
 enum { IS_TAKEN, IS_WIDE, IS_NULL, IS_SHORT, IS_OTHER };      /* what becomes of a row: the last three have no bytes */
 
 typedef struct {
@@ -294,13 +295,37 @@ static uint8_t *put_json(uint8_t *to, const uint8_t *from, const uint8_t *end, i
     return to + size;
 }
 
-/* Whether text has bytes that ASCII has not. */
-static int is_wide(const uint8_t *from, const uint8_t *end)
+/* Bytes of the character beyond ASCII that begins here; 0 if none does in UTF-8. */
+static inline int character(const uint8_t *from, const uint8_t *end)
 {
-    uint64_t eight, seen = 0;
-    for (; end - from >= 8; from += 8) memcpy(&eight, from, 8), seen |= eight;
-    while (from < end) seen |= *from++;
-    return (seen & 0x8080808080808080) != 0;
+    uint8_t first = *from;
+    int size = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+    if (!size || end - from < size) return 0;
+    for (int i = 1; i < size; i++)
+        if ((from[i] & 0xC0) != 0x80) return 0;
+    if ((first == 0xE0 && from[1] < 0xA0) || (first == 0xED && from[1] > 0x9F)) return 0; /* too long; halves */
+    if ((first == 0xF0 && from[1] < 0x90) || (first == 0xF4 && from[1] > 0x8F)) return 0; /* too long; too high */
+    return size;
+}
+
+/* Whether JSON is text. With many characters beyond ASCII that is not known: Arrow finds it faster. */
+static int fate_of_text(const uint8_t *from, const uint8_t *end)
+{
+    uint64_t part[4];
+    for (int seen = 0; from < end;) {
+        const uint8_t *stop = end;
+        if (end - from >= (int64_t)sizeof part) {
+            memcpy(part, from, sizeof part), stop = from + sizeof part;
+            if (!((part[0] | part[1] | part[2] | part[3]) & 0x8080808080808080)) from = stop;
+        }
+        while (from < stop) {
+            int size = 1;
+            if (*from >= 0x80 && ++seen > MOST_WIDE) return IS_WIDE;
+            if (*from >= 0x80 && !(size = character(from, end))) return IS_OTHER;
+            from += size;
+        }
+    }
+    return IS_TAKEN;
 }
 
 static int64_t write_values(value_order *o)
@@ -329,8 +354,9 @@ static int64_t write_values(value_order *o)
             memcpy(made, from, (size_t)size);
             made += size;
         }
+        fates[row] = o->kind >= JSON ? fate_of_text(to, made) : IS_TAKEN;
+        if (fates[row] == IS_OTHER) continue;
         memcpy(made, o->after, (size_t)o->after_size);
-        fates[row] = o->kind >= JSON && is_wide(to, made) ? IS_WIDE : IS_TAKEN;
         to = made + o->after_size;
     }
     borders[o->rows] = to - data;

@@ -81,10 +81,39 @@ def test_an_empty_value_is_short(loop: ValueLoop, kind: ValueKind) -> None:
     assert joined(loop, kind, b"", before) == (Fate.SHORT, b"")
 
 
-@pytest.mark.parametrize("value", ['{"ä":1}'.encode(), b'["\xff"]', b'{"a":\n"\x80"}'])
-def test_json_beyond_ascii_is_told(loop: ValueLoop, value: bytes) -> None:
-    """JSON: bytes beyond ASCII are taken, and told from others."""
-    assert joined(loop, ValueKind.JSON, value) == (Fate.WIDE, value.replace(b"\n", b"") + b"|")
+@pytest.mark.parametrize(
+    "character", ["\x80", "ä", "߿", "ࠀ", "\ud7ff", "\ue000", "✈", "\uffff", "\U00010000", "\U0010ffff"]
+)
+def test_json_beyond_ascii_is_text(loop: ValueLoop, character: str) -> None:
+    """JSON: a few characters beyond ASCII are looked at, wherever they stand; many are told from others."""
+    for before in (0, 1, 27, 28, 29, 30, 31, 32, 64):
+        value = f'["{"a" * before}{character}"]'.encode()
+        assert joined(loop, ValueKind.JSON, value) == (Fate.TAKEN, value + b"|")
+    for count, fate in ((16, Fate.TAKEN), (17, Fate.WIDE)):
+        value = f'["{character * count}"]'.encode()
+        assert joined(loop, ValueKind.JSON, value) == (fate, value + b"|")
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        *(
+            b"\x80",
+            b"\xc3",
+            b"\xc1\xbf",
+            b"\xe0\x9f\xbf",
+            b"\xed\xa0\x80",
+            b"\xf0\x8f\xbf\xbf",
+            b"\xf4\x90\x80\x80",
+        ),
+        *(b"\xf5\x80\x80\x80", b"\xff", b"\xe2\x9c", b"\xe2\x9c(", b"\xf0\x90\x80"),
+    ],
+)
+def test_json_that_is_no_text_is_not_taken(loop: ValueLoop, octets: bytes) -> None:
+    """JSON: bytes that are no UTF-8 are found, wherever they stand, unless there are many before them."""
+    for before in (0, 30, 31, 32):
+        assert joined(loop, ValueKind.JSON, b'["' + b"a" * before + octets + b'"]') == (Fate.OTHER, b"")
+    assert joined(loop, ValueKind.JSON, b'["' + "ä".encode() * 16 + octets + b'"]')[0] is Fate.WIDE
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ import fastavro
 import pytest
 
 from sinksdk import RetriableException, SinkRecord, SinkRecords
+from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.verify import verify
 from tests.registry_server import RegistryServer
 from tests.s3_archiver.format_support import encode, pieces_of
 from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
@@ -76,6 +78,32 @@ def test_bytes_are_archived() -> None:
     assert (key.rpartition("+")[2], made.s3.data(key)) == ("0000000000.log", b"a;\xff;")
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        JSON,
+        {**JSON, "s3.compression.type": "gzip"},
+        {"format.class": "ByteArrayFormat"},
+        {
+            "format.class": "ByteArrayFormat",
+            "format.bytearray.extension": ".log",
+            "s3.compression.type": "gzip",
+        },
+    ],
+    ids=str,
+)
+def test_files_of_values_are_verified(keys: dict[str, str]) -> None:
+    """``verify``: it knows the files of each format, and misses one that is gone."""
+    settings = config({**keys, "flush.size": "2"})
+    made = bench(settings=settings)
+    deliver(made, *(b"[%d]" % number for number in range(7)))
+    made.harness.revoke()
+    report = verify(settings, made.s3, lambda: made.harness.committed)
+    assert ([found.files for found in report.partitions], report.problems) == ([4], [])
+    del made.s3.objects[Location("bucket", made.visible()[1])]
+    assert len(verify(settings, made.s3, lambda: made.harness.committed).problems) == 1
+
+
 def avro(registry: str) -> dict[str, Any]:
     return {
         "format.class": "AvroFormat",
@@ -100,6 +128,8 @@ def test_avro_values_are_spliced() -> None:
     schemas = [key for key in made.visible() if key.endswith(".avsc")]
     assert schemas == [f"topics/_sinksdk/schemas/{number}.avsc" for number in (first, second)]
     assert len(server.requests) == 2
+    report = verify(config(avro(server.url)), made.s3, lambda: made.harness.committed)
+    assert (report.partitions[0].records, report.problems) == (10, [])
 
 
 def test_while_the_registry_is_away_nothing_is_taken() -> None:
