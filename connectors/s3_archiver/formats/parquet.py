@@ -1,0 +1,346 @@
+"""Parquet files: of whole records, or of values whose type is known.
+
+Batches are Arrow already, so encoding a batch only chooses columns: the work is done where a row group is
+written. A file's row group waits in memory until it is big enough or the file ends, whichever comes first.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sinksdk import ConfigException, DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.layout import FileHeader
+
+ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of Arrow data of a row group, before encoding and compression, that are collected at most."""
+
+_EXTENSIONS: Final = {
+    "none": "",
+    "snappy": ".snappy",
+    "gzip": ".gz",
+    "brotli": ".br",
+    "lz4": ".lz4",
+    "zstd": ".zstd",
+}
+"""By codec, as Confluent's sink names its files."""
+
+CODECS: Final = tuple(_EXTENSIONS)
+"""Values of ``parquet.codec``."""
+
+RECORD_TYPE: Final = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", "UTC")),
+        pa.field("timestamp_type", pa.int32(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field(
+            "headers",
+            pa.list_(
+                pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+            ),
+            nullable=False,
+        ),
+    ]
+)
+"""A whole Kafka record, with the fields of record Avro. A timestamp of -1 ms is Kafka's "none"."""
+
+_OF_RECORDS: Final = {name: name for name in RECORD_TYPE.names} | {"timestamp_type": "timestampType"}
+_REPEATING: Final = ["topic", "partition", "timestamp_type", "headers.list.element.key"]
+_COMPARED: Final = ["partition", "offset", "timestamp"]
+"""Columns whose least and greatest value let a reader pass over row groups; of bytes they would be copies."""
+
+
+class ParquetRows:
+    """Rows of a file's columns."""
+
+    __slots__ = ("batch",)
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def slice(self, start: int, stop: int) -> Self:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Rows`."""
+        return type(self)(self.batch.slice(start, stop - start))
+
+
+class ParquetContent:
+    """One Parquet file.
+
+    Args:
+        schema: of its columns.
+        options: of :class:`pyarrow.parquet.ParquetWriter`.
+        header: what the file says of itself, in its footer.
+        row_group_bytes: bytes of Arrow data that are written as one row group.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, options: dict[str, object], header: FileHeader, row_group_bytes: int
+    ) -> None:
+        self._written = _Pieces()
+        self._writer = pq.ParquetWriter(self._written, schema, **options)
+        self._schema = schema
+        self._header = header
+        self._row_group_bytes = row_group_bytes
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+
+    @property
+    def buffered(self) -> int:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.FileContent`."""
+        return self._waiting_bytes
+
+    def header(self) -> Iterator[BytesLike]:
+        """Parquet's magic bytes."""
+        yield from self._written.take()
+
+    def append(self, rows: ParquetRows) -> Iterator[BytesLike]:
+        """Collect rows, and write row groups that are big enough."""
+        self._waiting.append(rows.batch)
+        self._waiting_bytes += rows.batch.nbytes
+        if self._waiting_bytes >= self._row_group_bytes:
+            yield from self._row_group()
+
+    def finish(self) -> Iterator[BytesLike]:
+        """The last row group, and the footer with the file's header."""
+        if self._waiting:
+            yield from self._row_group()
+        said = self._header.to_metadata()
+        self._writer.add_key_value_metadata({name: value.decode() for name, value in said.items()})
+        self._writer.close()
+        yield from self._written.take()
+
+    def _row_group(self) -> Iterator[BytesLike]:
+        rows = pa.Table.from_batches(self._waiting, self._schema)
+        self._waiting, self._waiting_bytes = [], 0
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        yield from self._written.take()
+
+
+class _Pieces:
+    """A file that Arrow writes to, and that forgets what was taken."""
+
+    closed = False
+    mode = "wb"
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        self._size += len(data)
+        return len(data)
+
+    def take(self) -> Iterator[bytes]:
+        pieces, self._pieces = self._pieces, []
+        return iter(pieces)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """All is in memory."""
+
+    def close(self) -> None:
+        """All stays in memory."""
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, *_: object) -> int:
+        raise OSError(errno.ESPIPE, "what was written may be on its way already")
+
+
+class _Parquet:
+    """What both contents have in common.
+
+    Args:
+        codec: compresses the columns; one of :data:`CODECS`.
+        row_group_bytes: bytes of Arrow data of a row group at most.
+
+    Raises:
+        ConfigException: this build of Arrow does not have the codec.
+    """
+
+    def __init__(self, codec: str = "snappy", row_group_bytes: int = ROW_GROUP_BYTES) -> None:
+        if codec != "none" and not pa.Codec.is_available("lz4_raw" if codec == "lz4" else codec):
+            raise ConfigException(
+                f"'parquet.codec': this build of pyarrow has no {codec}; take one of {', '.join(CODECS)}"
+            )
+        self._codec = codec
+        self._row_group_bytes = row_group_bytes
+
+    @property
+    def extension(self) -> str:
+        """As Confluent's: ``.snappy.parquet``."""
+        return f"{_EXTENSIONS[self._codec]}.parquet"
+
+    def _file(self, schema: pa.Schema, header: FileHeader, **options: object) -> ParquetContent:
+        whole = {"compression": self._codec, **options}
+        return ParquetContent(schema, whole, header, self._row_group_bytes)
+
+
+class RecordParquet(_Parquet):
+    """``archive.content=record``: the whole record, with the columns of :data:`RECORD_TYPE`."""
+
+    def kinds(self, batch: pa.RecordBatch) -> None:
+        """All records are alike."""
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`. A header without a key is bad."""
+        bad = _without_header_keys(partition, batch)
+        if bad:
+            batch = batch.take(pa.array(sorted(set(range(batch.num_rows)) - bad.keys()), pa.int64()))
+        columns = [_column_of(partition, batch, field) for field in RECORD_TYPE]
+        return Encoded(ParquetRows(pa.RecordBatch.from_arrays(columns, schema=RECORD_TYPE)), bad)
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - of the protocol
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        return self._file(RECORD_TYPE, header, use_dictionary=_REPEATING, write_statistics=_COMPARED)
+
+
+class ValueParquet(_Parquet):
+    """``archive.content=value``: the fields of the values, which a converter or Spark has typed."""
+
+    def kinds(self, batch: pa.RecordBatch) -> Kinds:
+        """A batch's values are of one type, and a file's, too.
+
+        Rows without a value are bad, and all rows where the values are no structures.
+        """
+        values, offsets = batch.column("value"), batch.column("offset")
+        kind = values.type
+        problem = _problem(kind)
+        codes = np.zeros(batch.num_rows, np.int32)
+        if problem is None and values.null_count:
+            codes[values.is_null().to_numpy(zero_copy_only=False)] = -1
+        elif problem is not None:
+            codes[:] = -1
+        why = problem or "the record has no value, and a row of a Parquet file is one"
+        bad = {
+            row: DataException(f"offset {offsets[row]}: {why}") for row in np.flatnonzero(codes < 0).tolist()
+        }
+        return Kinds([kind] if (codes == 0).any() else [], codes, bad)
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:  # noqa: ARG002 - of the protocol
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`. No copy is made."""
+        values = batch.column("value")
+        fields = [values.type.field(number) for number in range(values.type.num_fields)]
+        return Encoded(
+            ParquetRows(pa.RecordBatch.from_arrays(values.flatten(), schema=pa.schema(fields))), {}
+        )
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - of the protocol
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        if not isinstance(kind, pa.StructType):
+            raise TypeError(kind)
+        return self._file(pa.schema([kind.field(number) for number in range(kind.num_fields)]), header)
+
+
+def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    """A record's column as the file has it."""
+    rows = batch.num_rows
+    if field.name == "topic":
+        return pa.repeat(pa.scalar(partition.topic, field.type), rows)
+    if field.name == "partition":
+        return pa.repeat(pa.scalar(partition.partition, field.type), rows)
+    index = batch.schema.get_field_index(_OF_RECORDS[field.name])
+    column = pa.nulls(rows, field.type) if index < 0 else batch.column(index)
+    if field.name == "headers" and not pa.types.is_struct(column.type.value_type):
+        column = pa.nulls(rows, field.type)  # lists that were made without a type, since nothing is in them
+    if column.type != field.type:
+        if field.name == "timestamp" and pa.types.is_timestamp(column.type):
+            column = _to_milliseconds(column)
+        column = column.cast(field.type)
+    if not field.nullable and column.null_count:
+        column = column.fill_null(0) if field.name != "headers" else _lists(column)
+    return column
+
+
+def _to_milliseconds(column: pa.Array) -> pa.Array:
+    """Finer timestamps are rounded down, also those before 1970."""
+    ticks = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
+    values = np.asarray(column.view(pa.int64()).fill_null(0))
+    values = values * 1_000 if column.type.unit == "s" else values // ticks
+    return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _lists(column: pa.Array) -> pa.Array:
+    """Null is an empty list."""
+    lengths = column.value_lengths().fill_null(0)
+    borders = np.concatenate([[0], np.cumsum(np.asarray(lengths))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(borders), column.flatten(), type=column.type)
+
+
+def _without_header_keys(partition: TopicPartition, batch: pa.RecordBatch) -> dict[int, DataException]:
+    index = batch.schema.get_field_index("headers")
+    if index < 0 or not pa.types.is_struct(batch.column(index).type.value_type):
+        return {}
+    headers = batch.column(index)
+    keys = headers.flatten().field("key")
+    if not keys.null_count:
+        return {}
+    parents = headers.value_parent_indices()
+    rows = np.unique(np.asarray(parents)[keys.is_null().to_numpy(zero_copy_only=False)])
+    offsets = batch.column("offset")
+    return {
+        row: DataException(
+            f"{partition}: the record at offset {offsets[row]} has a header without a key, which cannot be "
+            "archived: correct the record where it is produced, or leave the column 'headers' out"
+        )
+        for row in rows.tolist()
+    }
+
+
+def _problem(kind: pa.DataType) -> str | None:
+    """Why values of a type cannot be rows of a Parquet file."""
+    if not pa.types.is_struct(kind):
+        return (
+            f"its value is {kind}, and a row of a Parquet file is a structure: name a converter that gives "
+            f"one ('value.converter' avro, or json with a schema), or archive whole records "
+            f"('archive.content=record')"
+        )
+    empty = _empty_structure(kind, "")
+    if empty is not None:
+        return (
+            f"its field '{empty}' is a structure without fields, which Parquet does not have"
+            if empty
+            else ("its value is a structure without fields, which Parquet does not have")
+        )
+    return None
+
+
+def _empty_structure(kind: pa.DataType, path: str) -> str | None:
+    """Path of a structure without fields in it; empty for itself."""
+    if pa.types.is_struct(kind):
+        if not kind.num_fields:
+            return path
+        inner = [
+            (kind.field(i).type, f"{path}.{kind.field(i).name}".lstrip(".")) for i in range(kind.num_fields)
+        ]
+    elif pa.types.is_map(kind):
+        inner = [(kind.key_type, path), (kind.item_type, path)]
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        inner = [(kind.value_type, path)]
+    else:
+        return None
+    return next((found for one, name in inner if (found := _empty_structure(one, name)) is not None), None)

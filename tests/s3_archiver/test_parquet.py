@@ -1,0 +1,221 @@
+"""Parquet files: whole records with their columns, values with their fields, row groups of bounded size."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinksdk import ConfigException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.formats import Format
+from sinksdk.connectors.s3_archiver.formats.parquet import CODECS, RecordParquet, ValueParquet
+from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+from sinksdk.records import RECORD_COLUMNS
+
+FLIGHTS = TopicPartition("flights", 3)
+HEADER = FileHeader(FLIGHTS, 7, "archive", 2, Archived(1, 10, 7))
+DELAY = pa.struct([("carrier", pa.string()), ("delay", pa.float64())])
+
+
+def record(offset: int, **fields: Any) -> SinkRecord:
+    return SinkRecord(FLIGHTS.topic, FLIGHTS.partition, offset, **fields)
+
+
+MIXED = [
+    record(
+        7, key=b"k", value=b"v", timestamp=1_700_000_000_123, headers=(Header("a", b"1"), Header("a", None))
+    ),
+    record(9, key=None, value=b"", timestamp=None, timestamp_type=-1),
+    record(70_000, key=b"", value=None, timestamp=-1, timestamp_type=1, headers=(Header("b", None),)),
+    record(70_001, key=b"x" * 64, value=b"y" * 8_192, timestamp=-86_400_000, headers=(Header("", b""),)),
+]
+
+
+def columns(records: Iterable[SinkRecord]) -> pa.RecordBatch:
+    return SinkRecords.of(FLIGHTS, list(records)).arrow
+
+
+def values(rows: list[Any], kind: pa.DataType = DELAY, first: int = 0) -> pa.RecordBatch:
+    offsets = pa.array(range(first, first + len(rows)), pa.int64())
+    return pa.RecordBatch.from_arrays([offsets, pa.array(rows, kind)], names=["offset", "value"])
+
+
+def file(written: Format[Any], batches: Iterable[pa.RecordBatch], kind: object = None) -> bytes:
+    content = written.begin(HEADER, "key", kind)
+    pieces = [bytes(piece) for piece in content.header()]
+    for batch in batches:
+        pieces += map(bytes, content.append(written.encode(FLIGHTS, batch).rows))
+    pieces += map(bytes, content.finish())
+    assert content.buffered == 0
+    return b"".join(pieces)
+
+
+def in_file(data: bytes) -> list[dict[str, Any]]:
+    table = pq.read_table(io.BytesIO(data))
+    if "timestamp" in table.column_names:
+        at = table.column_names.index("timestamp")
+        table = table.set_column(at, "timestamp", table["timestamp"].cast(pa.int64()))
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def as_row(one: SinkRecord) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "offset": one.offset,
+        "timestamp": one.timestamp,
+        "timestamp_type": one.timestamp_type,
+        "key": one.key,
+        "value": one.value,
+        "headers": [header._asdict() for header in one.headers],
+    }
+
+
+def test_a_records_row_is_the_whole_record() -> None:
+    """Coordinates, key, value, headers in their order; null and empty are apart."""
+    assert in_file(file(RecordParquet(), [columns(MIXED)])) == [as_row(one) for one in MIXED]
+
+
+def test_columns_that_a_connector_does_not_read_are_null() -> None:
+    """Only the offset is always there."""
+    batch = columns(MIXED).select(["offset"])
+    assert in_file(file(RecordParquet(), [batch])) == [
+        as_row(record(one.offset, timestamp=None, timestamp_type=0)) for one in MIXED
+    ]
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_timestamps_are_milliseconds_rounded_down(unit: str) -> None:
+    """Also before 1970."""
+    ticks = {"s": 1, "us": 1_000_000, "ns": 1_000_000_000}[unit]
+    moments = pa.array([-ticks - 1, ticks, None], pa.timestamp(unit, "UTC"))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([0, 1, 2], pa.int64()), moments], names=["offset", "timestamp"]
+    )
+    expected = {"s": [-2_000, 1_000, None]}.get(unit, [-1_001, 1_000, None])
+    assert [row["timestamp"] for row in in_file(file(RecordParquet(), [batch]))] == expected
+
+
+def test_a_header_without_a_key_makes_a_bad_record_and_the_others_are_written() -> None:
+    """Parquet would take it, but what is archived must be a Kafka record."""
+    batch = columns(MIXED)
+    headers = pa.array(
+        [[{"key": None, "value": b"1"}], [], [{"key": "a", "value": None}], []], RECORD_COLUMNS["headers"]
+    )
+    batch = batch.set_column(batch.schema.get_field_index("headers"), "headers", headers)
+    encoded = RecordParquet().encode(FLIGHTS, batch)
+
+    assert list(encoded.bad) == [0]
+    assert "flights-3: the record at offset 7 has a header without a key" in str(encoded.bad[0])
+    assert encoded.rows.batch.column("offset").to_pylist() == [9, 70_000, 70_001]
+
+
+def test_a_values_row_has_the_fields_of_the_value() -> None:
+    """Nested ones stay nested, and the file's types are the value's."""
+    kind = pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.list_(pa.string()))]))])
+    rows = [{"a": 1, "b": {"c": ["x", None]}}, {"a": None, "b": None}]
+    data = file(ValueParquet("zstd"), [values(rows, kind)], kind)
+
+    assert in_file(data) == rows
+    assert pq.read_schema(io.BytesIO(data)).types == [kind.field(0).type, kind.field(1).type]
+
+
+def test_a_row_without_a_value_is_bad() -> None:
+    """A tombstone is no row of fields; the others are of their kind."""
+    found = ValueParquet().kinds(values([{"carrier": "UA", "delay": 1.0}, None], first=5))
+    assert found.kinds == [DELAY]
+    assert found.codes.tolist() == [0, -1]
+    assert "offset 6: the record has no value" in str(found.bad[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (pa.binary(), "its value is binary, and a row of a Parquet file is a structure"),
+        (pa.null(), "its value is null"),
+        (pa.struct([]), "its value is a structure without fields"),
+        (pa.struct([("a", pa.list_(pa.struct([])))]), "its field 'a' is a structure without fields"),
+    ],
+)
+def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, problem: str) -> None:
+    """Each is refused by itself, with what to do instead."""
+    found = ValueParquet().kinds(values([None, None], kind))
+    assert not found.kinds
+    assert problem in str(found.bad[0])
+    assert list(found.bad) == [0, 1]
+
+
+def test_the_file_says_what_it_follows() -> None:
+    """The header stands in the footer, for verify."""
+    metadata = pq.read_metadata(io.BytesIO(file(RecordParquet(), [columns(MIXED)]))).metadata
+    said = {name.decode(): text.decode() for name, text in metadata.items()}
+    assert FileHeader.of(said) == HEADER
+
+
+@pytest.mark.parametrize(
+    ("codec", "extension"),
+    [("none", ".parquet"), ("snappy", ".snappy.parquet"), ("gzip", ".gz.parquet"), ("zstd", ".zstd.parquet")],
+)
+def test_a_files_name_says_its_codec(codec: str, extension: str) -> None:
+    """As Confluent's sink names them."""
+    assert RecordParquet(codec).extension == extension
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_compresses_what_is_written(codec: str) -> None:
+    """And a reader finds it."""
+    if codec not in ("none", "lz4") and not pa.Codec.is_available(codec):
+        with pytest.raises(ConfigException, match=r"'parquet\.codec'"):
+            RecordParquet(codec)
+        return
+    many = [record(offset, value=b"same " * 100) for offset in range(500)]
+    data = file(RecordParquet(codec), [columns(many)])
+    assert [row["value"] for row in in_file(data)] == [b"same " * 100] * 500
+    assert (len(data) < 60_000) == (codec != "none")
+
+
+def test_a_row_group_is_written_once_it_is_big_enough() -> None:
+    """Until then it waits in memory, and says how much."""
+    written = RecordParquet(row_group_bytes=100_000)
+    content = written.begin(HEADER, "key", None)
+    pieces = list(map(bytes, content.header()))
+    sizes = []
+    for first in range(0, 100, 10):
+        rows = written.encode(FLIGHTS, columns(record(first + i, value=b"x" * 4_000) for i in range(10))).rows
+        pieces += map(bytes, content.append(rows))
+        sizes.append(content.buffered)
+    pieces += map(bytes, content.finish())
+
+    assert all(40_000 < size < 100_000 or not size for size in sizes)
+    metadata = pq.read_metadata(io.BytesIO(b"".join(pieces)))
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [
+        30,
+        30,
+        30,
+        10,
+    ]
+
+
+@given(st.lists(st.integers(0, 40), max_size=6))
+def test_however_batches_are_cut_the_rows_are_the_same(cuts: list[int]) -> None:
+    """A file's slices of batches, of any length, are its rows in their order."""
+    many = [
+        record(offset, key=b"%d" % offset, headers=(Header("n", b"%d" % offset),)) for offset in range(40)
+    ]
+    written = RecordParquet(row_group_bytes=500)
+    whole = written.encode(FLIGHTS, columns(many)).rows
+    borders = sorted({0, 40, *cuts})
+    content = written.begin(HEADER, "key", None)
+    pieces = list(map(bytes, content.header()))
+    for begin, end in itertools.pairwise(borders):
+        pieces += map(bytes, content.append(whole.slice(begin, end)))
+    pieces += map(bytes, content.finish())
+    assert in_file(b"".join(pieces)) == [as_row(one) for one in many]
