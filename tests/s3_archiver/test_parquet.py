@@ -130,7 +130,7 @@ def test_a_values_row_has_the_fields_of_the_value() -> None:
 
 def test_a_row_without_a_value_is_bad() -> None:
     """A tombstone is no row of fields; the others are of their kind."""
-    found = ValueParquet().kinds(values([{"carrier": "UA", "delay": 1.0}, None], first=5))
+    found = ValueParquet().kinds(FLIGHTS, values([{"carrier": "UA", "delay": 1.0}, None], first=5))
     assert found.kinds == [DELAY]
     assert found.codes.tolist() == [0, -1]
     assert "offset 6: the record has no value" in str(found.bad[1])
@@ -147,7 +147,7 @@ def test_a_row_without_a_value_is_bad() -> None:
 )
 def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, problem: str) -> None:
     """Each is refused by itself, with what to do instead."""
-    found = ValueParquet().kinds(values([None, None], kind))
+    found = ValueParquet().kinds(FLIGHTS, values([None, None], kind))
     assert not found.kinds
     assert problem in str(found.bad[0])
     assert list(found.bad) == [0, 1]

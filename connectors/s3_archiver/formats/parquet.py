@@ -195,6 +195,13 @@ class _Parquet:
         """As Confluent's: ``.snappy.parquet``."""
         return f"{_EXTENSIONS[self._codec]}.parquet"
 
+    @property
+    def columns(self) -> None:
+        """All."""
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
     def _file(self, schema: pa.Schema, header: FileHeader, **options: object) -> ParquetContent:
         whole = {"compression": self._codec, **options}
         return ParquetContent(schema, whole, header, self._row_group_bytes)
@@ -203,7 +210,7 @@ class _Parquet:
 class RecordParquet(_Parquet):
     """``archive.content=record``: the whole record, with the columns of :data:`RECORD_TYPE`."""
 
-    def kinds(self, batch: pa.RecordBatch) -> None:
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:
@@ -222,7 +229,7 @@ class RecordParquet(_Parquet):
 class ValueParquet(_Parquet):
     """``archive.content=value``: the fields of the values, which a converter or Spark has typed."""
 
-    def kinds(self, batch: pa.RecordBatch) -> Kinds:
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
         """A batch's values are of one type, and a file's, too.
 
         Rows without a value are bad, and all rows where the values are no structures.
@@ -237,7 +244,8 @@ class ValueParquet(_Parquet):
             codes[:] = -1
         why = problem or "the record has no value, and a row of a Parquet file is one"
         bad = {
-            row: DataException(f"offset {offsets[row]}: {why}") for row in np.flatnonzero(codes < 0).tolist()
+            row: DataException(f"{partition} at offset {offsets[row]}: {why}")
+            for row in np.flatnonzero(codes < 0).tolist()
         }
         return Kinds([kind] if (codes == 0).any() else [], codes, bad)
 
