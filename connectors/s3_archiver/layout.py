@@ -48,14 +48,14 @@ class Layout:
     Args:
         topics_dir: prefix of all keys.
         offset_width: digits of the start offset.
-        raw_extension: of files of bytes, which is configured.
+        bytes_extension: what names of files of bytes end with, uncompressed.
     """
 
     topics_dir: str = "topics"
     directory_delim: str = "/"
     file_delim: str = "+"
     offset_width: int = 10
-    raw_extension: str = ".bin"
+    bytes_extension: str = ".bin"
 
     def folder(self, topic: str) -> str:
         """Prefix of all files of a topic, with the delimiter at its end."""
@@ -94,7 +94,7 @@ class Layout:
         delim = re.escape(self.file_delim)
         found = re.fullmatch(
             rf"{re.escape(topic)}{delim}(?P<partition>\d+){delim}(?P<start>\d+)(?:{delim}(?P<number>\d+))?"
-            rf"(?P<extension>{_EXTENSIONS}|{re.escape(self.raw_extension)}(?:\.gz)?)",
+            rf"(?P<extension>{_EXTENSIONS}|{re.escape(self.bytes_extension)}(?:\.gz)?)",
             name,
         )
         if found is None or not path:

@@ -44,7 +44,7 @@ def test_files_of_bytes_may_have_an_extension_of_their_own() -> None:
     """As configured; other archives do not know it."""
     name = FileName(TopicPartition("orders", 0), 5, "partition=0", extension=".txt.gz")
 
-    assert Layout(raw_extension=".txt").parse(Layout().file(name)) == name
+    assert Layout(bytes_extension=".txt").parse(Layout().file(name)) == name
     assert Layout().parse(Layout().file(name)) is None
 
 
