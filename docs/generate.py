@@ -37,7 +37,8 @@ from sinksdk import (
 )
 from sinksdk.cli.output import ExitCode
 from sinksdk.config import ConfigKey
-from sinksdk.connectors.s3_archiver.compat import AIVEN, CONFLUENT_CLOUD
+from sinksdk.connectors.s3_archiver import compat
+from sinksdk.connectors.s3_archiver.compat import AIVEN, CONFLUENT_CLOUD, LENSES
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
 from sinksdk.metrics.connect import CONNECT_METRICS
@@ -159,9 +160,14 @@ def verdicts(rules: Mapping[str, Verdict]) -> str:
     return table(("key", "verdict", "why, how, or what instead"), itertools.chain(*map(_rows, rules.items())))
 
 
+_PACKAGES: Final = ("io.confluent.*.", "?*.")
+
+
 def _rows(rule: tuple[str, Verdict]) -> Iterator[tuple[str, str, str]]:
     key, verdict = rule
     for value, special in verdict.cases.items():
+        if value.startswith(_PACKAGES):
+            continue  # the same as without the package
         yield f"`{key}` = {f'`{value}`' if value else 'empty'}", special.meaning, as_cell(special.why)
     name = f"`{key}`, else" if verdict.cases else f"`{key}`"
     yield name, verdict.meaning, as_cell(verdict.why)
@@ -199,7 +205,7 @@ def other_defaults() -> str:
 
 def confluents() -> Mapping[str, Verdict]:
     """Verdicts on the keys of Confluent's sink alone."""
-    others = {*AIVEN, *CONFLUENT_CLOUD}
+    others = {*AIVEN, *LENSES, *CONFLUENT_CLOUD}
     return {key: verdict for key, verdict in S3ArchiverConfig.compatibility.items() if key not in others}
 
 
@@ -475,6 +481,10 @@ def avro_schema() -> str:
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "archiver-keys": lambda: config_keys(own_keys(S3ArchiverConfig)),
     "aiven-verdicts": lambda: verdicts(AIVEN),
+    "lenses-verdicts": lambda: verdicts(LENSES),
+    "record-verdicts": lambda: verdicts(
+        {**compat.OF_RECORDS, **compat.NOT_CONVERTED, **compat.NO_BAD_RECORDS}
+    ),
     "avro-schema": avro_schema,
     "check-sink-options": lambda: options(testing.check_sink, testing.SinkOptions, Subject),
     "check-source-options": lambda: options(testing.check_source, testing.SourceOptions, SourceSubject),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -10,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from sinksdk import BatchPolicy, ConnectorConfig, Converted, Verdict
+from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Converted, Verdict
 from sinksdk.config import NameList
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
-from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
+from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER, Contents
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
@@ -401,6 +402,7 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
             *self._rotation_problems(),
             *folder_problems(self),
             *self.format_problems(),
+            *self._field_problems(),
         ]
 
     def _storage_problems(self) -> Iterator[str]:
@@ -438,6 +440,16 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
                 "'flush.size' is required and not set: nothing else says when a partition is read. Leave it "
                 "out only with 'rotate.schedule.interval.ms', or 'rotate.interval.ms' and folders by time"
             )
+
+    def _field_problems(self) -> Iterator[str]:
+        """Folders by fields of Avro behind transforms: some values are framed still, others are JSON."""
+        with suppress(ConfigException):
+            is_mixed = self.has_transforms and self.takes_bytes and self.value_spec().kind == "avro"
+            if is_mixed and Contents.of(self._written or {}).reads_fields:
+                yield (
+                    "'partitioner.class': folders by fields of Avro values cannot be made of whole records "
+                    "behind 'transforms': set 'archive.content' to value, or take the transforms out"
+                )
 
     def policy(self) -> BatchPolicy:
         """When a partition's records are worth a file.

@@ -23,6 +23,9 @@ _NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' 
 _FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
 _NOT_THE_FORMAT = _ignored("it belongs to other formats than 'format.class'")
 _NO_KEYS = _ignored("files hold values, and no keys")
+_DECIMALS = Verdict.differs('decimals become texts, as in "12.50"')
+_TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
+"""Converters whose values are no decimals."""
 _NO_LINES_SCHEMA = _ignored("lines have no schema")
 
 OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
@@ -89,6 +92,8 @@ def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
         rules.update(_of_nothing_converted(made))
     rules.update(dict.fromkeys(_keys_of_other_formats(made.format), _NOT_THE_FORMAT))
     rules.update(_without_effect(made))
+    if made.format == "JsonFormat" and _text(values, "value.converter").rpartition(".")[2] not in _TEXTS:
+        rules["json.decimal.format"] = _DECIMALS
     rules.update(_of_other_sinks(values))
     return rules
 

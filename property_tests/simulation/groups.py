@@ -39,7 +39,7 @@ class Groups:
         self.gone: dict[Process, set[str]] = {}
         """Uploads that had expired when a process began to publish."""
         self._runs: dict[str, Runs] = {}
-        if are_wanted and self.dice.random() < 0.7:
+        if are_wanted and self.dice.random() < 0.5:
             world.happened["schedules with groups of files"] += 1
             self.siblings_expire = self.dice.choice((0.0, 0.1, 0.4))
             self.arguments = {

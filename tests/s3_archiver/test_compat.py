@@ -215,6 +215,62 @@ def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
     assert option.verdict.meaning == meaning
 
 
+@pytest.mark.parametrize(
+    ("key", "others", "meaning"),
+    [
+        ("parquet.codec", {"format.class": "ParquetFormat"}, "same"),
+        ("parquet.codec", {"format.class": "AvroFormat"}, "ignored"),
+        ("avro.codec", {"format.class": "JsonFormat"}, "ignored"),
+        ("avro.codec", {}, "same"),
+        ("s3.compression.type", {"format.class": "JsonFormat"}, "same"),
+        ("s3.compression.type", {"format.class": "ParquetFormat"}, "ignored"),
+        ("format.bytearray.separator", {"format.class": "JsonFormat"}, "ignored"),
+        ("json.decimal.format", {"format.class": "JsonFormat"}, "ignored"),
+        ("json.decimal.format", {"format.class": "JsonFormat", "value.converter": "avro"}, "differs"),
+        ("schema.compatibility", {"format.class": "JsonFormat"}, "ignored"),
+        ("path.format", {"partitioner.class": "TimeBasedPartitioner"}, "same"),
+        ("path.format", {"partitioner.class": "DailyPartitioner"}, "ignored"),
+        ("path.format", {}, "ignored"),
+        ("timezone", {}, "same"),
+        ("rotate.interval.ms", {"partitioner.class": "HourlyPartitioner"}, "same"),
+        ("rotate.interval.ms", {}, "ignored"),
+        ("rotate.file.on.partition.change", {"rotate.interval.ms": "5"}, "ignored"),
+        (
+            "rotate.file.on.partition.change",
+            {"rotate.interval.ms": "5", "partitioner.class": "HourlyPartitioner"},
+            "same",
+        ),
+        ("timestamp.field", {"partitioner.class": "HourlyPartitioner"}, "ignored"),
+        (
+            "timestamp.field",
+            {"partitioner.class": "HourlyPartitioner", "timestamp.extractor": "RecordField"},
+            "same",
+        ),
+        ("partition.field.name", {"partitioner.class": "FieldPartitioner"}, "same"),
+        ("partition.field.name", {"partitioner.class": "TimeBasedPartitioner"}, "ignored"),
+        ("value.converter", {}, "ignored"),
+        ("value.converter", {"format.class": "JsonFormat"}, "same"),
+        ("value.converter", {"format.class": "AvroFormat", "archive.content": "record"}, "ignored"),
+        ("value.converter", {"partitioner.class": "FieldPartitioner"}, "same"),
+        ("value.converter", {"transforms": "a"}, "same"),
+        ("key.converter", {"format.class": "JsonFormat"}, "ignored"),
+        ("key.converter", {"format.class": "JsonFormat", "transforms": "a"}, "same"),
+        ("errors.tolerance", {}, "ignored"),
+        ("errors.tolerance", {"format.class": "JsonFormat"}, "same"),
+        ("errors.tolerance", {"partitioner.class": "HourlyPartitioner"}, "same"),
+        ("store.kafka.keys", {}, "ignored"),
+        ("store.kafka.keys", {"format.class": "JsonFormat"}, "unsupported"),
+        ("s3.endpoint", {"store.url": "http://minio:9000"}, "ignored"),
+        ("time.interval", {"partitioner.class": "HourlyPartitioner"}, "ignored"),
+    ],
+)
+def test_other_keys_can_decide(key: str, others: dict[str, str], meaning: str) -> None:
+    """What files hold, their format, their folders, and transforms."""
+    options = dict(S3ArchiverConfig.judge({key: "true", **others}))
+
+    assert options[key].meaning == meaning
+
+
 def test_no_retries_at_all_are_advised_against() -> None:
     """Connect's default of 0, which exported files spell out, means something else here: it is said."""
     given, longer = (S3ArchiverConfig.judge({"errors.retry.timeout": value})[0] for value in ("0", "600000"))

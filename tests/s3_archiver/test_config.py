@@ -256,6 +256,16 @@ def test_a_converter_that_gives_no_schema_is_refused_where_a_file_has_one(fields
     assert problem.startswith("'value.converter': ")
 
 
+def test_folders_by_fields_of_records_that_are_avro_or_json_are_refused() -> None:
+    """Whole records: transforms change some values, which are JSON then; typed values are all alike."""
+    keys = {**CONFLUENT, **HOIST, "partitioner.class": "FieldPartitioner", "partition.field.name": "value"}
+
+    (problem,) = S3ArchiverConfig.check({**keys, "archive.content": "record"})[1]
+
+    assert "cannot be made of whole records behind 'transforms'" in problem
+    assert S3ArchiverConfig.check(keys)[1] == []
+
+
 @pytest.mark.parametrize("key", ["s3.compression.type", "parquet.codec", "behavior.on.null.values"])
 def test_choices_are_in_any_case_and_may_be_empty(key: str) -> None:
     """As Confluent's sink takes them; exported configurations write every key."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import (
@@ -25,6 +27,7 @@ from sinksdk.connectors.s3_archiver.errors import S3Trouble
 from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
 from sinksdk.connectors.s3_archiver.folders import Folders, Split
 from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.formats.parquet import RecordParquet
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
 from sinksdk.connectors.s3_archiver.limits import Limits
@@ -795,3 +798,23 @@ def test_record_time_ends_files_by_configuration() -> None:
     b.harness.commit()
 
     assert [len(read(b.s3.data(key))) for key in b.visible()] == [6, 6, 6, 6]
+
+
+def test_groups_of_parquet_files() -> None:
+    """Row groups wait in memory; an expired upload and visible siblings are no other story than with Avro."""
+    b = grouped(folders=Turns(3), file_format=RecordParquet())
+    b.put(10)
+    b.harness.commit()
+    b.put(10)
+    stop_before(b, 1)
+    expire(b, 1)
+    restarted(b)
+    assert b.committed() == 10
+    restarted(b)
+    b.put(10)
+    b.harness.revoke()
+
+    rows = [pq.read_table(io.BytesIO(b.s3.data(key))).column("offset").to_pylist() for key in b.visible()]
+    assert sorted(offset for found in rows for offset in found) == list(range(20))
+    assert all(key.endswith(".snappy.parquet") for key in b.visible())
+    assert problems(b) == []

@@ -159,7 +159,7 @@ class FormatConfig(ConnectorConfig):
         Behind transforms an envelope is still there where they have left a record as it was.
         """
         spec = self.value_spec()
-        if not self._has_transforms or spec.schemas_enable is not True:
+        if not self.has_transforms or spec.schemas_enable is not True:
             return spec
         return replace(spec, schemas_enable=None)
 
@@ -183,18 +183,19 @@ class FormatConfig(ConnectorConfig):
         an unknown name.
         """
         spec = self.named_converter(is_key=is_key)
-        is_read_here = (is_key or self.takes_what_was_read()) and not self._has_transforms
+        is_read_here = (is_key or self.takes_what_was_read()) and not self.has_transforms
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
     @property
-    def _has_transforms(self) -> bool:
+    def has_transforms(self) -> bool:
+        """Whether records are changed before the task gets them."""
         return self.is_transformed or bool(self.transforms)
 
     @property
     def takes_bytes(self) -> bool:
         """Whether the task is given bytes; else values are typed where a converter or Spark types them."""
         is_spliced = self.holds_values and self.format_name == "AvroFormat"
-        return self.takes_what_was_read() and not (is_spliced and self._has_transforms)
+        return self.takes_what_was_read() and not (is_spliced and self.has_transforms)
 
     def needs_registry(self) -> bool:
         """Whether a schema registry will be asked, be it by the engine or by the format."""
@@ -220,7 +221,7 @@ class FormatConfig(ConnectorConfig):
             yield from self._value_problems()
 
     def _value_problems(self) -> Iterator[str]:
-        if not self.holds_values or self._has_transforms:
+        if not self.holds_values or self.has_transforms:
             return
         if self.format_name in _TYPED:
             yield from self._untyped_problems()
@@ -268,7 +269,7 @@ class FormatConfig(ConnectorConfig):
             from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues  # noqa: PLC0415 - only what is used
 
             return AvroValues(
-                None if self._has_transforms else self.schema_of(),
+                None if self.has_transforms else self.schema_of(),
                 self.avro_codec,
                 self.avro_codec_level,
                 nulls=nulls,
@@ -299,7 +300,7 @@ class FormatConfig(ConnectorConfig):
         return JsonLines(
             reading,
             # Transforms make plain values of some envelopes.
-            schemas_enable=None if spec.schemas_enable and self._has_transforms else spec.schemas_enable,
+            schemas_enable=None if spec.schemas_enable and self.has_transforms else spec.schemas_enable,
             nulls=nulls,
             gzip_level=level,
             block_bytes=block_bytes,

@@ -196,6 +196,14 @@ class _Parquet:
         """As Confluent's: ``.snappy.parquet``."""
         return f"{_EXTENSIONS[self._codec]}.parquet"
 
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """All, where nothing else is said."""
+        return None
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
     def _file(self, schema: pa.Schema, header: FileHeader, **options: object) -> ParquetContent:
         whole = {"compression": self._codec, **options}
         return ParquetContent(schema, whole, header, self._row_group_bytes)
@@ -203,13 +211,6 @@ class _Parquet:
 
 class RecordParquet(_Parquet):
     """``archive.content=record``: the whole record, with the columns of :data:`RECORD_TYPE`."""
-
-    @property
-    def columns(self) -> None:
-        """All."""
-
-    def learn(self, batch: pa.RecordBatch) -> None:
-        """Nothing is asked."""
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All records are alike."""
