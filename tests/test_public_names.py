@@ -31,6 +31,7 @@ NAMES = [
     "ConnectorConfig",
     "ConnectorContext",
     "ConnectorIdentity",
+    "Converted",
     "DataException",
     "ErrantRecordReporter",
     "FencedException",
