@@ -146,7 +146,7 @@ def test_groups_that_an_archiver_aborts_have_to_go_back() -> None:
     grouping = {"folders": Turns(3), "limits": Limits(records=5)}
     make = functools.partial(make_archiver, Aborting, **grouping)
     report = check_sink(make, read_back=archived, settings=CASES, **{**IN_MEMORY, "capabilities": UNORDERED})
-    assert report.exercised["commit withdrawn"] > 0
+    assert report.exercised[WITHDRAWN] > 0
 
 
 class Aborting(S3ArchiverTask):

@@ -96,8 +96,9 @@ class BatchCoalescer:
 
 def whole_offsets(batch: pa.RecordBatch, rows: int) -> int:
     """The first ``rows`` rows (at least one) and those that share the last one's offset: their number."""
-    offsets = np.from_dlpack(batch.column("offset"))
-    return int(np.searchsorted(offsets, offsets[max(rows, 1) - 1], side="right"))
+    offsets, least = np.from_dlpack(batch.column("offset")), max(rows, 1)
+    # Of offsets that do not ascend (records of no engine) as many as were asked for.
+    return max(int(np.searchsorted(offsets, offsets[least - 1], side="right")), least)
 
 
 def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
