@@ -12,6 +12,7 @@ import pytest
 from sinksdk import ClosingReason, ConfigException, ConnectException, RetriableException
 from sinksdk.control import registry
 from sinksdk.control.herder import Herder
+from sinksdk.control.requests import ClosingSignal, ConnectorRequests
 from sinksdk.control.status import read_status
 from sinksdk.engine.outcome import End
 from sinksdk.spark.generation_spec import GenerationSpec
@@ -274,21 +275,17 @@ def test_a_connector_asks_for_new_configurations_of_its_tasks() -> None:
 
 
 def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
-    """From many threads at the same time: one generation follows, or two if one came during its call."""
-    store, topics = MemoryStore(), MemoryTopics()
-    with Running(store, topics) as running:
-        eventually(lambda: len(CountingTask.started) == 2)
-        ask = running.connector.context.request_task_reconfiguration
-        threads = [threading.Thread(target=ask) for _ in range(20)]
-        for thread in threads:
-            thread.start()
-        eventually(lambda: len(running.launcher.plans) >= 2)
-        for thread in threads:
-            thread.join()
-        eventually(lambda: len(CountingTask.started) >= 4)
-        time.sleep(1.5)  # longer than the driver's interval of looks
+    """From many threads at the same time: the next call answers them all."""
+    requests = ConnectorRequests("counting", ClosingSignal())
+    threads = [threading.Thread(target=requests.request_task_reconfiguration) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert requests.closing() is ClosingReason.REBALANCE
 
-    assert len(running.launcher.plans) in (2, 3)
+    requests.answered()
+    assert requests.closing() is None
 
 
 class AsksWhileItIsAsked(Counting):
