@@ -3,34 +3,62 @@
 import csv
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from csv_folder_sink import CsvConfig, CsvTask
 
-from sinksdk.testing import Capabilities, Guarantee, check_sink
+from sinksdk import Token, TopicPartition
+from sinksdk.testing import Capabilities, FaultPlan, Guarantee, check_sink
 
 
-def read_back(folder: Path) -> Iterator[tuple[str, int, int]]:
+class Destination:
+    """A new folder for each case, and what goes wrong with it."""
+
+    def __init__(self, faults: FaultPlan) -> None:
+        self.faults = faults
+        self.folder = Path(tempfile.mkdtemp())
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+class FaultyTask(CsvTask):
+    """Publishing and discarding may fail, or have their answers lost."""
+
+    def __init__(self, destination: Destination) -> None:
+        self.faults = destination.faults
+
+    def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        publish = super().publish
+        self.faults.run("destination", lambda: publish(partition, tokens))
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        discard = super().discard
+        self.faults.run("destination", lambda: discard(partition, tokens))
+
+
+def read_back(destination: Destination) -> Iterator[tuple[str, int, int]]:
     """Topic, partition and offset of every row; names say the first two."""
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted(destination.folder.glob("*.csv")):
         topic, _, partition = path.name.partition("+")[0].rpartition("-")
         with path.open(newline="", encoding="utf-8") as file:
             yield from ((topic, int(partition), int(row[0])) for row in csv.reader(file))
 
 
-def configured(folder: Path) -> CsvConfig:
-    return CsvConfig.parse({"name": "csv", "topics": "records", "folder": str(folder), "flush.size": "3"})
+def configured(destination: Destination) -> CsvConfig:
+    folder = str(destination.folder)
+    return CsvConfig.parse({"name": "csv", "topics": "records", "folder": folder, "flush.size": "3"})
 
 
 def test_the_sink_keeps_its_promise() -> None:
     """Every record once, in order, and none before it is committed; nothing is left over."""
     check_sink(
-        lambda _: CsvTask(),
+        FaultyTask,
         read_back=read_back,
-        destination=lambda _: Path(tempfile.mkdtemp()),
+        destination=Destination,
         config=configured,
         capabilities=Capabilities(guarantee=Guarantee.EXACTLY_ONCE, ordered=True),
-        leftovers=lambda folder: (path.name for path in folder.glob(".*") if path.stat().st_size),
-        clean_up=shutil.rmtree,
+        leftovers=lambda found: (path.name for path in found.folder.glob(".*") if path.stat().st_size),
+        clean_up=Destination.remove,
     )
