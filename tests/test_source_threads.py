@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -26,29 +27,24 @@ PATIENCE = 20.0  # seconds; a machine may be busy
 OFTEN = SourceOptions("interval", interval=0.01)
 
 
-class Held(NamedTuple):
-    """What a process holds."""
-
-    files: int
-    threads: int
-
-    @classmethod
-    def now(cls) -> Held:
-        return cls(len(list(Path("/proc/self/fd").iterdir())), threading.active_count())
-
-    def is_within(self, other: Held) -> bool:
-        return self.files <= other.files and self.threads <= other.threads
+def held() -> set[object]:
+    """What this process holds: open files and connections by number and what they are, and threads."""
+    found: set[object] = set(threading.enumerate())
+    for number in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them
+            found.add((number.name, str(number.readlink())))
+    return found
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No test here leaves more open files, connections or threads than there were; those of earlier tests may end."""
-    before = Held.now()
+    """No test here leaves an open file, connection or thread that was not there; those of earlier tests may end."""
+    before = held()
     yield
     deadline = time.monotonic() + PATIENCE
-    while not Held.now().is_within(before) and time.monotonic() < deadline:
+    while held() - before and time.monotonic() < deadline:
         time.sleep(0.01)  # a thread that has done its work needs a moment to be gone
-    assert Held.now().is_within(before)
+    assert held() - before == set()
 
 
 @pytest.fixture

@@ -146,6 +146,7 @@ def _plain(schema: Any) -> Any:
 _BEYOND: Final = 2**40  # a position that is in no batch
 _MOST_ITEMS: Final = 10_000  # of an array that is passed over
 _LONGEST: Final = 10  # bytes of a number
+_MORE: Final = 0x80  # the bit of a byte that says that another one follows
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
@@ -328,14 +329,14 @@ class Walk:
         byte = self._byte(at)
         bits = (byte & 0x7F).astype(np.uint64)
         at = at + 1
-        going = np.flatnonzero(byte >= 0x80)  # noqa: PLR2004 - the bit that says that there are more
+        going = np.flatnonzero(byte >= _MORE)
         for place in range(1, _LONGEST):
             if not len(going):
                 break
             byte = self._byte(at[going])
             bits[going] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * place)
             at[going] += 1
-            going = going[byte >= 0x80]  # noqa: PLR2004
+            going = going[byte >= _MORE]
         at[going] = _BEYOND
         signs = -(bits & np.uint64(1)).astype(np.int64)
         return (bits >> np.uint64(1)).astype(np.int64) ^ signs, at

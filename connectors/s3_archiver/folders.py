@@ -264,7 +264,7 @@ def _room(config: S3ArchiverConfig, partition: TopicPartition, last: int) -> int
 class PartitionFolders:
     """One folder for each Kafka partition."""
 
-    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002 - of the protocol
         """See :class:`Folders`."""
         return Split([f"partition={partition.partition}"], np.zeros(batch.num_rows, np.int32))
 

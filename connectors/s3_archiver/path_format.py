@@ -59,7 +59,7 @@ class Date(NamedTuple):
         month = (5 * rest + 2) // 153
         day = rest - (153 * month + 2) // 5 + 1
         month = month + 3 if month < 10 else month - 9  # noqa: PLR2004 - counted from March
-        return cls(cycle * 400 + year + (month <= 2), month, day)  # noqa: PLR2004
+        return cls(cycle * 400 + year + (month <= 2), month, day)  # noqa: PLR2004 - February
 
 
 def weekday(days: int) -> int:

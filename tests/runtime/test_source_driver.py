@@ -288,6 +288,19 @@ def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
     assert requests.closing() is None
 
 
+def test_one_generation_follows_requests_that_come_at_once() -> None:
+    """All before the next call of task_configs: one generation answers them."""
+    store, topics = MemoryStore(), MemoryTopics()
+    with Running(store, topics) as running:
+        eventually(lambda: len(CountingTask.started) == 2)
+        for _ in range(20):
+            running.connector.context.request_task_reconfiguration()
+        eventually(lambda: len(CountingTask.started) == 4)
+        time.sleep(1.5)  # longer than the driver's interval of looks
+
+    assert len(running.launcher.plans) == 2
+
+
 class AsksWhileItIsAsked(Counting):
     """Learns of a third share while it gives the first two."""
 
