@@ -20,7 +20,7 @@ from sinksdk.testing.contract import (
     SinkContractError,
     Step,
     Subject,
-    evenly,
+    fairly,
     quiet,
     shorten,
     spelling_out,
@@ -231,11 +231,11 @@ def _first_failure(
     subject, settings = machine.subject, generating(chosen)
     try:
         _see_something(subject)
-        schedules = _sweep(subject)
+        sweep = _sweep(subject)
     except SinkContractError as found:
         return found
     # Of few cases, those with a transform would be left out: they are the last, and few themselves.
-    for schedule in [*evenly(schedules, settings.max_examples), *_transformed(subject)]:
+    for schedule in [*fairly(sweep, settings.max_examples), *_transformed(subject)]:
         failure = _play(subject, schedule, machine.exercised)
         if failure is not None:
             return failure
@@ -278,8 +278,11 @@ _LATE: Final[Sequence[Step]] = (("zombie_deliver", 0, 3), ("zombie_deliver", 1, 
 """What a zombie does when its successor has written what it writes now, and more."""
 
 
-def _sweep(subject: Subject[Any]) -> list[Sequence[Step]]:
-    """The small run with one mishap between its steps, a late zombie, or a fault."""
+def _sweep(subject: Subject[Any]) -> list[list[Sequence[Step]]]:
+    """The small run with one mishap between its steps, a late zombie, or a fault: by what goes wrong.
+
+    A sink may ask its destination a thousand times as often as the commit log is written.
+    """
     trial = Trial(subject)
     try:
         before = Counter(trial.faults.asked)
@@ -295,12 +298,11 @@ def _sweep(subject: Subject[Any]) -> list[Sequence[Step]]:
     ]
     late = [(*_SMALL_RUN[:at], ("fence",), *_SMALL_RUN[at:], *_LATE) for at in range(1, len(_SMALL_RUN) + 1)]
     faults = [
-        (("fault", where, at, kind.value), *_SMALL_RUN)
+        [(("fault", where, at, kind.value), *_SMALL_RUN) for at in range(operations[where])]
         for where, kinds in POSSIBLE.items()
-        for at in range(operations[where])
         for kind in kinds
     ]
-    return [*mishaps, *late, *faults]
+    return [mishaps, late, *faults]
 
 
 def _transformed(subject: Subject[Any]) -> list[Sequence[Step]]:

@@ -260,6 +260,14 @@ def evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step
     return [schedules[number * len(schedules) // count] for number in range(count)]
 
 
+def fairly(kinds: Sequence[Sequence[Sequence[Step]]], most: int) -> list[Sequence[Step]]:
+    """At most so many of the schedules, as many of each kind: what some have fewer, the others have more."""
+    chosen: list[Sequence[Step]] = []
+    for number, schedules in enumerate(sorted(kinds, key=len)):
+        chosen += evenly(schedules, (most - len(chosen)) // (len(kinds) - number))
+    return chosen
+
+
 E = TypeVar("E", bound=ContractError)
 
 _MOST_REPLAYS = 2_000
