@@ -291,13 +291,15 @@ def _sweep(subject: Subject[Any]) -> list[list[Sequence[Step]]]:
         operations = trial.faults.asked - before
     finally:
         trial.end()
-    mishaps = [
+    mishaps: list[Sequence[Step]] = [
         (*_SMALL_RUN[:at], mishap, *_SMALL_RUN[at:])
         for at in range(1, len(_SMALL_RUN) + 1)
         for mishap in _MISHAPS
     ]
-    late = [(*_SMALL_RUN[:at], ("fence",), *_SMALL_RUN[at:], *_LATE) for at in range(1, len(_SMALL_RUN) + 1)]
-    faults = [
+    late: list[Sequence[Step]] = [
+        (*_SMALL_RUN[:at], ("fence",), *_SMALL_RUN[at:], *_LATE) for at in range(1, len(_SMALL_RUN) + 1)
+    ]
+    faults: list[list[Sequence[Step]]] = [
         [(("fault", where, at, kind.value), *_SMALL_RUN) for at in range(operations[where])]
         for where, kinds in POSSIBLE.items()
         for kind in kinds
