@@ -31,6 +31,7 @@ from sinksdk.testing import (
     SinkContractError,
     SinkOptions,
     check_sink,
+    replay,
 )
 from sinksdk.testing.contract import Subject
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION
@@ -151,6 +152,14 @@ def test_groups_that_an_archiver_aborts_have_to_go_back() -> None:
     options: SinkOptions = {**IN_MEMORY, "capabilities": UNORDERED}
     assert withdrawn(make, options, notes=2) == 1
     check_sink(make, read_back=archived, settings=CASES, **options)
+
+
+def test_a_file_that_was_visible_before_its_commit_is_withdrawn_stays_so() -> None:
+    """Regression: the kit took such a file for one that was published before its commit."""
+    make = functools.partial(make_archiver, Aborting, folders=Turns(3), limits=Limits(records=5))
+    steps = (("deliver", 1, 3), ("deliver", 0, 3), ("revoke", 0), ("deliver", 0, 1))
+    options: SinkOptions = {**IN_MEMORY, "capabilities": UNORDERED}
+    replay([("fault", "destination", 25, "permanent error"), *steps], make, read_back=archived, **options)
 
 
 def withdrawn(make: Callable[[PlannedS3], S3ArchiverTask], options: SinkOptions, *, notes: int) -> int:

@@ -154,6 +154,10 @@ class Judge:
         self.closed: dict[TopicPartition, int | None] = {}
         """What the last closing ``pre_commit`` of each partition returned; None: it left it out."""
         self._committed: dict[TopicPartition, int] = {}
+        self._withdrawn: dict[TopicPartition, int] = {}
+        """Where commits ended that ``publish`` has withdrawn since the last look."""
+        self._left: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
+        """Offsets of withdrawn commits that were visible already: ``publish`` had done a part of its work."""
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
         self._discarded: set[str] = set()
         self._undiscarded: dict[tuple[TopicPartition, str], Exception] = {}
@@ -263,6 +267,8 @@ class Judge:
             # which needs tokens, or the task asked for an earlier position in open.
             if former and entry.offset < former.offset == entry.withdrawn_from:
                 self._committed[partition] = min(self._committed.get(partition, 0), entry.offset)
+                if former.publish:
+                    self._withdrawn[partition] = former.offset
                 self.met[WITHDRAWN if former.publish else MOVED_BACK] += 1
             if not entry.publish:
                 self._unpublished.pop(partition, None)
@@ -341,11 +347,14 @@ class Judge:
             self._look_for_losses(partition, commit, Counter(offsets))
             self._look_for_repetitions(partition, Counter(offsets))
             self._look_at_order(partition, offsets)
-            if self._promise.guarantee is Guarantee.EXACTLY_ONCE and offsets and max(offsets) >= commit:
-                early = [offset for offset in offsets if offset >= commit]
-                self.blame(
-                    f"{_listed(early)} of {partition} can be read back, and only {commit} is committed"
-                )
+            early = Counter(offset for offset in offsets if offset >= commit)
+            if partition in self._withdrawn:
+                end = self._withdrawn.pop(partition)
+                self._left[partition] |= Counter({o: times for o, times in early.items() if o < end})
+            early -= self._left[partition]
+            if self._promise.guarantee is Guarantee.EXACTLY_ONCE and early:
+                rows = _listed(sorted(early))
+                self.blame(f"{rows} of {partition} can be read back, and only {commit} is committed")
             if partition not in self._may_change and offsets != self._before.get(partition, ()):
                 self.blame(f"what can be read back of {partition} changed after it was closed")
 
