@@ -113,10 +113,23 @@ class RowRanges(NamedTuple):
 
     @classmethod
     def union(cls, several: Iterable[RowRanges]) -> Self:
-        """All rows of some ranges that have none in common."""
-        columns = [np.concatenate(column) for column in zip(cls(), *several, strict=True)]
-        order = np.lexsort((columns[1], columns[0]))
-        return cls(*(column[order] for column in columns))
+        """All rows of some ranges.
+
+        They may have rows in common: a file's run goes on over rows between its own that were visible in
+        other files already, and were passed over.
+        """
+        first, first_number, last, last_number = (
+            np.concatenate(column) for column in zip(cls(), *several, strict=True)
+        )
+        if not len(first):
+            return cls()
+        low, beside = int(first.min()), 1 + int(max(first_number.max(), last_number.max()))
+        starts = (first - low) * beside + first_number
+        order = np.argsort(starts, kind="stable")
+        starts, reach = starts[order], np.maximum.accumulate(((last - low) * beside + last_number)[order])
+        begins = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), starts[1:] > reach[:-1])))
+        starts, ends = starts[begins], reach[np.append(begins[1:], len(order)) - 1]
+        return cls(starts // beside + low, starts % beside, ends // beside + low, ends % beside)
 
 
 class RunsByFile:

@@ -60,6 +60,19 @@ def test_ranges_that_have_no_row_in_common_are_put_together(steps: list[tuple[in
     assert both.holds(offsets, numbers).all()
 
 
+@given(STEPS, st.data())
+def test_ranges_with_rows_in_common_are_put_together(
+    steps: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    """Regression: their text said other rows, far above, which then were passed over and lost."""
+    offsets, numbers, chosen = rows_of(steps, 0)
+    others = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
+    both = RowRanges.union([ranges_of(offsets, numbers, chosen), ranges_of(offsets, numbers, others)])
+
+    expected = [one or other for one, other in zip(chosen, others, strict=True)]
+    assert RowRanges.of_text(both.to_text()).holds(offsets, numbers).tolist() == expected
+
+
 def test_no_rows_are_an_empty_text() -> None:
     """Commits that withdraw nothing say nothing."""
     assert RowRanges().to_text() == ""
