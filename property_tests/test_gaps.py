@@ -120,7 +120,7 @@ def test_changing_gaps_cost_at_most_three_jobs_per_file_and_half_as_many_records
     partition.grow(looks)
 
     assert partition.jobs <= 3 * partition.files + 6
-    assert partition.read <= 1.5 * partition.files * SIZE + 4 * SIZE
+    assert partition.read <= 1.5 * partition.files * SIZE + 3 * SIZE
     partition.rest(3 * HOUR)
     assert partition.files == len(partition.offsets) // SIZE, (
         "what is a file is written, whatever was estimated"

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -336,6 +336,8 @@ class Archive:
         self._highest: dict[TopicPartition, int] = {}
         self._begins: dict[TopicPartition, int] = {}
         """Where the present incarnation goes on, of partitions that it has not committed yet."""
+        self._parted: dict[TopicPartition, set[int]] = defaultdict(set)
+        """Offsets of which rows were visible above a withdrawn commit."""
         self._pending: dict[TopicPartition, set[str]] = {}
         self._expired: set[str] = set()
         self._left: set[str] = set()
@@ -558,6 +560,7 @@ class Archive:
             above = [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
             if above:
                 return f"offsets {above} are visible, committed is {committed}"
+            self._parted[partition].update(offsets[bisect.bisect_left(offsets, committed) :])
             self.world.happened["rows visible above a withdrawn commit"] += 1
         pending = [token.data for token in entry.publish] if entry else []
         self._pending[partition] = {token.id for token in entry.publish} if entry else set()
@@ -612,9 +615,10 @@ class Archive:
         """Everything that was produced is visible, once, and nothing is left behind."""
         self.check()
         for partition, offsets in self.visible().items():
-            # Rows that came late may have been passed over: all of an offset, or those not visible before.
-            seen, withheld = Counter(offsets), self.cluster.log.withheld[partition]
-            left = {o: seen[o] for o in withheld}
+            # Rows that came late may have been passed over: all of an offset, or, where some of it had been
+            # visible above a withdrawn commit, the others.
+            seen, parted = Counter(offsets), self._parted[partition]
+            left = {o: seen[o] for o in self.cluster.log.withheld[partition] if not seen[o] or o in parted}
             expected = self.cluster.log.expected[partition]
             produced = [o for o, times in expected.items() for _ in range(left.get(o, times))]
             if self._highest[partition] != self.cluster.log.ends[partition]:
