@@ -119,3 +119,12 @@ def postgres() -> Iterator[PostgresServer]:
     """One server for all tests of this process."""
     with postgres_server.serving() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def minio_url() -> Iterator[str]:
+    """Address of a MinIO for all tests of this process."""
+    from tests import minio  # noqa: PLC0415 - loads boto3
+
+    with minio.serving() as url:
+        yield url

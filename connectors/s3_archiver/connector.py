@@ -8,19 +8,37 @@ topic, stops that before any data is written.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from sinksdk import BatchPolicy, ConfigException, SinkConnector, SinkTask
 from sinksdk.connector import ConnectorIdentity
-from sinksdk.connectors.s3_archiver.client import S3, Connect, Location, connect
+from sinksdk.connectors.s3_archiver.client import S3, Connect, Location, PendingUpload, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.errors import NO_ANSWER, NO_SUCH_KEY, NOT_IMPLEMENTED, S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.errors import (
+    DENIED,
+    NO_ANSWER,
+    NO_SUCH_KEY,
+    NO_SUCH_UPLOAD,
+    NOT_IMPLEMENTED,
+    S3Error,
+    S3Trouble,
+)
 from sinksdk.connectors.s3_archiver.layout import Layout
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
+log = logging.getLogger(__name__)
+
 _FORMAT: Final = 1
+_UPLOAD_KEYS: Final = {
+    "s3_sse_algorithm": "s3.ssea.name",
+    "s3_sse_kms_key_id": "s3.sse.kms.key.id",
+    "s3_acl_canned": "s3.acl.canned",
+    "s3_storage_class": "s3.storage.class",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +153,14 @@ class S3ArchiverConnector(SinkConnector):
     def __init__(self, *, connect: Connect = connect) -> None:
         self._connect = connect
         self._owners: Owners | None = None
+        self._longest = ""
 
     def start(self, config: S3ArchiverConfig) -> None:
         """Check that the bucket is there and may be used, and claim the topics that are named.
 
         Raises:
-            ConfigException: bucket missing, access denied, or a topic's archive belongs to another connector.
+            ConfigException: bucket missing, access denied, something refused that uploads need, or a topic's
+                archive belongs to another connector.
             S3Trouble: the endpoint does not answer, or not now.
         """
         s3 = self._connect(config)
@@ -150,14 +170,17 @@ class S3ArchiverConnector(SinkConnector):
             raise ConfigException(_bucket_problem(config, error)) from error
         except S3Trouble as error:
             raise S3Trouble(_bucket_problem(config, error), error.code) from error
+        self._config = config
         self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         self.subscribed(config.topics)
 
     def subscribed(self, topics: Collection[str]) -> None:
         """Take the topics' places in the archive: those of ``topics.regex`` are known only now.
 
+        The topic of the longest name stands for all others when it is tried what uploads need.
+
         Raises:
-            ConfigException: a topic's archive belongs to another connector, or the bucket refuses.
+            ConfigException: a topic's archive belongs to another connector, or the bucket refuses an upload.
             S3Trouble: the endpoint does not answer, or not now.
         """
         if self._owners is None:
@@ -167,6 +190,10 @@ class S3ArchiverConnector(SinkConnector):
             self._owners.claim(topics)
         except S3Error as error:
             raise ConfigException(f"the owner markers cannot be checked: {error}") from error
+        longest = max(topics, key=len, default="")
+        if len(longest) > len(self._longest):
+            _probe(self._owners.s3, self._config, longest)
+            self._longest = longest
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
         """When the connector is deleted: release the owner markers. The archive stays.
@@ -180,6 +207,70 @@ class S3ArchiverConnector(SinkConnector):
     def batch_policy(self, config: S3ArchiverConfig) -> BatchPolicy:
         """Whole files of ``flush.size`` records, or whatever is there when the schedule is due."""
         return config.policy()
+
+
+def _probe(s3: S3, config: S3ArchiverConfig, topic: str) -> None:
+    """Try what uploads need, before any record is taken, with a key that no file has.
+
+    Nothing stays behind: where nothing may be aborted, nothing is created, and what an answer that was lost
+    has left is found by the next start.
+
+    Raises:
+        ConfigException: refused for good.
+        S3Trouble: try again later.
+    """
+    where = Location(config.s3_bucket_name, config.layout().probe(topic))
+    try:
+        _expect(
+            NO_SUCH_KEY, lambda: s3.read(where).close()
+        )  # MinIO begins uploads of names that it cannot have
+        _expect_permission(lambda: s3.abort_upload(where, "probe"))
+        if config.s3_object_tagging:
+            _probe_tags(s3, where, config)
+        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, s3.create_upload(where, {})))
+        for left in _uploads_left(s3, where):
+            _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, left.upload_id))
+    except S3Error as error:
+        asked = {key: getattr(config, field) for field, key in _UPLOAD_KEYS.items()}
+        wanted = " and ".join(f"'{key}' = {value}" for key, value in asked.items() if value)
+        raise ConfigException(
+            f"files of topic {topic} cannot be written{f' with {wanted}' if wanted else ''}: {error}"
+        ) from error
+
+
+def _expect(code: str, request: Callable[[], object]) -> None:
+    """Make a request that need not succeed. Raises S3Error if it is refused for another reason."""
+    try:
+        request()
+    except S3Error as error:
+        if error.code != code:
+            raise
+
+
+def _expect_permission(request: Callable[[], object]) -> None:
+    """Make a request for something that is not there: only a denial counts, whatever stores say else."""
+    try:
+        request()
+    except (S3Error, S3Trouble) as error:
+        if error.code in DENIED:
+            raise
+
+
+def _probe_tags(s3: S3, where: Location, config: S3ArchiverConfig) -> None:
+    try:
+        _expect(NO_SUCH_KEY, lambda: s3.tag(where, config.tags()))
+    except S3Error as error:
+        if config.s3_tagging_error == "fail":
+            raise
+        log.warning("files will be archived but not tagged: %s", error)
+
+
+def _uploads_left(s3: S3, where: Location) -> list[PendingUpload]:
+    """Uploads of that key; none for those who may not list them."""
+    try:
+        return [pending for pending in s3.list_uploads(*where) if pending.key == where.key]
+    except S3Error:
+        return []
 
 
 def _bucket_problem(config: S3ArchiverConfig, error: S3Error | S3Trouble) -> str:

@@ -44,18 +44,30 @@ PASSING: Final = frozenset(
 ROLE_REFUSED: Final = "AssumeRole."
 """Before STS's code when a role cannot be assumed."""
 
-_DENIED = frozenset({ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403", "Forbidden"})
+DENIED: Final = frozenset({ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403", "Forbidden"})
+"""Codes of a request that these credentials may not make."""
+
 _CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
+_NAMES: Final = (
+    "this endpoint has no names like that: take another 'topics.dir', or leave the topic out if its own name "
+    "is too long (S3: 1,024 bytes in all; MinIO: 255 between two slashes, and a file's name begins with the "
+    "topic's)"
+)
 _CHECK_REGION: Final = "the bucket is in another region: set 's3.region' to it"
 _ADVICE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"), _CHECK_KEYS),
     **dict.fromkeys(("NoCredentialsError", "PartialCredentialsError"), _CHECK_KEYS),
     **dict.fromkeys(("PermanentRedirect", "AuthorizationHeaderMalformed", "301"), _CHECK_REGION),
+    **dict.fromkeys(("KeyTooLongError", "XMinioInvalidObjectName"), _NAMES),
+    "InvalidStorageClass": "set 's3.storage.class' to a class of this endpoint, or leave it out",
+    "AccessControlListNotSupported": "the bucket takes no ACLs: leave 's3.acl.canned' out",
+    NOT_IMPLEMENTED: "this endpoint cannot do it: leave out what asks for it, as 's3.ssea.name' does for "
+    "encryption, which MinIO has only with a KMS",
     NO_SUCH_UPLOAD: "it was aborted or expired; its records are read again from the last commit",
 }
 _REFUSALS: Final = frozenset(
     {
-        *(*_DENIED, *_ADVICE, NO_SUCH_BUCKET, NO_SUCH_KEY, NOT_IMPLEMENTED, PRECONDITION_FAILED),
+        *(*DENIED, *_ADVICE, NO_SUCH_BUCKET, NO_SUCH_KEY, PRECONDITION_FAILED),
         *("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"),
     }
 )
@@ -140,7 +152,7 @@ def _advice(request: Request, code: str) -> str:
         )
     if code == NO_SUCH_BUCKET or (code == "404" and not request.key):
         return f"create the bucket, or correct 's3.bucket.name' (now '{request.bucket}') or 'store.url'"
-    if code in _DENIED:
+    if code in DENIED:
         return f"grant these credentials {_permission(request.operation)} on this bucket"
     return _ADVICE.get(code, "S3 will not do this however often it is asked; look the code up in its manual")
 
@@ -155,4 +167,8 @@ def _permission(operation: str) -> str:
         "GetObject": "s3:GetObject (and s3:ListBucket, without which a missing object looks like a denial)",
         "AbortMultipartUpload": "s3:AbortMultipartUpload",
         "PutObjectTagging": "s3:PutObjectTagging",
-    }.get(operation, "s3:PutObject (and kms:GenerateDataKey and kms:Decrypt where the bucket uses KMS)")
+    }.get(
+        operation,
+        "s3:PutObject (and s3:PutObjectAcl for 's3.acl.canned', and kms:GenerateDataKey and kms:Decrypt "
+        "where the bucket uses KMS)",
+    )

@@ -73,6 +73,10 @@ class Layout:
         """Key of a topic's owner marker."""
         return self._join(self.topics_dir, _OWN_FOLDER, f"{topic}{_MARKER}")
 
+    def probe(self, topic: str) -> str:
+        """A key as long as those of a topic's files, which none of them has."""
+        return self.file(FileName(TopicPartition(topic, 0), 0, _OWN_FOLDER))
+
     def schema(self, schema_id: int) -> str:
         """Key of the schema that the registry has under this id."""
         return self._join(self.topics_dir, _OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")

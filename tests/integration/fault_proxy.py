@@ -238,12 +238,12 @@ def spoilable_moto() -> FaultProxy:
 
 
 @contextmanager
-def serving_s3() -> Iterator[tuple[str, FaultProxy]]:
-    """Moto behind the proxy, on a free port of this machine: its address, and the proxy.
+def serving_s3(app: App | None = None) -> Iterator[tuple[str, FaultProxy]]:
+    """Moto, or another application, behind the proxy, on a free port of this machine: its address, and the proxy.
 
     Moto keeps its buckets as long as the process lives: name them uniquely.
     """
-    proxy = spoilable_moto()
+    proxy = FaultProxy(app) if app else spoilable_moto()
     server = make_server("127.0.0.1", 0, proxy, threaded=True, request_handler=_Quiet)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

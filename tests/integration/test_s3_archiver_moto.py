@@ -1,4 +1,4 @@
-"""The archiver's S3 side with real boto3 requests over real sockets."""
+"""The archiver's S3 side with real boto3 requests over real sockets, to moto and to MinIO."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, abort, complete
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.testing import SinkTaskHarness
+from tests import minio
 from tests.s3_archiver import support
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
 from tests.s3_archiver.support import OTHER, TP, Turns, records
@@ -33,10 +34,11 @@ _buckets = itertools.count()
 IDENTITY = ConnectorIdentity("store-1", "archive", "first")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[tuple[str, FaultyS3]]:
+@pytest.fixture(scope="module", params=["moto", pytest.param("minio", marks=pytest.mark.nightly)])
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, FaultyS3]]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with serving() as (url, layer):
+    app = minio.Forward(request.getfixturevalue("minio_url")) if request.param == "minio" else None
+    with serving(app) as (url, layer):
         yield url, layer
 
 
@@ -52,9 +54,7 @@ def layer(server: tuple[str, FaultyS3]) -> FaultyS3:
 def bucket(server: tuple[str, FaultyS3], layer: FaultyS3) -> str:
     """A new, empty bucket."""
     name = f"bucket-{next(_buckets)}"
-    connect(configured(server[0], name))._client.create_bucket(
-        Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"}
-    )
+    minio.make_bucket(server[0], name)
     layer.seen.clear()
     return name
 
@@ -64,8 +64,8 @@ def configured(url: str, bucket: str, **keys: str) -> S3ArchiverConfig:
         {
             "s3.bucket.name": bucket,
             "store.url": url,
-            "aws.access.key.id": "key",
-            "aws.secret.access.key": "secret",
+            "aws.access.key.id": minio.KEY_ID,
+            "aws.secret.access.key": minio.SECRET,
             "s3.part.retries": "0",
             **keys,
         }
@@ -124,7 +124,7 @@ def test_nothing_is_visible_before_completion(s3: BotoS3, bucket: str) -> None:
 
     assert s3.head(Location(bucket, KEY)) is None
     assert list(s3.list(bucket, "")) == []
-    (pending,) = s3.list_uploads(bucket, "topics/")
+    (pending,) = s3.list_uploads(bucket, KEY)  # MinIO lists those of one key only
     assert (pending.key, pending.upload_id) == (KEY, token.id)
     assert s3.uploaded_bytes(Location(bucket, KEY), token.id) == 4
 
@@ -248,14 +248,14 @@ def test_small_objects_are_put_only_where_nothing_is(s3: BotoS3, bucket: str) ->
 
 def test_tags_and_creation_options_arrive(server: Any, bucket: str) -> None:
     """Encryption and storage class at creation, tags afterwards."""
-    keys = {"s3.ssea.name": "AES256", "s3.storage.class": "STANDARD_IA"}
+    keys = {"s3.ssea.name": "AES256", "s3.storage.class": "REDUCED_REDUNDANCY"}
     s3 = connect(configured(server[0], bucket, **keys))
     complete(s3, finished(s3, bucket))
     s3.tag(Location(bucket, KEY), {"team": "data"})
 
     answer = s3._client.head_object(Bucket=bucket, Key=KEY)
     tags = s3._client.get_object_tagging(Bucket=bucket, Key=KEY)["TagSet"]
-    assert (answer["ServerSideEncryption"], answer["StorageClass"]) == ("AES256", "STANDARD_IA")
+    assert (answer["ServerSideEncryption"], answer["StorageClass"]) == ("AES256", "REDUCED_REDUNDANCY")
     assert answer["ContentType"] == "application/avro"
     assert tags == [{"Key": "team", "Value": "data"}]
 

@@ -276,7 +276,14 @@ class FakeS3:
         self._do(Asked("DeleteObject", *location), lambda: self.objects.pop(location, None))
 
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
-        self._do(Asked("PutObjectTagging", *location), lambda: self.objects[location].tags.update(tags))
+        asked = Asked("PutObjectTagging", *location)
+
+        def effect() -> None:
+            if location not in self.objects:
+                raise self._refuse(asked, NO_SUCH_KEY, 404)
+            self.objects[location].tags.update(tags)
+
+        self._do(asked, effect)
 
     # -- inside ----------------------------------------------------------------------------------
 

@@ -109,9 +109,9 @@ def operation_of(environ: Environ) -> str:
 
 
 @contextmanager
-def serving() -> Iterator[tuple[str, FaultyS3]]:
-    """A server on a free port of this machine: its address, and the layer."""
-    layer = FaultyS3(DomainDispatcherApplication(create_backend_app))
+def serving(app: App | None = None) -> Iterator[tuple[str, FaultyS3]]:
+    """A server on a free port of this machine: its address, and the layer; moto is behind it by default."""
+    layer = FaultyS3(app or DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, layer, threaded=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

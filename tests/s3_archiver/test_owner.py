@@ -10,9 +10,9 @@ from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.connector import Owners
-from sinksdk.connectors.s3_archiver.errors import NO_ANSWER, Request, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.errors import NO_ANSWER, Request, S3Error, S3Trouble, failure_of
 from sinksdk.connectors.s3_archiver.layout import Layout
-from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied, no_answer
+from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, Fault, denied, no_answer
 from tests.s3_archiver.support import TP, bench, config
 
 MINE = ConnectorIdentity(store_id="store-1", connector="archive", incarnation="first")
@@ -203,6 +203,129 @@ def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start(s3: FakeS3)
 
     with pytest.raises(ConfigException, match="AccessDenied"):
         connector(s3).start(config())
+
+
+# -- what uploads need, tried at the start -----------------------------------------------------------
+
+
+def refusal(operation: str, code: str, status: int) -> S3Error | S3Trouble:
+    return failure_of(Request(operation, "bucket", "key", "memory:"), code, "", status)
+
+
+def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
+    """Five requests try what uploads need, once for all topics; an upload under way elsewhere is not touched."""
+    running = s3.create_upload(Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro"), {})
+    made = connector(s3)
+
+    made.start(config(topics="ships,orders"))
+    made.subscribed(["orders", "ships"])
+
+    assert s3.visible() == ["topics/_sinksdk/orders.json", "topics/_sinksdk/ships.json"]
+    assert list(s3.uploads) == [running]
+    tried = [asked.operation for asked in s3.log if asked.key.startswith("topics/orders/_sinksdk/")]
+    assert tried == [
+        "GetObject",
+        "AbortMultipartUpload",
+        "CreateMultipartUpload",
+        "AbortMultipartUpload",
+        "ListMultipartUploads",
+    ]
+
+
+def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: FakeS3) -> None:
+    """What is as long as a name that was tried is not tried again."""
+    made = connector(s3)
+    made.start(config({"topics": "", "topics.regex": ".*"}))
+
+    for seen in (["orders"], ["orders", "planes"], ["orders", "planes", "vehicles"]):
+        made.subscribed(seen)
+
+    tried = [asked.key for asked in s3.log if asked.operation == "CreateMultipartUpload"]
+    assert [key.split("/")[1] for key in tried] == ["orders", "vehicles"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "status", "says"),
+    [
+        (
+            "CreateMultipartUpload",
+            "AccessDenied",
+            403,
+            r"grant these credentials s3:PutObject .*s3:PutObjectAcl",
+        ),
+        ("AbortMultipartUpload", "AccessDenied", 403, "grant these credentials s3:AbortMultipartUpload"),
+        ("GetObject", "XMinioInvalidObjectName", 400, "255 between two slashes"),
+        ("CreateMultipartUpload", "KeyTooLongError", 400, "another 'topics.dir'"),
+        ("CreateMultipartUpload", "InvalidStorageClass", 400, "'s3.storage.class' = GLACIER: .*leave it out"),
+        ("CreateMultipartUpload", "NotImplemented", 501, "'s3.ssea.name' = aws:kms and .*only with a KMS"),
+        ("CreateMultipartUpload", "KMS.NotFoundException", 400, "'s3.sse.kms.key.id' is enabled"),
+        ("CreateMultipartUpload", "AccessControlListNotSupported", 400, "leave 's3.acl.canned' out"),
+    ],
+)
+def test_what_uploads_are_refused_is_found_at_the_start(
+    operation: str, code: str, status: int, says: str, s3: FakeS3
+) -> None:
+    """Said once, with the key of the configuration and what to do; nothing is left behind."""
+    owners(s3).claim(["orders"])
+    s3.plan = lambda asked: (
+        Fault(refusal(operation, code, status))
+        if (asked.operation, asked.key.endswith(".avro")) == (operation, True)
+        else None
+    )
+    keys = {"s3.ssea.name": "aws:kms", "s3.acl.canned": "public-read", "s3.storage.class": "GLACIER"}
+
+    with pytest.raises(ConfigException, match=f"files of topic orders cannot be written with .*{says}"):
+        connector(s3).start(config(keys))
+
+    assert s3.uploads == {}
+    assert s3.visible() == [MARKER.key]
+
+
+@pytest.mark.parametrize("operation", ["CreateMultipartUpload", "AbortMultipartUpload"])
+def test_a_lost_answer_at_the_start_leaves_no_upload(operation: str, s3: FakeS3) -> None:
+    """The next attempt finds what the last one has begun."""
+    lost = [Fault(no_answer(), after_effect=operation == "CreateMultipartUpload")]
+    s3.plan = lambda asked: (
+        lost.pop() if lost and asked.operation == operation and asked.upload_id != "probe" else None
+    )
+
+    with pytest.raises(S3Trouble):
+        connector(s3).start(config())
+    assert len(s3.uploads) == 1
+    connector(s3).start(config())
+
+    assert s3.uploads == {}
+
+
+def test_uploads_that_may_not_be_listed_stop_no_start(s3: FakeS3) -> None:
+    """s3:ListBucketMultipartUploads is not needed for anything else."""
+    s3.fail_next("ListMultipartUploads", denied())
+
+    connector(s3).start(config())
+
+    assert s3.uploads == {}
+
+
+@pytest.mark.parametrize("on_error", ["fail", "ignore"])
+def test_tags_that_are_refused_are_found_at_the_start(
+    on_error: str, s3: FakeS3, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They stop it where they would fail each file, and are logged once where they are ignored."""
+    keys = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": on_error}
+    connector(s3).start(config(keys))
+    assert caplog.messages == []
+    s3.fail_next("PutObjectTagging", refusal("PutObjectTagging", "AccessDenied", 403))
+
+    if on_error == "fail":
+        with pytest.raises(ConfigException, match="grant these credentials s3:PutObjectTagging"):
+            connector(s3).start(config(keys))
+    else:
+        connector(s3).start(config(keys))
+        assert "archived but not tagged" in caplog.text
+    assert s3.uploads == {}
+
+
+# -- a connector that is deleted ---------------------------------------------------------------------
 
 
 def test_a_deleted_connector_gives_up_what_is_its_own(s3: FakeS3) -> None:

@@ -1,0 +1,142 @@
+"""What MinIO does otherwise than AWS, and what an endpoint refuses for good, found at the start."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+
+import boto3
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.connector import ConnectorIdentity
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector, boto_client
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from tests import minio
+from tests.s3_archiver import support
+
+pytestmark = pytest.mark.nightly
+
+_RIGHTS = ("ListBucket", "GetObject", "PutObject", "AbortMultipartUpload")
+_buckets = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[str]:
+    """Address of a server without a KMS."""
+    with minio.serving(has_kms=False) as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(bare: str) -> str:
+    """A new, empty bucket."""
+    name = f"start-{next(_buckets)}"
+    minio.make_bucket(bare, name)
+    return name
+
+
+def configured(url: str, bucket: str, **keys: str) -> S3ArchiverConfig:
+    with_keys = {"aws.access.key.id": minio.KEY_ID, "aws.secret.access.key": minio.SECRET}
+    return support.config({"s3.bucket.name": bucket, "store.url": url, **with_keys, **keys})
+
+
+def start(config: S3ArchiverConfig) -> None:
+    connector = S3ArchiverConnector()
+    connector.identity = ConnectorIdentity("store-1", "archive", "first")
+    connector.start(config)
+
+
+def left(url: str, bucket: str) -> list[str]:
+    """Keys of all versions of objects; of the key that is tried there must be no upload."""
+    s3 = minio.client(url)
+    tried = "topics/orders/_sinksdk/orders+0+0000000000.avro"  # MinIO lists those of one key only
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket, Prefix=tried)
+    listed = s3.list_object_versions(Bucket=bucket)
+    return [item["Key"] for item in [*listed.get("Versions", []), *listed.get("DeleteMarkers", [])]]
+
+
+def test_a_start_leaves_one_version_of_one_object(bare: str, bucket: str) -> None:
+    """The owner marker, however often it starts."""
+    config = configured(bare, bucket, **{"s3.object.tagging": "true"})
+    start(config)
+    start(config)
+
+    assert left(bare, bucket) == ["topics/_sinksdk/orders.json"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"s3.ssea.name": "AES256"}, "'s3.ssea.name' = AES256: .*only with a KMS"),
+        (
+            {"s3.ssea.name": "aws:kms", "s3.sse.kms.key.id": "mine"},
+            "'s3.sse.kms.key.id' = mine: .*with a KMS",
+        ),
+        ({"s3.storage.class": "STANDARD_IA"}, "'s3.storage.class' = STANDARD_IA: .*or leave it out"),
+        ({"topics": "o" * 240}, "files of topic o+ cannot be written: .*255 between two slashes"),
+        ({"topics.dir": "d" * 256}, "255 between two slashes"),
+        ({"topics.dir": "/".join(["dir"] * 250)}, "1,024 bytes in all"),
+    ],
+)
+def test_what_it_does_not_have_is_found_at_the_start(
+    keys: dict[str, str], says: str, bare: str, bucket: str
+) -> None:
+    """One sentence with the key of the configuration; no upload stays behind, and no object but the marker."""
+    with pytest.raises(ConfigException, match=says):
+        start(configured(bare, bucket, **keys))
+
+    marker = f"{keys.get('topics.dir', 'topics')}/_sinksdk/{keys.get('topics', 'orders')}.json"
+    assert set(left(bare, bucket)) <= {marker}
+
+
+def with_rights(monkeypatch: pytest.MonkeyPatch, url: str, actions: Sequence[str]) -> None:
+    """From now on whoever has no keys of his own may do just this, by credentials for an hour."""
+    allowed = {
+        "Effect": "Allow",
+        "Action": [f"s3:{action}" for action in actions],
+        "Resource": "arn:aws:s3:::*",
+    }
+    sts = boto3.client(
+        "sts",
+        endpoint_url=url,
+        region_name="us-east-1",
+        aws_access_key_id=minio.KEY_ID,
+        aws_secret_access_key=minio.SECRET,
+    )
+    got = sts.assume_role(
+        RoleArn="arn:minio:role:for:any",
+        RoleSessionName="test",
+        Policy=json.dumps({"Version": "2012-10-17", "Statement": [allowed]}),
+    )["Credentials"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", got["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", got["SecretAccessKey"])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", got["SessionToken"])
+    boto_client._client.cache_clear()
+
+
+def test_the_rights_that_are_documented_are_enough(
+    bare: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the listing of uploads nor tags are among them."""
+    with_rights(monkeypatch, bare, _RIGHTS)
+
+    start(configured(bare, bucket, **{"aws.access.key.id": "", "aws.secret.access.key": ""}))
+
+    assert left(bare, bucket) == ["topics/_sinksdk/orders.json"]
+
+
+@pytest.mark.parametrize("missing", [*_RIGHTS, "PutObjectTagging"])
+def test_a_right_that_is_missing_is_found_at_the_start(
+    missing: str, bare: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the marker was written already, by whoever had more rights."""
+    keys = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": "fail"}
+    start(configured(bare, bucket, **keys))
+    with_rights(monkeypatch, bare, {*_RIGHTS, "PutObjectTagging"} - {missing})
+
+    with pytest.raises(ConfigException, match=f"s3:{missing}"):
+        start(configured(bare, bucket, **keys, **{"aws.access.key.id": "", "aws.secret.access.key": ""}))
+
+    assert left(bare, bucket) == ["topics/_sinksdk/orders.json"]
