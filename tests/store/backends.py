@@ -58,10 +58,14 @@ SHARED = (
     "sqlite",
     pytest.param("postgresql", marks=pytest.mark.slow),
     pytest.param("s3", marks=pytest.mark.slow),
+    pytest.param("minio", marks=[pytest.mark.slow, pytest.mark.nightly]),
 )
 """Backends that other processes reach by their URL."""
 
 BACKENDS = ("memory", *SHARED)
+
+OF_ANY_KEY = tuple(backend for backend in BACKENDS if "minio" not in getattr(backend, "values", ()))
+"""Backends that have keys which MinIO has not, as no store needs them: folders of other keys, 500 characters."""
 
 Primitive = Literal["read", "write", "remove", "keys"]
 Fault = Literal["before", "after"] | Callable[[], None] | None

@@ -7,21 +7,39 @@ import boto3
 import pytest
 
 from sinksdk.store import Store, open_store
+from tests import minio
 from tests.integration.fault_proxy import FaultProxy, serving_s3
 from tests.memory_store import MemoryStore
 from tests.store.backends import Files, Place, Prefixes, Schemas
 
 BUCKET = "stores"
+S3_SERVERS = {"s3": "s3_server", "minio": "minio_server"}
+"""Fixtures of the backends that are an S3."""
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[tuple[str, FaultProxy]]:
-    """Moto behind the fault proxy, with a bucket; credentials are where boto3 finds them by itself."""
-    with pytest.MonkeyPatch.context() as environment, serving_s3() as (endpoint, proxy):
-        environment.setenv("AWS_ACCESS_KEY_ID", "key")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+def s3_credentials() -> Iterator[None]:
+    """They are where boto3 finds them by itself."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ACCESS_KEY_ID", minio.KEY_ID)
+        environment.setenv("AWS_SECRET_ACCESS_KEY", minio.SECRET)
         environment.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield
+
+
+@pytest.fixture(scope="session")
+def s3_server(s3_credentials: None) -> Iterator[tuple[str, FaultProxy]]:
+    """Moto behind the fault proxy, with a bucket."""
+    with serving_s3() as (endpoint, proxy):
         boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=BUCKET)
+        yield endpoint, proxy
+
+
+@pytest.fixture(scope="session")
+def minio_server(minio_url: str, s3_credentials: None) -> Iterator[tuple[str, FaultProxy]]:
+    """MinIO behind the fault proxy, with a bucket that keeps versions."""
+    minio.make_bucket(minio_url, BUCKET)
+    with serving_s3(minio.Forward(minio_url)) as (endpoint, proxy):
         yield endpoint, proxy
 
 
@@ -32,8 +50,8 @@ def places(request: pytest.FixtureRequest) -> Callable[[str], Place]:
     def place(backend: str) -> Place:
         if backend == "postgresql":
             return Schemas(request.getfixturevalue("postgres"))
-        if backend == "s3":
-            return Prefixes(request.getfixturevalue("s3_server")[0], BUCKET)
+        if backend in S3_SERVERS:
+            return Prefixes(request.getfixturevalue(S3_SERVERS[backend])[0], BUCKET)
         return Files()
 
     return place

@@ -20,11 +20,16 @@ from sinksdk.store.base import NEWEST_FORMAT, Lost, Stored
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.store.sql import SqlStore
 from tests.memory_store import MemoryStore
-from tests.store.backends import BACKENDS, SHARED, LossyStore, Primitive
+from tests.store.backends import BACKENDS, OF_ANY_KEY, SHARED, LossyStore, Primitive
 
 
 @pytest.fixture(params=BACKENDS)
 def store(request: pytest.FixtureRequest, new_store: Callable[[str], Store]) -> Store:
+    return new_store(request.param)
+
+
+@pytest.fixture(params=OF_ANY_KEY)
+def of_any_key(request: pytest.FixtureRequest, new_store: Callable[[str], Store]) -> Store:
     return new_store(request.param)
 
 
@@ -89,9 +94,18 @@ def test_requests_at_once_answer_in_order(store: Store) -> None:
         store.at_once(lambda n: store.put(f"k{n}", {"n": n}, None), [33, 3, 32])
 
 
-@pytest.mark.parametrize("key", ["a/b", "a b", "100%", "a_b", "'; drop table x; --", "Ünïcode/☂", "a" * 500])
+@pytest.mark.parametrize("key", ["a/b", "a b", "100%", "a_b", "'; drop table x; --", "Ünïcode/☂", "a" * 250])
 def test_any_text_is_a_key(store: Store, key: str) -> None:
     """put, get, list, delete: any text is a key."""
+    is_a_key(store, key)
+
+
+def test_a_long_text_is_a_key(of_any_key: Store) -> None:
+    """put, get, list, delete: also one of 500 characters."""
+    is_a_key(of_any_key, "a" * 500)
+
+
+def is_a_key(store: Store, key: str) -> None:
     version = store.put(key, {"x": 1}, None)
     assert store.get(key).value == {"x": 1}
     assert store.list(key) == [key]
@@ -177,14 +191,23 @@ def test_deleting_another_version_is_a_conflict(store: Store) -> None:
 
 def test_listing(store: Store) -> None:
     """list: exactly the keys that begin with the prefix, sorted; upper and lower case are different."""
-    for key in ("a/2", "a/10", "a", "ab/1", "A/1", "b/1", "a_/1", "a%/1"):
+    keys = ("a/2", "a/10", "ab/1", "A/1", "b/1", "a_/1", "a%/1")
+    for key in keys:
         store.put(key, {}, None)
     assert store.list("a/") == ["a/10", "a/2"]
     assert store.list("A/") == ["A/1"]
     assert store.list("a_") == ["a_/1"]
     assert store.list("a%") == ["a%/1"]
     assert store.list("nothing") == []
-    assert store.list("") == sorted(("a/2", "a/10", "a", "ab/1", "A/1", "b/1", "a_/1", "a%/1"))
+    assert store.list("") == sorted(keys)
+
+
+def test_a_key_is_a_folder_of_others(of_any_key: Store) -> None:
+    """list: what is below a key that has a value itself."""
+    for key in ("a/2", "a/10", "a"):
+        of_any_key.put(key, {}, None)
+    assert of_any_key.list("a/") == ["a/10", "a/2"]
+    assert of_any_key.list("") == ["a", "a/10", "a/2"]
 
 
 def test_a_snapshot_has_what_is_below_its_prefix(store: Store) -> None:
