@@ -31,6 +31,7 @@ from sinksdk.connectors.s3_archiver.fields import (
 
 Positions = npt.NDArray[np.int64]
 
+_MOST_REFUSED: Final = 10_000  # ids: garbage has many
 _WIRE_FORMAT: Final = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
 _MOMENTS: Final[Mapping[str, pa.DataType]] = {
     "date": pa.date32(),
@@ -54,30 +55,36 @@ class AvroFields:
         self._paths = paths
         self._schema_of = schema_of
         self._schemas: dict[int, Any] = {}
+        self._refused: dict[int, str] = {}
+
+    def learn(self, values: pa.Array) -> None:
+        """Fetch the schemas of values: nothing else asks for them.
+
+        Raises:
+            RetriableException: the registry cannot be asked now.
+            ConfigException: it refuses to answer.
+        """
+        for number in np.unique(_framed(values).ids).tolist():
+            if number not in self._schemas:
+                self._fetch(number)
 
     def read(self, values: pa.Array) -> list[Field]:
         """See :class:`~sinksdk.connectors.s3_archiver.fields.FieldReader`."""
         found = [Found() for _ in self._paths]
-        begins, ends, data = _laid_out(values)
-        there = np.ones(len(values), bool)
-        there[null_rows(values)[0]] = False
-        framed = there & (ends - begins >= _WIRE_FORMAT.size)
-        framed[framed] = data[begins[framed]] == 0
-        for row in np.flatnonzero(~framed).tolist():
+        begins, ends, data, there, rows, ids = _framed(values)
+        is_framed = np.zeros(len(values), bool)
+        is_framed[rows] = True
+        for row in np.flatnonzero(~is_framed).tolist():
             why = "does not begin with a zero byte and a schema id, as 'value.converter' = avro requires"
             for each in found:
                 each.bad[row] = why if there[row] else "is null"
-        rows = np.flatnonzero(framed)
-        ids = np.zeros(len(rows), np.int64)
-        for place in range(1, _WIRE_FORMAT.size):
-            ids = ids * 256 + data[begins[rows] + place]
         for number in np.unique(ids).tolist():
             some = rows[ids == number]
-            try:
-                schema = self._schema(number)
-            except DataException as error:
+            schema = self._schema(number)
+            if schema is None:
+                why = f"is of schema {number}: {self._refused[number]}"
                 for each in found:
-                    each.bad |= dict.fromkeys(some.tolist(), f"is of schema {number}: {error}")
+                    each.bad |= dict.fromkeys(some.tolist(), why)
                 continue
             for path, each in zip(self._paths, found, strict=True):
                 walk = Walk(data, schema, ends, each)
@@ -87,11 +94,54 @@ class AvroFields:
         return [each.field() for each in found]
 
     def _schema(self, number: int) -> Any:
-        if number not in self._schemas:
-            import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
+        """The schema of an id; None if there is none that can be used."""
+        if number not in self._schemas and number not in self._refused:
+            self._fetch(number)
+        return self._schemas.get(number)
 
+    def _fetch(self, number: int) -> None:
+        """Get to know a schema, or why there is none."""
+        import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
+
+        try:
             self._schemas[number] = fastavro.parse_schema(self._schema_of(number))
-        return self._schemas[number]
+        except DataException as error:
+            if len(self._refused) >= _MOST_REFUSED:
+                self._refused.clear()
+            self._refused[number] = str(error)
+
+
+class _Framed(NamedTuple):
+    """Values, and which of them are framed.
+
+    Args:
+        begins: where each value begins in ``data``.
+        ends: where it ends.
+        data: the bytes of all values.
+        there: which values are not null.
+        rows: those that have an id.
+        ids: of these rows.
+    """
+
+    begins: Positions
+    ends: Positions
+    data: npt.NDArray[np.uint8]
+    there: npt.NDArray[np.bool_]
+    rows: Rows
+    ids: Positions
+
+
+def _framed(values: pa.Array) -> _Framed:
+    begins, ends, data = _laid_out(values)
+    there = np.ones(len(values), bool)
+    there[null_rows(values)[0]] = False
+    framed = there & (ends - begins >= _WIRE_FORMAT.size)
+    framed[framed] = data[begins[framed]] == 0
+    rows = np.flatnonzero(framed)
+    ids = np.zeros(len(rows), np.int64)
+    for place in range(1, _WIRE_FORMAT.size):
+        ids = ids * 256 + data[begins[rows] + place]
+    return _Framed(begins, ends, data, there, rows, ids)
 
 
 def _laid_out(values: pa.Array) -> tuple[Positions, Positions, npt.NDArray[np.uint8]]:

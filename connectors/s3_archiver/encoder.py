@@ -28,7 +28,7 @@ from sinksdk.connectors.s3_archiver.datums import (
     varint,
 )
 
-__all__ = ["EncodedRows", "RecordEncoder"]
+__all__ = ["EncodedRows", "RecordEncoder", "without_bad_headers"]
 
 log = logging.getLogger(__name__)
 _TICKS_PER_MILLISECOND: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
@@ -107,12 +107,34 @@ class RecordEncoder:
         )
         encoded = self._loop(self._coordinates, columns)
         if isinstance(encoded, int):
-            raise DataException(
-                f"{self._partition}: the record at offset {batch.column('offset')[encoded]} has a header "
-                "without a key, which cannot be archived: correct the record where it is produced, or "
-                "leave the column 'headers' out"
-            )
+            raise _without_key(self._partition, batch.column("offset")[encoded])
         return encoded
+
+
+def without_bad_headers(
+    partition: TopicPartition, batch: pa.RecordBatch
+) -> tuple[pa.RecordBatch, dict[int, DataException]]:
+    """The records whose headers have keys, and the others, by their rows."""
+    index = batch.schema.get_field_index("headers")
+    if index < 0 or not pa.types.is_struct(batch.column(index).type.value_type):
+        return batch, {}
+    headers = batch.column(index)
+    items = headers.flatten()
+    keys = items.flatten()[_header_fields(items)[0]]
+    if not keys.null_count:
+        return batch, {}
+    parents = headers.value_parent_indices()
+    rows = np.unique(np.asarray(parents)[keys.is_null().to_numpy(zero_copy_only=False)])
+    offsets = batch.column("offset")
+    bad = {row: _without_key(partition, offsets[row]) for row in rows.tolist()}
+    return batch.take(pa.array(np.delete(np.arange(batch.num_rows), rows))), bad
+
+
+def _without_key(partition: TopicPartition, offset: object) -> DataException:
+    return DataException(
+        f"{partition}: the record at offset {offset} has a header without a key, which cannot be archived: "
+        f"correct the record where it is produced, or leave the column 'headers' out"
+    )
 
 
 def _column(batch: pa.RecordBatch, name: str, known: Callable[[Column], Column | None]) -> Column | None:

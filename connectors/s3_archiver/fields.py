@@ -41,12 +41,15 @@ class Field:
 class FieldReader(Protocol):
     """Reads the same fields of batch after batch."""
 
-    def read(self, values: pa.Array) -> list[Field]:
-        """The fields, in the order they were asked for.
+    def learn(self, values: pa.Array) -> None:
+        """Ask for the schemas of values that are not known yet.
 
         Raises:
             RetriableException, ConfigException: a schema registry cannot be asked now, or not like this.
         """
+
+    def read(self, values: pa.Array) -> list[Field]:
+        """The fields, in the order they were asked for."""
         ...
 
 
@@ -62,13 +65,15 @@ class TypedFields:
         self._paths = paths
         self._of_bytes = of_bytes
 
+    def learn(self, values: pa.Array) -> None:
+        """See :class:`FieldReader`."""
+        if (data := _as_bytes(values)) is not None:
+            self._of_bytes.learn(data)
+
     def read(self, values: pa.Array) -> list[Field]:
         """See :class:`FieldReader`."""
-        kind = values.type
-        if pa.types.is_null(kind) or _is_text(kind):
-            values = values.cast(pa.binary())
-        if any(is_one(values.type) for is_one in _BYTES):
-            return self._of_bytes.read(values.cast(pa.binary()))
+        if (data := _as_bytes(values)) is not None:
+            return self._of_bytes.read(data)
         return [self._field(values, path) for path in self._paths]
 
     def _field(self, values: pa.Array, path: Path) -> Field:
@@ -90,6 +95,14 @@ class TypedFields:
         if bad:
             column = column.take(as_column(rows, pa.int64()))
         return Field([(rows, column)] if len(rows) else [], bad)
+
+
+def _as_bytes(values: pa.Array) -> pa.Array | None:
+    """Values that are bytes or text, or none at all, as bytes; None for others."""
+    kind = values.type
+    if pa.types.is_null(kind) or _is_text(kind) or any(is_one(kind) for is_one in _BYTES):
+        return values.cast(pa.binary())
+    return None
 
 
 _BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
@@ -168,6 +181,9 @@ class JsonFields:
         self._fractions = fractions
         starts = {path[:length] for path in paths for length in range(1, len(path))}
         self._is_tree = not starts & set(paths)  # else one field is within another, which no schema can say
+
+    def learn(self, values: pa.Array) -> None:
+        """Nothing is asked."""
 
     def read(self, values: pa.Array) -> list[Field]:
         """See :class:`FieldReader`."""
@@ -284,7 +300,10 @@ class JsonFields:
         """Raises DataException with a clause that follows on "its value"."""
         try:
             value = json.loads(data)
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            message = "is JSON of too many levels"
+            raise DataException(message) from None
+        except ValueError as error:
             why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
             raise DataException(f"is no JSON ({why})") from None
         if self._schemas_enable is False:

@@ -67,14 +67,19 @@ class Split:
 class Folders(Protocol):
     """Splits batch after batch."""
 
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Ask others for what a batch needs, before anything of it is taken.
+
+        Raises:
+            RetriableException: they do not answer now; nothing has changed.
+            ConfigException: they never will.
+        """
+
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
         """The folders of a batch of one topic partition.
 
         Args:
             now: seconds since the epoch, for folders by the wall clock: one reading for all of a ``put``.
-
-        Raises:
-            RetriableException, ConfigException: a schema registry cannot be asked now, or not like this.
         """
         ...
 
@@ -264,6 +269,9 @@ def _room(config: S3ArchiverConfig, partition: TopicPartition, last: int) -> int
 class PartitionFolders:
     """One folder for each Kafka partition."""
 
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002 - of the protocol
         """See :class:`Folders`."""
         return Split([f"partition={partition.partition}"], np.zeros(batch.num_rows, np.int32))
@@ -308,6 +316,11 @@ class ValueFolders:
         self._reader = reader
         self._delimiter = delimiter
         self._room = room
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """See :class:`Folders`."""
+        if self._reader is not None:
+            self._reader.learn(batch.column("value"))
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
         """See :class:`Folders`."""

@@ -85,6 +85,7 @@ class PartitionWriter:
         self._coalescer = factory.coalescer()
         self._held_since = 0.0  # when the coalescer's first row was put
         self._unwritten: deque[pa.RecordBatch] = deque()  # taken, but in no file yet
+        self._converted: deque[SinkRecords] = deque()  # in no file yet, and have other columns than were read
         self._due = math.inf  # when the schedule ends what is open
         self._open: FileGroup | None = None
         self._sealed: list[FileGroup] = []  # complete, but not all is sent
@@ -115,6 +116,9 @@ class PartitionWriter:
             self._seal_if_due()
             unseen = self._unseen(records.arrow)
             self._factory.format.learn(unseen)
+            self._factory.folders.learn(unseen)
+            if records.read is not None:
+                self._converted.append(records)
             self._take(unseen)
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
@@ -201,7 +205,8 @@ class PartitionWriter:
     def held(self) -> int:
         """Bytes of memory that its data takes."""
         waiting: int = sum(batch.nbytes for batch in self._unwritten)
-        return self._files_held + self._coalescer.nbytes + waiting
+        as_read: int = sum(records.read.nbytes for records in self._converted if records.read is not None)
+        return self._files_held + self._coalescer.nbytes + waiting + as_read
 
     @property
     def sendable(self) -> int:
@@ -284,7 +289,9 @@ class PartitionWriter:
         """What cannot be encoded now (a registry does not answer) waits like what cannot be sent."""
         while self._unwritten:
             self._write(self._unwritten[0])
-            self._unwritten.popleft()
+            written = self._unwritten.popleft().column("offset")[-1].as_py()
+            while self._converted and self._converted[0].next_offset <= written + 1:
+                self._converted.popleft()
 
     def _write(self, batch: pa.RecordBatch) -> None:
         """Encode a batch once, give each file its rows, and end what is full."""
@@ -317,6 +324,11 @@ class PartitionWriter:
         if kinds is not None:
             keys = [FileKey(path, kind) for path in split.paths for kind in kinds.kinds]
             codes, bad = codes * np.int32(len(kinds.kinds)) + kinds.codes, {**bad, **kinds.bad}
+        without_folder = [row for row in split.bad if kinds is None or row not in kinds.bad]
+        if without_folder:  # what the format says of them counts more: without a value, it may leave them out
+            some = batch.take(pa.array(without_folder))
+            by_format = self._factory.format.encode(self._partition, some).bad
+            bad.update((without_folder[place], error) for place, error in by_format.items())
         offsets = _offsets(batch)
         return SortedRows(keys, codes if len(keys) > 1 else None, offsets, numbers, split.timestamps), bad
 
@@ -324,12 +336,27 @@ class PartitionWriter:
         self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
     ) -> tuple[pa.RecordBatch, Longs]:
         """The others, when bad rows are reported, but those to be left out without a word."""
-        records = SinkRecords(self._partition, batch)
         for row, error in sorted(bad.items()):
             if error is not None:
-                self._report(records[row], error)
+                self._report(self._as_read(batch, row, int(numbers[row])), error)
+        if len(bad) == batch.num_rows:
+            return batch.slice(0, 0), numbers[:0]
         good = np.delete(np.arange(batch.num_rows), list(bad))
         return batch.take(pa.array(good)), numbers[good]
+
+    def _as_read(self, batch: pa.RecordBatch, row: int, number: int) -> SinkRecord:
+        """A record as it was read, which is what dead letters hold.
+
+        Its key and value are not made objects where they are typed: not all moments have one in Python.
+        """
+        offset = batch.column("offset")[row].as_py()
+        for records in self._converted:
+            if offset < records.next_offset and records.read is not None:
+                batch, row = records.read, int(np.searchsorted(records.offsets, offset)) + number
+                break
+        record = SinkRecord(*self._partition, offset=offset, read_from=(batch, row))
+        kinds = {field.type for field in batch.schema if field.name in ("key", "value")}
+        return record.as_read() if kinds <= {pa.binary()} else record
 
     def _looked_at(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that the format needs: to sort the others would cost most."""

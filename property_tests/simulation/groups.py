@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from property_tests.simulation.world import Process, World
 from sinksdk import TopicPartition
-from sinksdk.connectors.s3_archiver.folders import Split
+from sinksdk.connectors.s3_archiver.folders import Folders, Split
 from sinksdk.connectors.s3_archiver.formats import Kinds
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.limits import Limits
@@ -78,7 +78,7 @@ def _limits(chance: random.Random) -> Limits:
     )
 
 
-class SimulatedFolders:
+class SimulatedFolders(Folders):
     """Where records' files lie: by their rows, some also by the wall clock, which is another one the next time.
 
     Args:

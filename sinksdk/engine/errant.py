@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -16,8 +17,8 @@ from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.context import TaskScope
 from sinksdk.engine.options import ErrorLimit, TaskName
 from sinksdk.engine.partition import InDoubt
-from sinksdk.errors import ConnectException
-from sinksdk.records import Header, SinkRecord, TopicPartition
+from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.records import Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.support.confidential import SECRETS
 from sinksdk.transforms.parts import PARTS
 from sinksdk.values.text import SPARK_JSON, to_bytes
@@ -61,20 +62,29 @@ def _utf8(text: str) -> bytes:
     return text.encode(errors="backslashreplace")  # an author's message may hold what is no Unicode
 
 
+def _as_read(record: SinkRecord) -> SinkRecord:
+    """The record as it was read, as bytes what was typed then: not all moments are objects in Python.
+
+    Raises:
+        ConfigException: there is no JSON of its type.
+    """
+    if record.read_from is None:
+        return record
+    batch, row = record.read_from
+    batch = batch.slice(row, 1)
+    for place, name in enumerate(batch.schema.names):
+        if name in PARTS:
+            batch = batch.set_column(place, name, to_bytes(batch.column(name), SPARK_JSON))
+    return SinkRecords(record.topic_partition, batch)[0]
+
+
 def _bytes_of(record: SinkRecord) -> SinkRecord:
     """The record as it was read, and what was typed then as bytes.
 
     Raises:
         ConnectException: its bytes are not known.
     """
-    read = record.as_read()
-    if record.read_from is not None:
-        batch, row = record.read_from
-        typed = {name: batch.column(name) for name in PARTS if name in batch.schema.names}
-        read = replace(
-            read,
-            **{name: to_bytes(column.slice(row, 1), SPARK_JSON)[0].as_py() for name, column in typed.items()},
-        )
+    read = _as_read(record)
     for name, data in (("key", read.key), ("value", read.value)):
         if not isinstance(data, bytes | None):
             raise ConnectException(
@@ -170,8 +180,9 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         self._measures.logged()
         content = ""
         if self._options.log_messages:
-            read = record.as_read()
-            content = f" (key {_shortened(read.key)}, value {_shortened(read.value)})"
+            with suppress(ConfigException):  # there is no text of its type
+                read = _as_read(record)
+                content = f" (key {_shortened(read.key)}, value {_shortened(read.value)})"
         log.error(
             "%s: %s%s failed in %s: %s", self._name, _where(record), content, stage, error, exc_info=error
         )

@@ -14,9 +14,11 @@ import pyarrow as pa
 from sinksdk import SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files import Grain
-from sinksdk.connectors.s3_archiver.folders import Split
+from sinksdk.connectors.s3_archiver.folders import Folders, Split
 from sinksdk.connectors.s3_archiver.part import Beside, Together, one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.engine import EngineOptions
+from sinksdk.engine.commits import DeadLetters
 from sinksdk.testing import SinkTaskHarness
 from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import FakeS3
@@ -53,7 +55,7 @@ def records(partition: TopicPartition = TP, count: int = 1, *, first: int = 0, s
     )
 
 
-class Turns:
+class Turns(Folders):
     """Folders that records go to in turns; their timestamps are their offsets in seconds.
 
     Args:
@@ -127,12 +129,16 @@ def bench(
     beside: Beside = at_once,
     together: Together = one_by_one,
     grouping: Mapping[str, Any] | None = None,
+    options: EngineOptions | None = None,
+    dead_letters: DeadLetters | None = None,
     **fields: Any,
 ) -> Bench:
     """A started task with these partitions open (:data:`TP` if none is named).
 
     Args:
         grouping: arguments of the task that make several files of a topic partition.
+        options: of the engine; those of the configuration by default.
+        dead_letters: where bad records go; by default nowhere.
     """
     s3, clock = s3 or FakeS3(), HandClock()
     harness = SinkTaskHarness(
@@ -146,6 +152,8 @@ def bench(
             **(grouping or {}),
         ),
         settings or config(**fields),
+        options=options,
+        dead_letters=dead_letters,
     )
     harness.start()
     harness.assign(*(partitions or (TP,)))

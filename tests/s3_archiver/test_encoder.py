@@ -19,6 +19,7 @@ from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartiti
 from sinksdk.connectors.s3_archiver import encoder
 from sinksdk.connectors.s3_archiver.datums import EncodedRows, varint
 from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
+from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
 from tests.needs import missing
@@ -466,3 +467,18 @@ def test_taking_and_encoding_records_does_not_import_pandas(tmp_path: Path) -> N
     """
     output = subprocess.check_output([sys.executable, "-c", code, str(tmp_path / "batch")], text=True)
     assert output.split() == ["0", "1", "2", "3", "False"]
+
+
+def test_records_of_avro_without_a_headers_key_are_bad_and_the_others_are_written() -> None:
+    """The format tells them apart, so that they can be tolerated."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array(
+        [[], [{"key": None, "value": b"v"}], None, [{"key": "a", "value": None}], [None]], kind
+    )
+    batch = pa.RecordBatch.from_arrays([pa.array(range(5), pa.int64()), headers], names=["offset", "headers"])
+
+    found = RecordAvro("null").encode(FLIGHTS, batch)
+
+    assert list(found.bad) == [1, 4]
+    assert "flights-3: the record at offset 4 has a header without a key" in str(found.bad[4])
+    assert split(found.rows) == encode(batch.take(pa.array([0, 2, 3])), plain_loop)

@@ -333,7 +333,7 @@ def test_kinds_have_files_of_their_own() -> None:
 def test_what_was_put_in_one_minute_lies_in_that_minutes_folder() -> None:
     """Small batches are collected; folders of the wall clock are those of the moment at which they were put."""
 
-    class Clock:
+    class Clock(Folders):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             return Split([f"at={now:.0f}"], np.zeros(batch.num_rows, np.int32))
 

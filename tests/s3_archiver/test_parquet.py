@@ -165,6 +165,16 @@ def test_bytes_are_the_configurations_fault_where_no_converter_gives_fields() ->
             {"a": []},
             "its field 'a' is a structure without fields",
         ),
+        (
+            pa.struct([("n", pa.int8()), ("a", pa.month_day_nano_interval())]),
+            {"n": 1},
+            "its field 'a' is of type month_day_nano_interval, which Parquet does not have",
+        ),
+        (
+            pa.struct([("a", pa.decimal128(5, -2))]),
+            {"a": 1200},
+            "its field 'a' is of type decimal128(5, -2), which Parquet does not have",
+        ),
     ],
 )
 def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, value: object, problem: str) -> None:
@@ -173,6 +183,15 @@ def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, value: object, pr
     assert not found.kinds
     assert problem in str(found.bad[0])
     assert list(found.bad) == [0, 1]
+
+
+def test_a_type_that_parquet_refuses_only_in_rows_makes_bad_records() -> None:
+    """Dictionaries of lists: an empty file could be written, and no row."""
+    lists = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([[1]], pa.list_(pa.int8())))
+    column = pa.StructArray.from_arrays([lists], names=["a"])
+    batch = pa.RecordBatch.from_arrays([pa.array([0, 1], pa.int64()), column], names=["offset", "value"])
+    found = ValueParquet().kinds(FLIGHTS, batch)
+    assert "nested dictionary type not yet supported" in str(found.bad[1])
 
 
 def test_the_file_says_what_it_follows() -> None:

@@ -7,6 +7,7 @@ written. A file's row group waits in memory until it is big enough or the file e
 from __future__ import annotations
 
 import errno
+import functools
 from collections.abc import Iterator
 from typing import Final, Self
 
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.encoder import without_bad_headers
 from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior, bad_record, has_bytes
 from sinksdk.connectors.s3_archiver.layout import FileHeader
@@ -217,9 +219,7 @@ class RecordParquet(_Parquet):
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`. A header without a key is bad."""
-        bad = _without_header_keys(partition, batch)
-        if bad:
-            batch = batch.take(pa.array(sorted(set(range(batch.num_rows)) - bad.keys()), pa.int64()))
+        batch, bad = without_bad_headers(partition, batch)
         columns = [_column_of(partition, batch, field) for field in RECORD_TYPE]
         return Encoded(ParquetRows(pa.RecordBatch.from_arrays(columns, schema=RECORD_TYPE)), bad)
 
@@ -335,26 +335,7 @@ def _lists(column: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(borders), column.flatten(), type=column.type)
 
 
-def _without_header_keys(partition: TopicPartition, batch: pa.RecordBatch) -> dict[int, DataException]:
-    index = batch.schema.get_field_index("headers")
-    if index < 0 or not pa.types.is_struct(batch.column(index).type.value_type):
-        return {}
-    headers = batch.column(index)
-    keys = headers.flatten().field("key")
-    if not keys.null_count:
-        return {}
-    parents = headers.value_parent_indices()
-    rows = np.unique(np.asarray(parents)[keys.is_null().to_numpy(zero_copy_only=False)])
-    offsets = batch.column("offset")
-    return {
-        row: DataException(
-            f"{partition}: the record at offset {offsets[row]} has a header without a key, which cannot be "
-            "archived: correct the record where it is produced, or leave the column 'headers' out"
-        )
-        for row in rows.tolist()
-    }
-
-
+@functools.lru_cache(maxsize=64)
 def _problem(kind: pa.DataType) -> str | None:
     """Why values of a type cannot be rows of a Parquet file."""
     if not pa.types.is_struct(kind):
@@ -370,6 +351,23 @@ def _problem(kind: pa.DataType) -> str | None:
             if empty
             else ("its value is a structure without fields, which Parquet does not have")
         )
+    for field in kind:
+        if (why := _refusal(field)) is not None:
+            return (
+                f"its field '{field.name}' is of type {field.type}, which Parquet does not have ({why}): "
+                f"cast it, or leave it out, in what types the values"
+            )
+    return None
+
+
+def _refusal(field: pa.Field) -> str | None:
+    """What Arrow says of a column that it cannot write, be it of its type or of a row."""
+    schema = pa.schema([field.with_nullable(True)])
+    try:
+        with pq.ParquetWriter(_Pieces(), schema) as writer:
+            writer.write_table(pa.table([pa.nulls(1, field.type)], schema))
+    except (pa.ArrowException, OSError) as error:
+        return str(error)
     return None
 
 

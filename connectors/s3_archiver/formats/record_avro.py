@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sinksdk import TopicPartition
+from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import EncodedRows, RecordEncoder
+from sinksdk.connectors.s3_archiver.encoder import EncodedRows, RecordEncoder, without_bad_headers
 from sinksdk.connectors.s3_archiver.formats import Encoded
 from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
@@ -47,7 +47,11 @@ class RecordAvro:
         encoder = self._encoders.get(partition)
         if encoder is None:
             encoder = self._encoders[partition] = RecordEncoder(partition)
-        return Encoded(encoder.encode(batch), {})
+        try:
+            return Encoded(encoder.encode(batch), {})
+        except DataException:
+            good, bad = without_bad_headers(partition, batch)
+            return Encoded(encoder.encode(good), bad)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:  # noqa: ARG002 - of the protocol
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
