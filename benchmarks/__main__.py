@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import encoding, folders, formats, generation, memory, upload
+from benchmarks import encoding, folders, formats, generation, memory, open_files, parquet, upload
 from benchmarks.table import Row, show
 
 
@@ -75,6 +75,8 @@ if __name__ == "__main__":
         "encoding": encoding_rows,
         "formats": format_rows,
         "folders": folders.measure,
+        "open files": open_files.measure,
+        "parquet": parquet.measure,
         "whole generations": generation.measure,
         "upload": upload_rows,
         "memory": memory_rows,

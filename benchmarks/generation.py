@@ -10,7 +10,7 @@ import io
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -191,9 +191,13 @@ def archive_once(
     *,
     tasks: int,
     flush_size: int = 1_000_000,
-    records_sql: str | None = None,
+    keys: Mapping[str, str] | None = None,
 ) -> list[TaskResult]:
-    """Archive a topic directory to its end, from claim to the last commit, with a store of its own."""
+    """Archive a topic directory to its end, from claim to the last commit, with a store of its own.
+
+    Args:
+        keys: more of the configuration.
+    """
     raw = {
         "name": "bench",
         "connector.class": "s3-archiver",
@@ -206,7 +210,7 @@ def archive_once(
         "flush.size": str(flush_size),
         "avro.codec": codec,
         "topics.dir": f"run-{time.time_ns()}",  # a new store is another owner
-        **({"records.sql": records_sql} if records_sql else {}),
+        **(keys or {}),
     }
     connector, source = S3ArchiverConnector(), TopicDirectorySource(str(topics))
     config = connector.config_class.parse(raw)

@@ -8,6 +8,7 @@ It can be told to refuse some objects' data, and to take requests without ever a
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import ssl
@@ -79,6 +80,7 @@ class _Seen:
     uploading: Counter[str] = field(default_factory=Counter)
     whole: dict[str, int] = field(default_factory=dict)
     refused: str = ""
+    ids: Iterator[int] = field(default_factory=itertools.count)
     answers: threading.Event = field(default_factory=threading.Event)
 
     def refuses(self, path: str) -> bool:
@@ -243,13 +245,19 @@ class _Connection:
         replies: dict[str, tuple[str, bytes]] = {
             "CreateMultipartUpload": (
                 "200 OK",
-                b"<InitiateMultipartUploadResult><UploadId>upload</UploadId></InitiateMultipartUploadResult>",
+                b"<InitiateMultipartUploadResult><UploadId>%d</UploadId></InitiateMultipartUploadResult>"
+                % next(self._seen.ids),
             ),
             "CompleteMultipartUpload": (
                 "200 OK",
                 b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>",
             ),
             "AbortMultipartUpload": ("204 No Content", b""),
+            "List": (
+                "200 OK",
+                b"<ListPartsResult><Part><PartNumber>1</PartNumber><Size>%d</Size></Part></ListPartsResult>"
+                % self._seen.uploading[path],
+            ),
         }
         return replies.get(operation, ("200 OK", b""))
 

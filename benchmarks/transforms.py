@@ -71,13 +71,13 @@ def main() -> list[Row]:
                         session.read.parquet(str(topics)).createOrReplaceTempView("records")
                         session.sql(QUERY).write.format("noop").mode("overwrite").save()
 
-                    def archive(topics: Path, **more: str) -> None:
-                        archive_once(spark, topics, server.url, "null", tasks=TASKS, **more)
+                    def archive(topics: Path, **keys: str) -> None:
+                        archive_once(spark, topics, server.url, "null", tasks=TASKS, keys=keys)
 
                     ways: dict[str, Callable[[], object]] = {
                         "spark": query,
                         "archiver": partial(archive, kept),
-                        "both": partial(archive, topics, records_sql=QUERY),
+                        "both": partial(archive, topics, **{"records.sql": QUERY}),
                         "whole": partial(archive, topics),
                     }
                     for work in [*ways.values()] * WARMING:

@@ -51,6 +51,14 @@ def test_aborted_upload_leaves_nothing(endpoint: NullS3) -> None:
     assert endpoint.objects() == {"/bucket/again": 2}
 
 
+def test_uploads_are_told_apart_and_say_what_they_hold(endpoint: NullS3) -> None:
+    """Each upload has an id of its own, as tokens must have, and one that holds data is not an expired one."""
+    begun = {ask(endpoint, "POST", "/bucket/listed?uploads") for _ in range(3)}
+    assert len(begun) == 3
+    ask(endpoint, "PUT", "/bucket/listed?partNumber=1&uploadId=upload", b"12345")
+    assert b"<Size>5</Size>" in ask(endpoint, "GET", "/bucket/listed?uploadId=upload")
+
+
 def test_part_of_a_kept_object_can_be_read(endpoint: NullS3) -> None:
     """A range is answered as S3 does."""
     ask(endpoint, "PUT", "/bucket/range", b"0123456789")

@@ -1,0 +1,173 @@
+"""What 200 open files of a task cost, against one, with the same records: processor time, and memory.
+
+``python -m benchmarks.open_files [ROUNDS]`` prints the table; :func:`measure` returns its rows. A task in the
+test harness archives records of one topic partition to an endpoint that discards, over TLS: folders,
+encoding, compression, requests and the tokens of commits, without a source. Each record lies in any of 200
+hours by chance, which is the worst case, or all of them in the one folder of their partition. Files of 200
+hold half a megabyte (200 B) or one (1 KB) before compression: the default bound of memory allows for about as
+much. Larger ones would cost less, for a file is four requests, whatever its size.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.encoding import ORDERS, ROWS, json_values, random_values, records
+from benchmarks.null_s3 import NullS3, null_s3
+from benchmarks.table import Row, show
+from sinksdk import SinkRecords
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.testing import SinkTaskHarness
+
+FILES: Final = 200
+FLUSHES: Final = 2
+MOST: Final = 1.5
+HOUR: Final = 3_600_000
+BEGIN: Final = 1_729_900_800_000
+
+
+class Shape(NamedTuple):
+    """Records, and how many of them are in the files that are open at a time."""
+
+    name: str
+    values: str
+    flush_size: int
+
+
+SHAPES: Final = (Shape("200 B", "200", 400_000), Shape("1 KB JSON", "1000", 200_000))
+CODECS: Final = ("zstandard", "null")
+BY_HOUR: Final = {
+    "partitioner.class": "TimeBasedPartitioner",
+    "path.format": "'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH",
+    "timestamp.extractor": "Record",
+    "partition.duration.ms": str(HOUR),
+    "locale": "en-US",
+    "timezone": "UTC",
+}
+
+
+class Used(NamedTuple):
+    """What a run has used.
+
+    Args:
+        cpu: seconds.
+        peak: the process's largest resident size so far, in bytes.
+    """
+
+    cpu: float
+    peak: int
+
+
+def measure(rounds: int = 5) -> list[Row]:
+    """Measure everything."""
+    with null_s3() as endpoint:
+        return [
+            row for shape in SHAPES for codec in CODECS for row in _compared(endpoint, shape, codec, rounds)
+        ]
+
+
+def _compared(endpoint: NullS3, shape: Shape, codec: str, rounds: int) -> list[Row]:
+    """Both in turns, each in a process of its own: a slow minute of the machine slows both alike."""
+    context = multiprocessing.get_context("spawn")
+    used: dict[int, list[Used]] = {1: [], FILES: []}
+    with ProcessPoolExecutor(1, context) as one, ProcessPoolExecutor(1, context) as many:
+        workers = {1: one, FILES: many}
+        for number in range(rounds + 1):
+            for files, worker in workers.items():
+                found = worker.submit(archive, endpoint, shape, codec, files).result()
+                if number:  # the first round warms up
+                    used[files].append(found)
+                    _check(endpoint, files)
+                endpoint.objects()
+    total = shape.flush_size * FLUSHES
+    ratio = statistics.median(b.cpu / a.cpu for a, b in zip(used[1], used[FILES], strict=True))
+    cpu = {
+        files: statistics.median(each.cpu for each in found) / total * 1e6 for files, found in used.items()
+    }
+    peak = {files: max(each.peak for each in found) for files, found in used.items()}
+    name = f"open files: {shape.name}, {codec}"
+    return [
+        Row(f"{name}, one", f"{cpu[1]:.2f} CPU s/M, {peak[1] / 1e6:,.0f} MB"),
+        Row.ratio(
+            f"{name}, {FILES}", f"{cpu[FILES]:.2f} CPU s/M, {peak[FILES] / 1e6:,.0f} MB", ratio, most=MOST
+        ),
+    ]
+
+
+def _check(endpoint: NullS3, files: int) -> None:
+    made = endpoint.objects()
+    assert len(made) == files * FLUSHES, f"{len(made)} objects instead of {files * FLUSHES}"
+
+
+def archive(endpoint: NullS3, shape: Shape, codec: str, files: int) -> Used:
+    """Archive the records of some flushes, from the task's start to its close."""
+    if endpoint.certificate:
+        os.environ["AWS_CA_BUNDLE"] = str(endpoint.certificate)
+    batches = _batches(shape)
+    harness = SinkTaskHarness(S3ArchiverTask, _config(endpoint.url, shape, codec, files))
+    begun = _cpu()
+    harness.start()
+    harness.assign(ORDERS)
+    for batch in batches:
+        harness.deliver(ORDERS, SinkRecords(ORDERS, batch))
+        harness.advance(0)
+        harness.calls.clear()
+    harness.revoke(ORDERS)
+    cpu = _cpu() - begun
+    assert harness.committed[ORDERS].offset == len(batches) * ROWS
+    return Used(cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def _config(url: str, shape: Shape, codec: str, files: int) -> S3ArchiverConfig:
+    return S3ArchiverConfig.parse(
+        {
+            "name": "bench",
+            "topics": ORDERS.topic,
+            "s3.bucket.name": "bucket",
+            "store.url": url,
+            "aws.access.key.id": "key",
+            "aws.secret.access.key": "secret",
+            "flush.size": str(shape.flush_size),
+            "avro.codec": codec,
+            "topics.dir": f"run-{time.time_ns()}",
+            **(BY_HOUR if files > 1 else {}),
+        }
+    )
+
+
+@functools.cache
+def _batches(shape: Shape) -> Sequence[pa.RecordBatch]:
+    """The same keys, values and headers in each batch, which are shared; each record in an hour by chance."""
+    size = int(shape.values)
+    first = records(random_values(size) if size <= 200 else json_values(size))
+    dice = np.random.default_rng(5)
+    made = []
+    for start in range(0, shape.flush_size * FLUSHES, ROWS):
+        past = dice.integers(0, FILES, ROWS) * HOUR + dice.integers(0, HOUR, ROWS)
+        columns = dict(zip(first.schema.names, first.columns, strict=True))
+        columns["offset"] = pa.array(np.arange(start, start + ROWS))
+        columns["timestamp"] = pa.array(BEGIN + past).cast(first.schema.field("timestamp").type)
+        made.append(pa.record_batch(list(columns.values()), schema=first.schema))
+    return made
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    show(measure(*map(int, sys.argv[1:])))
