@@ -19,6 +19,8 @@ from property_tests.exercised import EXERCISED
 from sinksdk import OffsetAndMetadata, Token, TopicPartition, UnpublishableException
 from sinksdk.connectors.s3_archiver.client import S3, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, View
 from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
@@ -145,6 +147,51 @@ def test_groups_of_files_are_exactly_once(limits: Limits) -> None:
     assert report.guarantee is Guarantee.EXACTLY_ONCE
 
 
+VIEWS = ("", "keys", "headers")
+
+
+def beside(**more: Any) -> dict[str, Any]:
+    """Files of three objects each, of which each says by itself which records it holds."""
+    views = FormatOfViews([View(name, RecordAvro("null", None, 64)) for name in VIEWS])
+    return {"file_format": views, "folders": Turns(2), "limits": Limits(records=5), **more}
+
+
+def archived_in_all_views(s3: PlannedS3) -> Iterator[Row]:
+    """Records that are in files of values, of keys and of headers; as often as in those that have them most."""
+    layout = config(KEYS).layout()
+    counted = {view: Counter[Row]() for view in VIEWS}
+    for where, found in s3.objects.items():
+        name = layout.parse(where.key)
+        if name is not None:
+            counted[name.view].update(rows_of({where.key: found.data}))
+    for row in sorted({row for counts in counted.values() for row in counts}, key=str):
+        times = [counts[row] for counts in counted.values()]
+        yield from [row] * (max(times) if min(times) or max(times) > 1 else 0)
+
+
+BESIDE: SinkOptions = {**IN_MEMORY, "capabilities": UNORDERED}
+
+
+@pytest.mark.nightly
+def test_keys_and_headers_beside_values_are_exactly_once() -> None:
+    """Each record once in each of three files: whatever request fails, whoever is fenced."""
+    make = functools.partial(make_archiver, S3ArchiverTask, is_late=True, **beside())
+    report = check_sink(make, read_back=archived_in_all_views, settings=CASES, **BESIDE)
+    count("the kit on the archiver, keys and headers beside values", report)
+    assert report.guarantee is Guarantee.EXACTLY_ONCE
+
+
+@pytest.mark.slow
+def test_keys_beside_values_that_were_visible_already_are_written_alone() -> None:
+    """Of a withdrawn commit some objects may be visible, each of its own view."""
+    make = functools.partial(make_archiver, Aborting, **beside())
+    assert withdrawn(make, BESIDE, notes=2, read_back=archived_in_all_views) == 1
+    steps = (("deliver", 1, 3), ("deliver", 0, 3), ("revoke", 0), ("deliver", 0, 1))
+    for refused in range(40, 56):  # among them the requests that complete uploads
+        fault = ("fault", DESTINATION, refused, "permanent error")
+        replay([fault, *steps], make, read_back=archived_in_all_views, **BESIDE)
+
+
 def test_groups_that_an_archiver_aborts_have_to_go_back() -> None:
     """Some of a group's files may be visible when its commit is withdrawn: their records are not archived twice."""
     grouping = {"folders": Turns(3), "limits": Limits(records=5)}
@@ -162,14 +209,20 @@ def test_a_file_that_was_visible_before_its_commit_is_withdrawn_stays_so() -> No
     replay([("fault", "destination", 25, "permanent error"), *steps], make, read_back=archived, **options)
 
 
-def withdrawn(make: Callable[[PlannedS3], S3ArchiverTask], options: SinkOptions, *, notes: int) -> int:
+def withdrawn(
+    make: Callable[[PlannedS3], S3ArchiverTask],
+    options: SinkOptions,
+    *,
+    notes: int,
+    read_back: Callable[[PlannedS3], Iterator[Row]] = archived,
+) -> int:
     """How often the kit counts a withdrawal where a closing commit happens, and its answer is lost.
 
     Args:
         notes: writes of noted tokens before it.
     """
     counted = Counter[str]()
-    trial = Trial(Subject(make, archived, **options), counted)
+    trial = Trial(Subject(make, read_back, **options), counted)
     try:
         for step in (("fault", COMMIT_LOG, notes, "lost answer"), ("deliver", 0, 2), ("rebalance",)):
             trial.step(*step)

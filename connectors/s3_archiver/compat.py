@@ -315,23 +315,20 @@ _S3: Final[Mapping[str, Verdict]] = {
 }
 
 _OF_JAVA: Final = _ignored("it is for Java's converter; schemas are the producers' own here")
-_NO_KEYS: Final = _unsupported(
-    "files of values hold no keys or headers: set 'archive.content' to record, with AvroFormat or "
-    "ParquetFormat, where each row is a whole record with its key and headers"
-).when({"false": _ignored("files hold values, and no keys or headers")})
-
 _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "behavior.on.null.values": _same().when(
-            {"write": _unsupported("take fail or ignore, or 'archive.content' record, which holds them")}
+            {"write": _same("with 'store.kafka.keys'; files of records hold tombstones, too")}
         ),
-        "tombstone.encoded.partition": _ignored("it belongs to 'behavior.on.null.values' write"),
+        "tombstone.encoded.partition": _same(),
         "report.null.values.to.dlq": _ignored("a bad record goes to the dead letters, whatever makes it bad"),
-        **_keys("store.kafka.keys store.kafka.headers", _NO_KEYS),
-        **_keys(
-            "keys.format.class headers.format.class",
-            _ignored("it belongs to 'store.kafka.keys' and 'store.kafka.headers'"),
-        ),
+        "store.kafka.keys": _same("beside the values' files and in the same commit"),
+        "store.kafka.headers": _differs(
+            "values of headers are the texts that were read, not parsed and written anew, and a record "
+            "without headers has an empty list, where Confluent's sink takes it for bad"
+        ).when({"false": _same()}),
+        "keys.format.class": FORMATS,
+        "headers.format.class": FORMATS,
         **_keys(
             "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
             "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy",

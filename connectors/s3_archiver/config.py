@@ -18,7 +18,7 @@ from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER, Contents
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
-from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES, Limits
+from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES, MOST_RUNS, Limits
 from sinksdk.connectors.s3_archiver.relatives import translate
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
@@ -483,8 +483,9 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
             bytes=_set(self.flush_bytes),
             interval=self.record_interval(),
             is_of_one_folder=self.rotate_file_on_partition_change,
-            files=MOST_OPEN_FILES if most == -1 else most,
+            files=min(MOST_OPEN_FILES if most == -1 else most, MOST_OPEN_FILES // self.views),
             buffered=self.partitioner_buffer_bytes,
+            runs=MOST_RUNS // self.views,
         )
 
     def layout(self) -> Layout:

@@ -23,6 +23,9 @@ _NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' 
 _FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
 _NOT_THE_FORMAT = _ignored("it belongs to other formats than 'format.class'")
 _NO_KEYS = _ignored("files hold values, and no keys")
+_NO_KEYS_BESIDE = _ignored("it belongs to 'store.kafka.keys' = true")
+_NO_HEADERS_BESIDE = _ignored("it belongs to 'store.kafka.headers' = true")
+_NO_TOMBSTONES = _ignored("it belongs to 'behavior.on.null.values' write")
 _DECIMALS = Verdict.differs('decimals become texts, as in "12.50"')
 _TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
 """Converters whose values are no decimals."""
@@ -89,16 +92,36 @@ def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
     elif made.format in ("JsonFormat", "ByteArrayFormat"):
         rules["schema.compatibility"] = _NO_LINES_SCHEMA
     if not _text(values, "transforms"):  # which need what converters make of keys and values
-        rules.update(_of_nothing_converted(made))
+        rules.update(_of_nothing_converted(made, values))
     rules.update(dict.fromkeys(_keys_of_other_formats(made.format), _NOT_THE_FORMAT))
     rules.update(_without_effect(made))
+    if made.holds_values:
+        rules.update(_of_nothing_beside(values))
     if made.format == "JsonFormat" and _text(values, "value.converter").rpartition(".")[2] not in _TEXTS:
         rules["json.decimal.format"] = _DECIMALS
     rules.update(_of_other_sinks(values))
     return rules
 
 
-def _of_nothing_converted(made: Contents) -> Mapping[str, Verdict]:
+def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:
+    """Keys of files beside the values' that are not written."""
+    found = {}
+    if not _is_true(values, "store.kafka.keys"):
+        found["keys.format.class"] = _NO_KEYS_BESIDE
+    if not _is_true(values, "store.kafka.headers"):
+        found["headers.format.class"] = _NO_HEADERS_BESIDE
+    if _text(values, "behavior.on.null.values").lower() != "write":
+        found["tombstone.encoded.partition"] = _NO_TOMBSTONES
+    return found
+
+
+def _is_true(values: Mapping[str, object], key: str) -> bool:
+    return _text(values, key).lower() == "true"
+
+
+def _of_nothing_converted(made: Contents, values: Mapping[str, object]) -> Mapping[str, Verdict]:
+    if made.holds_values and _is_true(values, "store.kafka.keys"):
+        return {}
     found = dict.fromkeys(("key.converter", "key.converter.*"), _NO_KEYS)
     if not made.holds_values:
         found = dict.fromkeys(found, NOT_CONVERTED["value.converter"])

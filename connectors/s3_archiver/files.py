@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.folders import Folders, folders_of
 from sinksdk.connectors.s3_archiver.formats import FileContent, Format, Rows, format_of
 from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
+from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, KindsOfViews, View, rows_of
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
 from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import Beside, PartPool, Together, in_a_thread, together
@@ -133,38 +134,64 @@ class FileKey(NamedTuple):
     Args:
         path: its folder in the topic's.
         kind: what the format must not mix, if anything.
+        views: the numbers of the views that are to be written; None for all of them.
     """
 
     path: str
     kind: object = None
+    views: tuple[int, ...] | None = None
+
+
+class FileObject(NamedTuple):
+    """One object of a file: its values, or all of its records; the keys or headers beside them.
+
+    Args:
+        number: of its view.
+        view: that view's name.
+    """
+
+    number: int
+    view: str
+    content: FileContent[Any]
+    upload: Upload
+
+
+Written = Iterator[tuple[Upload, BytesLike]]
+"""Pieces, each with what it is to be written to."""
 
 
 class ArchiveFile:
-    """A file that encoded records are added to, then ended, then sent.
+    """A file that encoded records are added to, then ended, then sent, with keys and headers beside it.
 
     :meth:`append` and :meth:`end_content` return the pieces to write; consume them at once and to their end.
 
     Args:
         start: offset of its first record.
         index: its place in its group.
+        objects: one, or several of the same records.
     """
 
-    def __init__(self, start: int, index: int, content: FileContent[Any], upload: Upload) -> None:
+    def __init__(self, start: int, index: int, objects: Sequence[FileObject]) -> None:
         self.start = start
         self.end = start
         self.index = index
         self.records = 0
-        self.upload = upload
-        self._content = content
-        for piece in content.header():
-            upload.write(piece)
+        self.objects = objects
+        for each in objects:
+            for piece in each.content.header():
+                each.upload.write(piece)
 
     @property
     def held(self) -> int:
         """Bytes of memory that its data takes."""
-        return self._content.buffered + self.upload.held
+        return sum(each.content.buffered + each.upload.held for each in self.objects)
 
-    def append(self, rows: Rows, last: int) -> Iterator[BytesLike]:
+    @property
+    def holds_values(self) -> bool:
+        """Whether its values, or whole records, are to be written, too; else only keys or headers."""
+        return not self.objects[0].number
+
+    def append(self, rows: Rows, last: int) -> Written:
         """Add records (at least one); the pieces are what is worth writing by now.
 
         Args:
@@ -172,11 +199,15 @@ class ArchiveFile:
         """
         self.records += len(rows)
         self.end = last + 1
-        return self._content.append(rows)
+        for each in self.objects:
+            for piece in each.content.append(rows_of(rows, each.number)):
+                yield each.upload, piece
 
-    def end_content(self) -> Iterator[BytesLike]:
+    def end_content(self) -> Written:
         """The last pieces. Nothing may be added any more."""
-        return self._content.finish()
+        for each in self.objects:
+            for piece in each.content.finish():
+                yield each.upload, piece
 
 
 class FileFactory:
@@ -218,6 +249,8 @@ class FileFactory:
             keep_schema=SchemaFiles(s3, config.s3_bucket_name, self._layout),
             block_bytes=self._grain.block_bytes,
         )
+        self.views = self.format.views if isinstance(self.format, FormatOfViews) else (View("", self.format),)
+        self.tombstones = self.format.tombstones if isinstance(self.format, FormatOfViews) else None
         self.limits = limits or config.limits()
 
     @property
@@ -238,6 +271,7 @@ class FileFactory:
         number: int,
         before: Archived,
         index: int,
+        place: int,
     ) -> ArchiveFile:
         """A new file, in memory only.
 
@@ -246,17 +280,22 @@ class FileFactory:
             number: of that record among those of its offset.
             before: what the partition's archive consists of without its group.
             index: its place in the group.
+            place: how many objects the group has without it.
         """
-        name = FileName(partition, start, key.path, number, self.format.extension)
-        location = Location(self._config.s3_bucket_name, self._layout.file(name))
-        header = FileHeader(partition, start, self._config.name, self._generation, before, index)
-        metadata = header.to_object_metadata()
-        return ArchiveFile(
-            start,
-            index,
-            self.format.begin(header, location.key, key.kind),
-            Upload(self._s3, location, self._pool, uuid.uuid4().hex, metadata),
-        )
+        objects: list[FileObject] = []
+        for of_view, view in enumerate(self.views):
+            if key.views is not None and of_view not in key.views:
+                continue
+            name = FileName(partition, start, key.path, number, view.format.extension, view.name)
+            location = Location(self._config.s3_bucket_name, self._layout.file(name))
+            header = FileHeader(
+                partition, start, self._config.name, self._generation, before, place + len(objects)
+            )
+            kind = key.kind[of_view] if isinstance(key.kind, KindsOfViews) else key.kind
+            content = view.format.begin(header, location.key, kind)
+            upload = Upload(self._s3, location, self._pool, uuid.uuid4().hex, header.to_object_metadata())
+            objects.append(FileObject(of_view, view.name, content, upload))
+        return ArchiveFile(start, index, objects)
 
     def coalescer(self) -> BatchCoalescer:
         """Collects a topic partition's batches."""

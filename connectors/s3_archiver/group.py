@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sinksdk import Token, TopicPartition
-from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey
+from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey, FileObject
 from sinksdk.connectors.s3_archiver.formats import Rows
 from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.limits import Limits
@@ -74,13 +74,14 @@ class FileGroup:
         start: offset of their first record.
     """
 
-    # Twelve attributes: whose files, what was before, files and their runs, what decides on their end.
+    # Thirteen attributes: whose files, what was before, files and their runs, what decides on their end.
 
     def __init__(self, partition: TopicPartition, factory: FileFactory, before: Archived, start: int) -> None:
         self._partition = partition
         self._factory = factory
         self._before = before
         self._files: dict[FileKey, ArchiveFile] = {}
+        self._objects = 0
         self.runs = RunsByFile()
         self.start = start
         self.end = start
@@ -99,10 +100,16 @@ class FileGroup:
         return tuple(self._files.values())
 
     @property
+    def objects(self) -> Sequence[FileObject]:
+        """Of all its files."""
+        return [each for file in self._files.values() for each in file.objects]
+
+    @property
     def archived(self) -> Archived:
         """What the partition's archive consists of with it."""
-        end = max(file.end for file in self._files.values())
-        return self._before.with_group(len(self._files), self.records, end, self.skip)
+        files = self._files.values()
+        records = sum(file.records for file in files if file.holds_values)
+        return self._before.with_group(len(self.objects), records, max(file.end for file in files), self.skip)
 
     @property
     def held(self) -> int:
@@ -155,11 +162,11 @@ class FileGroup:
     def tokens(self) -> list[Token]:
         """Its uploads' tokens, which describe the files."""
         before = [self._before.files, self._before.records, self._before.end]
-        is_one = len(self._files) == 1
+        is_one = self._objects == 1
         ranges = [] if is_one else self.runs.by_file(len(self._files))
-        tokens = []
-        for file in self._files.values():
-            token = file.upload.token
+        tokens: list[Token] = []
+        for file, each in ((owner, each) for owner in self._files.values() for each in owner.objects):
+            token = each.upload.token
             data: dict[str, Any] = {
                 **token.data,
                 "start": file.start,
@@ -169,7 +176,9 @@ class FileGroup:
             }
             if not is_one:
                 data |= {"group": [self.start, self.end], "ranges": ranges[file.index].to_text()}
-            if self._before.skip and not file.index:
+            if each.view:
+                data["view"] = each.view
+            if self._before.skip and not tokens:
                 data["skip"] = self._before.skip
             tokens.append(Token(token.id, data))
         return tokens
@@ -182,8 +191,13 @@ class FileGroup:
         if file is None:
             start, number = int(batch.offsets[row]), int(batch.numbers[row])
             file = self._factory.begin(
-                self._partition, key, start, number=number, before=self._before, index=len(self._files)
+                *(self._partition, key, start),
+                number=number,
+                before=self._before,
+                index=len(self._files),
+                place=self._objects,
             )
+            self._objects += len(file.objects)
             self._files[key] = file
         return file
 

@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 from sinksdk import OffsetAndMetadata, TopicPartition
 
 _EXTENSIONS: Final = r"\.avro|\.json(?:\.gz)?|(?:\.[a-z0-9]+)?\.parquet"
+_VIEWS: Final = "keys|headers"
 _OWN_FOLDER: Final = "_sinksdk"
 _MARKER: Final = ".json"
 _SCHEMAS: Final = "schemas"
@@ -32,6 +33,7 @@ class FileName(NamedTuple):
         path: its folder in the topic's.
         number: of its first record among the records of that offset, which a transform has made.
         extension: how the name ends.
+        view: what its rows hold of the records: their keys, their headers; empty for the values, or for all.
     """
 
     partition: TopicPartition
@@ -39,6 +41,7 @@ class FileName(NamedTuple):
     path: str
     number: int = 0
     extension: str = ".avro"
+    view: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ class Layout:
         words = [topic, str(number), f"{name.start:0{self.offset_width}d}"]
         if name.number:
             words.append(str(name.number))
-        return self._join(self.topics_dir, topic, name.path, self.file_delim.join(words) + name.extension)
+        end = f".{name.view}{name.extension}" if name.view else name.extension
+        return self._join(self.topics_dir, topic, name.path, self.file_delim.join(words) + end)
 
     def marker(self, topic: str) -> str:
         """Key of a topic's owner marker."""
@@ -98,7 +102,7 @@ class Layout:
         delim = re.escape(self.file_delim)
         found = re.fullmatch(
             rf"{re.escape(topic)}{delim}(?P<partition>\d+){delim}(?P<start>\d+)(?:{delim}(?P<number>\d+))?"
-            rf"(?P<extension>{_EXTENSIONS}|{re.escape(self.bytes_extension)}(?:\.gz)?)",
+            rf"(?:\.(?P<view>{_VIEWS}))?(?P<extension>{_EXTENSIONS}|{re.escape(self.bytes_extension)}(?:\.gz)?)",
             name,
         )
         if found is None or not path:
@@ -109,6 +113,7 @@ class Layout:
             path,
             int(found["number"] or 0),
             found["extension"],
+            found["view"] or "",
         )
         return said if self.file(said) == key else None
 
@@ -125,10 +130,13 @@ class Archived:
     """What the archive of one topic partition consists of, up to some point.
 
     Args:
+        files: keys and headers that are beside values count as files, too.
+        records: files of keys and headers are of records that are counted already.
         end: offset after the last record; with no files, the offset the archive begins at, if it was
             committed by other means (altered by hand).
-        skip: rows above that are visible already, as a text of :class:`RowRanges`: their group's commit was
-            withdrawn, and they are passed over when the others of the group come again.
+        skip: rows above that are visible already, as a text of
+            :class:`~sinksdk.connectors.s3_archiver.ranges.Skip`: their group's commit was withdrawn, and they
+            are passed over when the others of the group come again.
     """
 
     files: int = 0

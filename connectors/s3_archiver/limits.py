@@ -9,7 +9,8 @@ MOST_OPEN_FILES: Final = 1_000
 """Files of a topic partition that may be open: one commit holds all of their tokens."""
 
 _BUFFER_BYTES: Final = 256 * 1024 * 1024
-_MOST_RUNS: Final = 500_000
+MOST_RUNS: Final = 500_000
+"""Runs of neighbouring records in a group: a token of 1 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +34,4 @@ class Limits:
     is_of_one_folder: bool = False
     files: int | None = None
     buffered: int = _BUFFER_BYTES
-    runs: int = _MOST_RUNS
+    runs: int = MOST_RUNS

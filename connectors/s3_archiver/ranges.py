@@ -10,7 +10,8 @@ import base64
 import itertools
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -130,6 +131,58 @@ class RowRanges(NamedTuple):
         begins = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), starts[1:] > reach[:-1])))
         starts, ends = starts[begins], reach[np.append(begins[1:], len(order)) - 1]
         return cls(starts // beside + low, starts % beside, ends // beside + low, ends % beside)
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Rows that are visible already, and are passed over when they come again; of each view apart.
+
+    Args:
+        of: by the view's name; empty for values, see :class:`~sinksdk.connectors.s3_archiver.formats.View`.
+    """
+
+    of: Mapping[str, RowRanges] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any(ranges.runs for ranges in self.of.values())
+
+    def beyond(self, offset: int) -> Self:
+        """What of it is at this offset or above."""
+        return type(self)({view: ranges.beyond(offset) for view, ranges in self.of.items()})
+
+    def holds(self, views: Sequence[str], offsets: Longs, numbers: Longs) -> Flags:
+        """Which rows are visible: a line for each view."""
+        return np.array([self.of.get(view, _NO_ROWS).holds(offsets, numbers) for view in views])
+
+    def covers(self, view: str, ranges: RowRanges) -> bool:
+        """Whether all of these rows are visible."""
+        return self.of.get(view, _NO_ROWS).covers(ranges)
+
+    def to_text(self) -> str:
+        """As part of a token or of a commit's metadata; empty for no rows."""
+        texts = {view: ranges.to_text() for view, ranges in sorted(self.of.items()) if ranges.runs}
+        return _BETWEEN_VIEWS.join(f"{view}{_OF}{text}" if view else text for view, text in texts.items())
+
+    @classmethod
+    def of_text(cls, text: str) -> Self:
+        """Read it back. Raises ValueError for what is no such text."""
+        found = {}
+        for each in filter(None, text.split(_BETWEEN_VIEWS)):
+            view, _, ranges = each.rpartition(_OF)
+            found[view] = RowRanges.of_text(ranges)
+        return cls(found)
+
+    @classmethod
+    def union(cls, several: Iterable[Skip]) -> Self:
+        """All rows of some."""
+        listed = list(several)
+        views = dict.fromkeys(view for skip in listed for view in skip.of)
+        return cls({view: RowRanges.union(skip.of.get(view, _NO_ROWS) for skip in listed) for view in views})
+
+
+_BETWEEN_VIEWS: Final = ";"
+_OF: Final = ":"
+_NO_ROWS: Final = RowRanges()
 
 
 class RunsByFile:

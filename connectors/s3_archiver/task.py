@@ -29,8 +29,8 @@ from sinksdk.connectors.s3_archiver.formats import Format
 from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import Beside, Together, in_a_thread, together
-from sinksdk.connectors.s3_archiver.ranges import RowRanges
-from sinksdk.connectors.s3_archiver.upload import Publisher, Upload, UploadExpired, groups_of
+from sinksdk.connectors.s3_archiver.ranges import RowRanges, Skip
+from sinksdk.connectors.s3_archiver.upload import Publisher, Upload, UploadExpired, groups_of, view_of
 from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
@@ -296,7 +296,10 @@ def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableE
     start = lost.data.get("group", [lost.data["start"]])[0]
     files, records, end = lost.data["before"]
     kept = {token.id for token in visible}
-    skip = [groups[place][0].data.get("skip", ""), *(token.data["ranges"] for token in visible)]
+    skip = [
+        Skip.of_text(groups[place][0].data.get("skip", "")),
+        *(Skip({view_of(token): RowRanges.of_text(token.data["ranges"])}) for token in visible),
+    ]
     warning = (
         f". {len(visible)} other files of that commit are visible: their records are passed over when they "
         f"come again. Do not delete the connector before it has caught up, for it would forget that"
@@ -306,9 +309,9 @@ def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableE
         offset=start,
         metadata=Archived(
             files + len(visible),
-            records + sum(token.data["records"] for token in visible),
+            records + sum(token.data["records"] for token in visible if not view_of(token)),
             end,
-            RowRanges.union(map(RowRanges.of_text, skip)).beyond(start).to_text(),
+            Skip.union(skip).beyond(start).to_text(),
         ).to_text(),
         discard=[token for group in groups[place:] for token in group if token.id not in kept],
     )

@@ -261,6 +261,12 @@ def location_of(token: Token) -> Location:
     return Location(token.data["bucket"], token.data["key"])
 
 
+def view_of(token: Token) -> str:
+    """What a token's file holds of its records: ``keys``, ``headers``; empty for values, or for all."""
+    view: str = token.data.get("view", "")
+    return view
+
+
 def groups_of(tokens: Sequence[Token]) -> list[list[Token]]:
     """A commit's tokens by group, in their order."""
     grouped = itertools.groupby(tokens, key=lambda token: token.data.get("group") or [token.data["start"]])

@@ -24,7 +24,7 @@ from sinksdk.connectors.s3_archiver import crc
 from sinksdk.connectors.s3_archiver.client import S3, Location, ObjectInfo
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
-from sinksdk.connectors.s3_archiver.ranges import RowRanges
+from sinksdk.connectors.s3_archiver.ranges import RowRanges, Skip
 
 Longs = npt.NDArray[np.int64]
 
@@ -55,6 +55,7 @@ class ArchivedFile:
         firsts: offsets at which runs of its records begin; in between there are gaps, or records of others.
             None: its records do not have offsets, being values.
         lasts: offsets at which these runs end.
+        name: what its key says, where files may lie beside it.
     """
 
     key: str
@@ -63,6 +64,13 @@ class ArchivedFile:
     records: int | None
     firsts: Longs | None = None
     lasts: Longs | None = None
+
+    name: FileName | None = None
+
+    @property
+    def view(self) -> str:
+        """``keys`` or ``headers`` of records whose values are in a file beside it; empty for those."""
+        return self.name.view if self.name else ""
 
     @property
     def first(self) -> int:
@@ -105,7 +113,7 @@ class Group:
     @property
     def records(self) -> int:
         """Number of its records that can be counted."""
-        return sum(file.records or 0 for file in self.files)
+        return sum(file.records or 0 for file in self.files if not file.view)
 
     @property
     def archived(self) -> Archived:
@@ -118,7 +126,7 @@ class Group:
         One whose commit was withdrawn is no end: only those of its files count that were visible by then.
         """
         whole = self.archived
-        if any(file.records is None for file in self.files):
+        if any(file.records is None and not file.view for file in self.files):
             whole = replace(whole, records=before.records)
         if (
             any(file.firsts is None for file in self.files)
@@ -196,7 +204,7 @@ def inspect_values(s3: S3, location: Location, name: FileName) -> ArchivedFile:
             f"{location} is not what its name says: its header says {header.partition} from offset "
             f"{header.start}"
         )
-    return ArchivedFile(location.key, counted.size, header, records)
+    return ArchivedFile(location.key, counted.size, header, records, name=name)
 
 
 def _count_values(stream: _Counted, extension: str) -> tuple[FileHeader | None, int | None]:
@@ -397,7 +405,7 @@ def _read(
             continue
         files.append(file)
         found.files += 1
-        found.records += file.records or 0
+        found.records += 0 if file.view else file.records or 0
         found.size += file.size
         found.first = file.first if found.first is None else min(found.first, file.first)
         found.last = file.last if found.last is None else max(found.last, file.last)
@@ -433,8 +441,24 @@ def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
                     f"{found.partition}: {one.key} and {other.key} both say that they are file "
                     f"{one.header.index} of the same commit"
                 )
+    for group in groups:
+        _check_views(found, group)
     for previous, group in itertools.pairwise(groups):
         _check_link(found, previous, group)
+
+
+def _check_views(found: PartitionReport, group: Group) -> None:
+    """What is beside a file has as many rows: a group's files of one start are of the same records."""
+    by_name: dict[tuple[int, str, int], ArchivedFile] = {}
+    for file in group.files:
+        if file.name is None or file.records is None:
+            continue
+        other = by_name.setdefault(file.name[1:4], file)
+        if other.records != file.records:
+            found.problems.append(
+                f"{found.partition}: {other.key} has {other.records} rows and {file.key} {file.records}, "
+                f"though they are of the same records"
+            )
 
 
 def _check_link(found: PartitionReport, previous: Group, group: Group) -> None:
@@ -534,9 +558,9 @@ def _check_above(
     end, visible_end = committed.offset if committed else 0, max((group.end for group in groups), default=0)
     if visible_end <= end:
         return
-    skip = RowRanges.of_text(Archived.of(committed).skip)
-    above = [_runs(file).beyond(end) for group in groups for file in group.files]
-    if all(skip.covers(runs) for runs in above):
+    skip = Skip.of_text(Archived.of(committed).skip)
+    files = [file for group in groups for file in group.files]
+    if all(skip.covers(file.view, _runs(file).beyond(end)) for file in files):
         found.notes.append(
             f"{found.partition}: offsets up to {visible_end - 1} are visible, {end} is committed: a "
             f"commit was withdrawn since others of its files had expired; the next start archives those again"

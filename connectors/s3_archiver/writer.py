@@ -29,12 +29,13 @@ from sinksdk import (
     Token,
     TopicPartition,
 )
-from sinksdk.connectors.s3_archiver.codecs import BytesLike
-from sinksdk.connectors.s3_archiver.files import ArchiveFile, FileFactory, FileKey
+from sinksdk.connectors.s3_archiver.files import FileFactory, FileKey, Written
+from sinksdk.connectors.s3_archiver.folders import Split
 from sinksdk.connectors.s3_archiver.formats import Rows
-from sinksdk.connectors.s3_archiver.group import FileGroup, Longs, SortedRows, cuts
+from sinksdk.connectors.s3_archiver.formats.views import has_value
+from sinksdk.connectors.s3_archiver.group import Codes, FileGroup, Longs, SortedRows, cuts
 from sinksdk.connectors.s3_archiver.layout import Archived
-from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
+from sinksdk.connectors.s3_archiver.ranges import Flags, Skip, numbers_of
 from sinksdk.connectors.s3_archiver.upload import Upload
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class PartitionWriter:
         self._report = report
         self._next_offset = committed.offset if committed else 0
         archived = Archived.of(committed)
-        self._skip = RowRanges.of_text(archived.skip).beyond(self._next_offset)
+        self._skip = Skip.of_text(archived.skip).beyond(self._next_offset)
         self._published = replace(archived, skip=self._skip.to_text())
         self._coalescer = factory.coalescer()
         self._held_since = 0.0  # when the coalescer's first row was put
@@ -152,7 +153,7 @@ class PartitionWriter:
             if unnoted:
                 self._begin(self._partition, unnoted)
             while self._sealed:
-                uploads = [file.upload for file in self._sealed[0].files]
+                uploads = [each.upload for each in self._sealed[0].objects]
                 for upload in uploads:
                     upload.send()
                 self._factory.together([upload.finish for upload in uploads])
@@ -170,7 +171,7 @@ class PartitionWriter:
             return None
         archived = ready[-1].archived if ready else self._published
         offset = accepted.offset if is_all else ready[-1].end
-        if self._skip.runs:
+        if self._skip:
             archived = replace(archived, skip=self._skip.beyond(offset).to_text())
         return OffsetAndMetadata(
             offset,
@@ -183,7 +184,7 @@ class PartitionWriter:
         ids = {token.id for token in tokens}
         waiting = []
         for group in self._finished:
-            if group.files[0].upload.token.id in ids:  # a group is committed, and published, as a whole
+            if group.objects[0].upload.token.id in ids:  # a group is committed, and published, as a whole
                 self._published = group.archived
             else:
                 waiting.append(group)
@@ -191,13 +192,13 @@ class PartitionWriter:
 
     def wait(self) -> None:
         """Return when none of its parts is on its way."""
-        for file in self._unfinished():
-            file.upload.wait()
+        for upload in self._unfinished():
+            upload.wait()
 
     def abandon(self) -> None:
         """No ``put`` or send follows."""
-        for file in self._unfinished():
-            file.upload.abandon()
+        for upload in self._unfinished():
+            upload.abandon()
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class PartitionWriter:
         """Bytes of the largest part that could be sent before it is full; 0 if there is none."""
         if self._open is None or self._is_broken or self._trouble is not None:
             return 0
-        return max((file.upload.sendable for file in self._open.files), default=0)
+        return max((each.upload.sendable for each in self._open.objects), default=0)
 
     def send_largest(self) -> None:
         """Send the largest part that is not full yet, and remember it if that fails passingly."""
@@ -221,7 +222,7 @@ class PartitionWriter:
         if group is None or self._trouble is not None:
             return
         with self._breaking(), self._remembering():
-            upload = max((file.upload for file in group.files), key=lambda upload: upload.sendable)
+            upload = max((each.upload for each in group.objects), key=lambda upload: upload.sendable)
             self._begin_open(group, [upload])
             upload.send_early()
         self._measure()
@@ -296,8 +297,8 @@ class PartitionWriter:
     def _write(self, batch: pa.RecordBatch) -> None:
         """Encode a batch once, give each file its rows, and end what is full."""
         numbers = numbers_of(_offsets(batch))
-        if self._skip.runs:
-            is_new = ~self._skip.holds(_offsets(batch), numbers)
+        if self._skip:
+            is_new = ~self._visible(batch, numbers).all(axis=0)
             batch, numbers = batch.filter(pa.array(is_new)), numbers[is_new]
         while batch.num_rows:
             rows, bad = self._by_file(batch, numbers)
@@ -318,6 +319,10 @@ class PartitionWriter:
     ) -> tuple[SortedRows, Mapping[int, DataException | None]]:
         """Which file each row goes to, and the rows that are bad."""
         split = self._factory.folders.split(self._partition, batch, self._held_since)
+        is_tombstone = None
+        if self._factory.tombstones is not None:
+            is_tombstone = ~has_value(batch).to_numpy(zero_copy_only=False)
+            split = _with_tombstones(split, is_tombstone, self._factory.tombstones)
         kinds = self._factory.format.kinds(self._partition, batch)
         codes, bad = split.codes, dict[int, DataException | None](split.bad)
         keys = [FileKey(path) for path in split.paths]
@@ -329,8 +334,18 @@ class PartitionWriter:
             some = batch.take(pa.array(without_folder))
             by_format = self._factory.format.encode(self._partition, some).bad
             bad.update((without_folder[place], error) for place, error in by_format.items())
+        if len(self._factory.views) > 1 and (self._skip or is_tombstone is not None):
+            unwritten = self._visible(batch, numbers)
+            if is_tombstone is not None:
+                unwritten[0] |= is_tombstone
+            keys, codes = _by_views(keys, codes, unwritten)
         offsets = _offsets(batch)
         return SortedRows(keys, codes if len(keys) > 1 else None, offsets, numbers, split.timestamps), bad
+
+    def _visible(self, batch: pa.RecordBatch, numbers: Longs) -> Flags:
+        """Which rows are visible already: a line for each view."""
+        views = [view.name for view in self._factory.views]
+        return self._skip.holds(views, _offsets(batch), numbers)
 
     def _without(
         self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
@@ -374,7 +389,7 @@ class PartitionWriter:
             if stop > start:
                 group = self._group(int(rows.offsets[start]))
                 for file, its_rows, last in group.take(rows, encoded, order, start, stop):
-                    self._append(file, file.append(its_rows, last))
+                    self._append(file.append(its_rows, last))
             if stop < len(rows):
                 self._end_group()
                 self._attempt()
@@ -400,9 +415,9 @@ class PartitionWriter:
         limits = self._factory.limits
         return (
             (limits.records is not None and group.records >= limits.records)
-            or (limits.bytes is not None and any(file.upload.size >= limits.bytes for file in group.files))
+            or (limits.bytes is not None and any(each.upload.size >= limits.bytes for each in group.objects))
             or group.runs.count >= limits.runs
-            or any(file.upload.is_at_limit for file in group.files)
+            or any(each.upload.is_at_limit for each in group.objects)
         )
 
     def _seal_if_due(self) -> None:
@@ -418,23 +433,24 @@ class PartitionWriter:
         group = self._open
         if group is not None:
             for file in group.files:
-                self._append(file, file.end_content())
-            if self._skip.runs:
+                self._append(file.end_content())
+            if self._skip:
                 group.skip = self._skip.beyond(group.end).to_text()
             self._open = None
             self._sealed.append(group)
 
     def _unnoted(self) -> list[Upload]:
-        return [file.upload for group in self._sealed for file in group.files if not file.upload.is_noted]
+        return [each.upload for group in self._sealed for each in group.objects if not each.upload.is_noted]
 
-    def _unfinished(self) -> Iterator[ArchiveFile]:
+    def _unfinished(self) -> Iterator[Upload]:
         for group in [*self._sealed, self._open] if self._open else self._sealed:
-            yield from group.files
+            for each in group.objects:
+                yield each.upload
 
-    def _append(self, file: ArchiveFile, pieces: Iterable[BytesLike]) -> None:
-        for piece in pieces:
-            file.upload.write(piece)
-            if file.upload.has_full_part:
+    def _append(self, pieces: Written) -> None:
+        for upload, piece in pieces:
+            upload.write(piece)
+            if upload.has_full_part:
                 self._attempt()
 
     # -- requests --------------------------------------------------------------------------------
@@ -448,10 +464,10 @@ class PartitionWriter:
 
     def _notice(self) -> None:
         """A part that failed on its way meanwhile is trouble like any other."""
-        for file in self._unfinished():
-            if file.upload.is_sending:
+        for upload in self._unfinished():
+            if upload.is_sending:
                 with self._remembering():
-                    file.upload.check()
+                    upload.check()
 
     @contextmanager
     def _remembering(self) -> Iterator[None]:
@@ -473,7 +489,7 @@ class PartitionWriter:
         if self._is_worth_sending():
             self.send()
         if self._open is not None:
-            uploads = [file.upload for file in self._open.files]
+            uploads = [each.upload for each in self._open.objects]
             due = [upload for upload in uploads if upload.has_full_part or upload.has_failed_part]
             self._begin_open(self._open, due)
             for upload in due:
@@ -484,7 +500,7 @@ class PartitionWriter:
         if all(upload.is_noted for upload in due):
             return
         soon = self._factory.part_size // 2
-        uploads = [file.upload for file in group.files]
+        uploads = [each.upload for each in group.objects]
         self._begin(
             self._partition,
             [upload for upload in uploads if not upload.is_noted and (upload in due or upload.size >= soon)],
@@ -492,7 +508,7 @@ class PartitionWriter:
 
     def _is_worth_sending(self) -> bool:
         """Small files wait for one another (or for the commit), so that one note serves several."""
-        uploads = [file.upload for group in self._sealed for file in group.files]
+        uploads = [each.upload for group in self._sealed for each in group.objects]
         return any(upload.is_noted or upload.has_full_part for upload in uploads) or (
             sum(upload.size for upload in uploads) >= self._factory.part_size // 4
         )
@@ -500,3 +516,37 @@ class PartitionWriter:
 
 def _offsets(batch: pa.RecordBatch) -> Longs:
     return np.from_dlpack(batch.column("offset")).view(np.int64)
+
+
+def _with_tombstones(split: Split, is_tombstone: Flags, path: str) -> Split:
+    """With the folder of records without a value, which are not looked into.
+
+    They have the time of the record before them, so that they end nothing.
+    """
+    if not is_tombstone.any():
+        return split
+    codes, timestamps = split.codes.copy(), split.timestamps
+    codes[is_tombstone] = len(split.paths)
+    if timestamps is not None:
+        rows = np.arange(len(codes))
+        before = np.maximum.accumulate(np.where(is_tombstone, -1, rows))
+        if (before >= 0).any():
+            timestamps = timestamps[np.where(before < 0, np.argmin(is_tombstone), before)]
+    bad = {row: error for row, error in split.bad.items() if not is_tombstone[row]}
+    return Split([*split.paths, path], codes, timestamps, bad)
+
+
+def _by_views(keys: Sequence[FileKey], codes: Codes, unwritten: Flags) -> tuple[list[FileKey], Codes]:
+    """Files apart for rows of which not all views are to be written.
+
+    Args:
+        unwritten: a line for each view.
+    """
+    which, of_rows = np.unique(unwritten, axis=1, return_inverse=True)
+    written = [tuple(np.flatnonzero(~column).tolist()) for column in which.T]
+    files = [
+        key if len(views) == len(unwritten) else key._replace(views=views)
+        for key in keys
+        for views in written
+    ]
+    return files, codes * np.int32(len(written)) + of_rows.reshape(-1).astype(np.int32)

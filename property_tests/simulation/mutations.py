@@ -17,7 +17,7 @@ from sinksdk.connectors.s3_archiver import task, upload, writer
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.group import FileGroup
 from sinksdk.connectors.s3_archiver.layout import Archived
-from sinksdk.connectors.s3_archiver.ranges import RowRanges
+from sinksdk.connectors.s3_archiver.ranges import Skip
 from sinksdk.connectors.s3_archiver.upload import Publisher, groups_of
 from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 from sinksdk.control import registry
@@ -331,13 +331,13 @@ def later_group_is_published_first(patch: Patch) -> None:
 
 def ranges_of_visible_siblings_are_forgotten(patch: Patch) -> None:
     """A withdrawn commit does not say which rows above it are visible."""
-    patch.setattr(task, "RowRanges", _NoRanges)
+    patch.setattr(task, "Skip", _NoSkip)
 
 
-class _NoRanges(RowRanges):
+class _NoSkip(Skip):
     @classmethod
-    def union(cls, several: Iterable[RowRanges]) -> RowRanges:  # noqa: ARG003 - of the original
-        return RowRanges()
+    def union(cls, several: Iterable[Skip]) -> Skip:  # noqa: ARG003 - of the original
+        return Skip()
 
 
 def visible_siblings_are_not_counted(patch: Patch) -> None:
@@ -376,7 +376,7 @@ def skip_is_lost_when_a_generation_begins(patch: Patch) -> None:
 
     def forgetful(self: PartitionWriter, *arguments: Any, **named: Any) -> None:
         begin(self, *arguments, **named)
-        self._skip = RowRanges()
+        self._skip = Skip()
 
     patch.setattr(PartitionWriter, "__init__", forgetful)
 

@@ -135,13 +135,13 @@ EXPECTED: Final = {
         "value.converter.schema.registry.url errors.tolerance errors.log.enable "
         "errors.log.include.messages errors.deadletterqueue.topic.name "
         "errors.deadletterqueue.topic.replication.factor errors.deadletterqueue.context.headers.enable "
-        "behavior.on.null.values",
+        "behavior.on.null.values store.kafka.keys store.kafka.headers",
         differs="format.class errors.retry.timeout s3.retry.backoff.ms",
         ignored="key.converter header.converter config.action.reload "
         "s3.sse.customer.key s3.compression.type s3.compression.level s3.send.digest "
         "s3.http.send.expect.continue s3.elastic.buffer.enable s3.elastic.buffer.init.capacity "
-        "tombstone.encoded.partition report.null.values.to.dlq store.kafka.keys "
-        "keys.format.class store.kafka.headers headers.format.class format.bytearray.extension "
+        "tombstone.encoded.partition report.null.values.to.dlq "
+        "keys.format.class headers.format.class format.bytearray.extension "
         "format.bytearray.separator json.decimal.format retry.backoff.ms shutdown.timeout.ms "
         "schemas.cache.config schema.compatibility enhanced.avro.schema.support connect.meta.data "
         "allow.optional.map.keys parquet.codec partition.field.name partition.duration.ms path.format "
@@ -166,12 +166,10 @@ EXPECTED: Final = {
         ignored="key.converter json.decimal.format schema.compatibility",
     ),
     "keys_headers_tombstones": Expected(
-        same="partitioner.class directory.delim value.converter",
-        differs="format.class",
-        ignored="keys.format.class headers.format.class "
-        "tombstone.encoded.partition key.converter enable.conditional.writes",
-        unsupported="store.kafka.keys store.kafka.headers behavior.on.null.values",
-        starts=False,
+        same="partitioner.class directory.delim value.converter key.converter store.kafka.keys "
+        "behavior.on.null.values tombstone.encoded.partition",
+        differs="format.class keys.format.class store.kafka.headers headers.format.class",
+        ignored="enable.conditional.writes",
     ),
     "minio": Expected(
         same="store.url s3.path.style.access.enabled aws.access.key.id aws.secret.access.key topics.dir "
@@ -320,20 +318,17 @@ EXPECTED: Final = {
         basic=_COLLECTED,
         same=f"{_BY_TIME} key.converter key.converter.schemas.enable value.converter "
         "value.converter.schemas.enable s3.path.style.access.enabled store.url "
-        "rotate.schedule.interval.ms transforms transforms.DebeziumRecord.type",
+        "rotate.schedule.interval.ms transforms transforms.DebeziumRecord.type store.kafka.keys",
         differs="format.class",
-        ignored="store.kafka.keys schema.compatibility s3.http.send.expect.continue keys.format.class",
+        ignored="schema.compatibility s3.http.send.expect.continue keys.format.class",
         starts=False,
     ),
     "e19": Expected(
         basic=_COLLECTED,
-        same="value.converter value.converter.schema.registry.url",
-        differs="format.class",
+        same="value.converter value.converter.schema.registry.url store.kafka.keys",
+        differs="format.class keys.format.class store.kafka.headers headers.format.class",
         ignored="schema.compatibility enhanced.avro.schema.support "
-        "value.converter.value.subject.name.strategy keys.format.class "
-        "headers.format.class",
-        unsupported="store.kafka.keys store.kafka.headers",
-        starts=False,
+        "value.converter.value.subject.name.strategy",
     ),
     "e20": Expected(
         basic=_COLLECTED,
@@ -411,11 +406,9 @@ EXPECTED: Final = {
     ),
     "i08": Expected(
         basic=_COLLECTED,
-        same=f"{_BY_TIME}",
+        same=f"{_BY_TIME} store.kafka.keys behavior.on.null.values tombstone.encoded.partition",
         differs="format.class",
-        ignored="time.interval tombstone.encoded.partition",
-        unsupported="store.kafka.keys behavior.on.null.values",
-        starts=False,
+        ignored="time.interval",
     ),
     "i09": Expected(
         basic=_COLLECTED,
@@ -628,11 +621,9 @@ CONVERTED: Final = frozenset({"l01", "l02", "r11", "r13", "r31"})
 
 REFUSED: Final = {
     "e17": "a transform of one's own in Java",
-    "e19": "keys and headers beside lines of JSON: take archive.content record",
     "e20": "fields are renamed, and nothing says by which converter values have fields: it is the worker's",
     "e26": "keys beside lines of JSON, in Confluent Cloud's words",
     "i01": "a partitioner of one's own in Java",
-    "i08": "keys beside lines of JSON, and tombstones in a folder of their own",
     "i09": "a format of RADAR-base, in Java",
     "r24": "there is no such class in Kafka Connect either",
     "r37": "Confluent's sink compresses lines with gzip only, too",

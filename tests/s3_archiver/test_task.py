@@ -208,7 +208,7 @@ def test_what_is_aborted_has_no_part_on_its_way(late: Late) -> None:
     assert late.waiting
     (noted,) = cast("S3ArchiverTask", b.harness.task)._writers[TP]._unfinished()
 
-    b.harness.task.discard(TP, [noted.upload.token])
+    b.harness.task.discard(TP, [noted.token])
 
     assert late.waiting == []
     assert b.s3.uploads == {}

@@ -269,7 +269,7 @@ def problems(**keys: str) -> list[str]:
             {"format_class": "ByteArrayFormat", "value_converter": "json"},
             "ByteArrayFormat takes bytes as they are",
         ),
-        ({"format_class": "JsonFormat", "behavior_on_null_values": "write"}, "take fail or ignore"),
+        ({"format_class": "JsonFormat", "behavior_on_null_values": "write"}, "needs 'store.kafka.keys'"),
     ],
 )
 def test_what_cannot_be_archived_is_refused(keys: dict[str, str], said: str) -> None:

@@ -112,7 +112,7 @@ def test_finished_files_hold_no_data() -> None:
     rig.put(records(count=1000))
     rig.close()
 
-    buffers = [file.upload._buffer for group in rig.writer._finished for file in group.files]
+    buffers = [each.upload._buffer for group in rig.writer._finished for each in group.objects]
     assert len(buffers) == 10
     assert sum(len(buffer.body()) for buffer in buffers) == 0
 
@@ -286,12 +286,12 @@ def test_memory_does_not_grow_while_s3_is_down() -> None:
     rig.put(records(count=500))
     stuck = rig.writer._open
     assert stuck is not None
-    size = stuck.files[0].upload.size
+    size = stuck.objects[0].upload.size
     for _ in range(10):
         with pytest.raises(S3Trouble):
             rig.put(records(count=500, first=500))
 
-    assert stuck.files[0].upload.size == size
+    assert stuck.objects[0].upload.size == size
 
 
 def test_a_lost_answer_to_create_or_part_changes_nothing() -> None:

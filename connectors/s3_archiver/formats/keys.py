@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -14,6 +14,10 @@ from sinksdk import ConfigException, ConnectorConfig, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
 from sinksdk.connectors.s3_archiver.contents import holds_values, other_defaults_for, rules_for
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
+
+if TYPE_CHECKING:
+    from sinksdk.connectors.s3_archiver.formats.json_lines import Reading
+    from sinksdk.connectors.s3_archiver.formats.values import NullBehavior
 
 _PACKAGE: Final = "io.confluent.connect.s3.format"
 FORMATS: Final = {
@@ -33,6 +37,8 @@ _READ_AS_THEY_ARE: Final = {
 """Kinds of converters whose values a format takes as the bytes that were read."""
 _TYPED: Final = ("AvroFormat", "ParquetFormat")
 _WITH_FIELDS: Final = ("avro", "json")
+_PLAIN: Final = ("bytes", "string")
+_OF_HEADERS: Final = ("AvroFormat", "JsonFormat", "ParquetFormat")
 
 
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
@@ -95,18 +101,54 @@ class FormatConfig(ConnectorConfig):
         alias="format.bytearray.separator",
         description="What `ByteArrayFormat` puts behind each value; a line's end if not set.",
     )
-    behavior_on_null_values: Literal["fail", "ignore"] = Field(
+    behavior_on_null_values: Literal["fail", "ignore", "write"] = Field(
         default="fail",
         alias="behavior.on.null.values",
-        description="Whether a record without a value is bad, or is left out of files of values. Files of "
-        "records hold it.",
+        description="Whether a record without a value is bad, or is left out of files of values, or its key "
+        "is written to `tombstone.encoded.partition` (with `store.kafka.keys`). Files of records hold it.",
+    )
+    tombstone_encoded_partition: str = Field(
+        default="tombstone",
+        min_length=1,
+        alias="tombstone.encoded.partition",
+        description="Folder below the topic's of keys and headers of records without a value, with "
+        "`behavior.on.null.values=write`.",
     )
 
-    @field_validator("format_class")
+    store_kafka_keys: bool = Field(
+        default=False,
+        alias="store.kafka.keys",
+        description="Write the keys of records to files beside their values', as in "
+        "`orders+0+0000000000.keys.avro`, committed with them. Files of records hold keys.",
+    )
+    keys_format_class: str = Field(
+        default="AvroFormat",
+        alias="keys.format.class",
+        description="What files of keys are, like `format.class`; keys are read by `key.converter`.",
+    )
+    store_kafka_headers: bool = Field(
+        default=False,
+        alias="store.kafka.headers",
+        description="Write the headers of records to files beside their values', as in "
+        "`orders+0+0000000000.headers.avro`: for each record a list of names and texts. Files of records "
+        "hold headers.",
+    )
+    headers_format_class: str = Field(
+        default="AvroFormat",
+        alias="headers.format.class",
+        description="What files of headers are: `AvroFormat`, `JsonFormat` or `ParquetFormat`.",
+    )
+
+    @field_validator("format_class", "keys_format_class", "headers_format_class")
     @classmethod
     def _short_name(cls, name: str) -> str:
         """Without the package, which verdicts have judged."""
         return name.rpartition(".")[2]
+
+    @field_validator("keys_format_class", "headers_format_class", mode="before")
+    @classmethod
+    def _default_where_empty_is_given(cls, given: Any) -> Any:
+        return given or "AvroFormat"
 
     @field_validator("behavior_on_null_values", "s3_compression_type", "parquet_codec", mode="before")
     @classmethod
@@ -137,39 +179,64 @@ class FormatConfig(ConnectorConfig):
         """The format, also where none is named."""
         return self.format_class or "AvroFormat"
 
-    def takes_what_was_read(self) -> bool:
+    @property
+    def has_keys_beside(self) -> bool:
+        """Whether keys are in files of their own."""
+        return self.holds_values and self.store_kafka_keys
+
+    @property
+    def has_headers_beside(self) -> bool:
+        """Whether headers are in files of their own."""
+        return self.holds_values and self.store_kafka_headers
+
+    @property
+    def views(self) -> int:
+        """How many objects a file is: values, keys and headers have one each."""
+        return 1 + self.has_keys_beside + self.has_headers_beside
+
+    def takes_what_was_read(self, *, is_key: bool = False) -> bool:
         """Whether the format takes values as the bytes that were read; else what the converter makes of them.
 
-        It does so for all whole records.
+        It does so for all whole records, and for keys that are in no file.
+
+        Args:
+            is_key: the same of keys and their files.
         """
-        if not self.holds_values:
+        if not (self.has_keys_beside if is_key else self.holds_values):
             return True
-        spec = self.value_spec()
-        if self.format_name == "JsonFormat" and (spec.schema or not _is_utf_8(spec.encoding)):
+        spec, name = self.named_converter(is_key=is_key), self.format_of(is_key=is_key)
+        if name == "JsonFormat" and (spec.schema or not _is_utf_8(spec.encoding)):
             return False  # the values must be of that schema, or are other text than a line's
-        return spec.kind in _READ_AS_THEY_ARE.get(self.format_name, ())
+        return spec.kind in _READ_AS_THEY_ARE.get(name, ()) or (is_key and spec.kind == "bytes")
+
+    def format_of(self, *, is_key: bool) -> str:
+        """The format of files of values, or of keys."""
+        return self.keys_format_class if is_key else self.format_name
 
     def value_spec(self) -> Any:
         """What values are by their converter, whoever reads them by it: a ``ConverterSpec``."""
         return self.named_converter(is_key=False)
 
-    def read_spec(self) -> Any:
-        """What values are that the task is given as bytes: a ``ConverterSpec``.
+    def read_spec(self, *, is_key: bool = False) -> Any:
+        """What values, or keys, are that the task is given as bytes: a ``ConverterSpec``.
 
         Behind transforms an envelope is still there where they have left a record as it was.
         """
-        spec = self.value_spec()
+        spec = self.named_converter(is_key=is_key)
         if not self.has_transforms or spec.schemas_enable is not True:
             return spec
         return replace(spec, schemas_enable=None)
 
-    def schema_of(self) -> Callable[[int], Any] | None:
+    def schema_of(self, *, is_key: bool = False) -> Callable[[int], Any] | None:
         """Gives the parsed schema of a registry's id, where values are of a registry; else None.
+
+        Args:
+            is_key: the same of keys.
 
         Raises:
             ConfigException: the registry's client is not installed, or does not accept the address.
         """
-        spec = self.value_spec()
+        spec = self.named_converter(is_key=is_key)
         if spec.registry is None or spec.kind != "avro":
             return None
         from sinksdk.topics.kafka.schema_registry import connect  # noqa: PLC0415 - needs an extra
@@ -183,7 +250,7 @@ class FormatConfig(ConnectorConfig):
         an unknown name.
         """
         spec = self.named_converter(is_key=is_key)
-        is_read_here = (is_key or self.takes_what_was_read()) and not self.has_transforms
+        is_read_here = self.takes_what_was_read(is_key=is_key) and not self.has_transforms
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
     @property
@@ -195,11 +262,19 @@ class FormatConfig(ConnectorConfig):
     def takes_bytes(self) -> bool:
         """Whether the task is given bytes; else values are typed where a converter or Spark types them."""
         is_spliced = self.holds_values and self.format_name == "AvroFormat"
-        return self.takes_what_was_read() and not (is_spliced and self.has_transforms)
+        return (
+            self.takes_what_was_read()
+            and self.takes_what_was_read(is_key=True)
+            and not (is_spliced and self.has_transforms)
+        )
 
     def needs_registry(self) -> bool:
         """Whether a schema registry will be asked, be it by the engine or by the format."""
-        return super().needs_registry() or self.value_spec().kind == "avro"
+        return (
+            super().needs_registry()
+            or self.value_spec().kind == "avro"
+            or (self.has_keys_beside and self.named_converter(is_key=True).kind == "avro")
+        )
 
     def format_problems(self) -> Iterator[str]:
         """What is wrong with the format's keys."""
@@ -219,6 +294,10 @@ class FormatConfig(ConnectorConfig):
             yield f"'s3.compression.level' is {self.s3_compression_level}; gzip has 0 to 9, -1 is the default"
         with suppress(ConfigException):  # there is no such converter, which is said of all connectors
             yield from self._value_problems()
+        with suppress(ConfigException):
+            yield from self._key_problems()
+        if self.has_headers_beside and self.headers_format_class not in _OF_HEADERS:
+            yield f"'headers.format.class': take one of {', '.join(_OF_HEADERS)}"
 
     def _value_problems(self) -> Iterator[str]:
         if not self.holds_values or self.has_transforms:
@@ -229,6 +308,35 @@ class FormatConfig(ConnectorConfig):
             yield (
                 "'value.converter': ByteArrayFormat takes bytes as they are; set it to "
                 "org.apache.kafka.connect.converters.ByteArrayConverter"
+            )
+
+    def _key_problems(self) -> Iterator[str]:
+        """What is wrong with files of keys."""
+        if not self.has_keys_beside:
+            if self.holds_values and self.behavior_on_null_values == "write":
+                yield (
+                    "'behavior.on.null.values' write needs 'store.kafka.keys' = true: of a record without a "
+                    "value only the key is there to be written"
+                )
+            return
+        spec, name = self.named_converter(is_key=True), self.keys_format_class
+        has_no_schema = spec.kind == "json" and spec.schemas_enable is False and not spec.schema
+        if name not in FORMATS:
+            yield f"'keys.format.class': take one of {', '.join(FORMATS)}"
+        elif has_no_schema and name in _TYPED:
+            yield (
+                f"'key.converter': {name} needs a schema of the keys, and JSON without Connect's envelope "
+                f"has none: set 'keys.format.class' to JsonFormat"
+            )
+        elif name == "ByteArrayFormat" and not self.takes_what_was_read(is_key=True):
+            yield (
+                "'key.converter': ByteArrayFormat takes keys as they are; set it to "
+                "org.apache.kafka.connect.converters.ByteArrayConverter"
+            )
+        elif self.has_transforms and not self.takes_bytes and spec.kind == "json":
+            yield (
+                "'store.kafka.keys': JSON keys behind 'transforms' cannot be written where values are typed: "
+                "take 'transforms' out, or set 'key.converter' to string"
             )
 
     def _untyped_problems(self) -> Iterator[str]:
@@ -254,7 +362,7 @@ class FormatConfig(ConnectorConfig):
     def value_format(
         self, keep_schema: KeepSchema | None = None, block_bytes: int | None = None
     ) -> Format[Any]:
-        """The format of files of values.
+        """The format of files of values, and of keys and headers beside them.
 
         Args:
             keep_schema: is given each schema of a registry before a file needs it.
@@ -263,21 +371,68 @@ class FormatConfig(ConnectorConfig):
         Raises:
             ConfigException: the registry's client is not installed, or does not accept the address.
         """
+        values = self._format(keep_schema, block_bytes, is_key=False)
+        if self.views == 1:
+            return values
+        from sinksdk.connectors.s3_archiver.formats.views import (  # noqa: PLC0415 - only what is used
+            FormatOfViews,
+            View,
+            headers_of,
+            keys_of,
+        )
+
+        views = [View("", values)]
+        if self.has_keys_beside:
+            own = self._format(keep_schema, block_bytes, is_key=True)
+            views.append(View("keys", own, keys_of(wrapped=self.keys_format_class == "ParquetFormat")))
+        if self.has_headers_beside:
+            name = self.headers_format_class
+            own = self._format_by_name(name, _HEADERS_ARE, "fail", block_bytes)
+            views.append(View("headers", own, headers_of(wrapped=name == "ParquetFormat")))
+        writes = self.behavior_on_null_values == "write"
+        return FormatOfViews(views, self.tombstone_encoded_partition if writes else None)
+
+    def _format(
+        self, keep_schema: KeepSchema | None, block_bytes: int | None, *, is_key: bool
+    ) -> Format[Any]:
+        """The format of files of values, or of keys."""
+        spec = self.read_spec(is_key=is_key)
+        side = "key_converter" if is_key else "value_converter"
+        is_named = side in self.model_fields_set
+        # Connect has a converter for all connectors of a worker: one that is not named here is no choice.
+        reading: Reading = "json"
+        if is_named and spec.kind in ("string", "bytes"):
+            reading = "string" if spec.kind == "string" else "bytes"
+        content = _Content(
+            schema_of=None if self.has_transforms else self.schema_of(is_key=is_key),
+            plain=(is_named or is_key) and spec.kind in _PLAIN,
+            gives_types=is_key or spec.kind in _WITH_FIELDS,
+            reading=reading,
+            # Transforms make plain values of some envelopes.
+            schemas_enable=None if spec.schemas_enable and self.has_transforms else spec.schemas_enable,
+            keep_schema=keep_schema,
+        )
+        ignores = self.behavior_on_null_values == "ignore" and not is_key
+        nulls: NullBehavior = "ignore" if ignores else "fail"
+        return self._format_by_name(self.format_of(is_key=is_key), content, nulls, block_bytes)
+
+    def _format_by_name(
+        self, name: str, content: _Content, nulls: NullBehavior, block_bytes: int | None
+    ) -> Format[Any]:
         level = self.s3_compression_level if self.s3_compression_type == "gzip" else None
-        nulls, spec = self.behavior_on_null_values, self.read_spec()
-        if self.format_name == "AvroFormat":
+        if name == "AvroFormat":
             from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues  # noqa: PLC0415 - only what is used
 
             return AvroValues(
-                None if self.has_transforms else self.schema_of(),
+                content.schema_of,
                 self.avro_codec,
                 self.avro_codec_level,
                 nulls=nulls,
-                plain="value_converter" in self.model_fields_set and spec.kind in ("bytes", "string"),
-                keep_schema=keep_schema,
+                plain=content.plain,
+                keep_schema=content.keep_schema,
                 block_bytes=block_bytes,
             )
-        if self.format_name == "ByteArrayFormat":
+        if name == "ByteArrayFormat":
             from sinksdk.connectors.s3_archiver.formats.raw import RawBytes  # noqa: PLC0415 - only what is used
 
             return RawBytes(
@@ -287,21 +442,30 @@ class FormatConfig(ConnectorConfig):
                 gzip_level=level,
                 block_bytes=block_bytes,
             )
-        if self.format_name == "ParquetFormat":
+        if name == "ParquetFormat":
             from sinksdk.connectors.s3_archiver.formats.parquet import ValueParquet  # noqa: PLC0415 - the same
 
-            return ValueParquet(self.parquet_codec, nulls=nulls, gives_types=spec.kind in _WITH_FIELDS)
-        from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines, Reading  # noqa: PLC0415 - the same
+            return ValueParquet(self.parquet_codec, nulls=nulls, gives_types=content.gives_types)
+        from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines  # noqa: PLC0415 - the same
 
-        # Connect has a converter for all connectors of a worker: one that is not named here is no choice.
-        reading: Reading = "json"
-        if "value_converter" in self.model_fields_set and spec.kind in ("string", "bytes"):
-            reading = "string" if spec.kind == "string" else "bytes"
         return JsonLines(
-            reading,
-            # Transforms make plain values of some envelopes.
-            schemas_enable=None if spec.schemas_enable and self.has_transforms else spec.schemas_enable,
+            content.reading,
+            schemas_enable=content.schemas_enable,
             nulls=nulls,
             gzip_level=level,
             block_bytes=block_bytes,
         )
+
+
+class _Content(NamedTuple):
+    """What a format has to know of the values, besides its own keys; as arguments of the formats."""
+
+    schema_of: Callable[[int], Any] | None = None
+    plain: bool = False
+    gives_types: bool = True
+    reading: Reading = "json"
+    schemas_enable: bool | None = False
+    keep_schema: KeepSchema | None = None
+
+
+_HEADERS_ARE: Final = _Content()

@@ -1,0 +1,306 @@
+"""Keys and headers in files beside the values' file: each has a row where that has one.
+
+Each view of a batch, its values, its keys or its headers, is a batch of values to a format of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinksdk import DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.formats import Encoded, FileContent, Format, Kinds, Rows
+from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, bad_record
+from sinksdk.connectors.s3_archiver.layout import FileHeader
+
+HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
+"""What a row of the headers' file is."""
+
+_NO_KEY: Final = (
+    "it has no key (null), and 'store.kafka.keys' asks for one: correct what produces it, or take "
+    "'store.kafka.keys' out"
+)
+_NO_TEXT: Final = (
+    "it has a header whose value is no UTF-8 text, which is what a file of headers holds: correct what "
+    "produces it, take 'store.kafka.headers' out, or set 'archive.content' to record, which holds any bytes"
+)
+_NO_NAME: Final = "it has a header without a key: correct what produces it, or take 'store.kafka.headers' out"
+_OF_KEYS: Final[Mapping[str, str]] = {
+    NO_VALUE: _NO_KEY,
+    "its value": "its key",
+    "'value.converter": "'key.converter",
+    "'format.class'": "'keys.format.class'",
+}
+"""What formats say of values, and what is said of keys."""
+
+Bad = dict[int, DataException | None]
+Longs = npt.NDArray[np.int64]
+
+
+class View(NamedTuple):
+    """What the rows of a file hold of their records.
+
+    Args:
+        name: as in the file's name: ``keys``, ``headers``; empty for values, or for whole records.
+        format: of its files.
+        of: makes a batch of its own, as of values, and finds rows that cannot be in it.
+    """
+
+    name: str
+    format: Format[Any]
+    of: Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]] = lambda _, batch: (batch, {})
+
+
+class RowsOfViews(NamedTuple):
+    """The same rows in several views."""
+
+    of: Sequence[Rows]
+
+    def __len__(self) -> int:
+        return len(self.of[0])
+
+    def slice(self, start: int, stop: int) -> Self:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Rows`."""
+        return type(self)([rows.slice(start, stop) for rows in self.of])
+
+
+def rows_of(rows: Rows, number: int) -> Rows:
+    """The rows of one view, by its number; of a format that knows no views, all."""
+    found = rows.of[number] if isinstance(rows, RowsOfViews) else rows
+    return found.rows if isinstance(found, RowsWithValues) else found
+
+
+class RowsWithValues(NamedTuple):
+    """Rows of which some have no value, and nothing in the values' file.
+
+    Args:
+        rows: of those that have one.
+        before: how many of these there are before each row, and in all.
+    """
+
+    rows: Rows
+    before: Longs
+
+    def __len__(self) -> int:
+        return len(self.before) - 1
+
+    def slice(self, start: int, stop: int) -> Self:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Rows`."""
+        rows = self.rows.slice(
+            int(self.before[start] - self.before[0]), int(self.before[stop] - self.before[0])
+        )
+        return type(self)(rows, self.before[start : stop + 1])
+
+
+class KindsOfViews(tuple[object, ...]):
+    """What of each view must not be mixed in one file."""
+
+    __slots__ = ()
+
+
+class FormatOfViews:
+    """Several views of the same records, the values first.
+
+    Args:
+        views: whose formats make the files; :meth:`begin` of each is called, not this one's.
+        tombstones: folder of records without a value, of which there are files of keys and headers; None if
+            there is none, and the values' format decides what becomes of them.
+    """
+
+    def __init__(self, views: Sequence[View], tombstones: str | None = None) -> None:
+        self.views = tuple(views)
+        self.tombstones = tombstones
+
+    @property
+    def extension(self) -> str:
+        """Of the values' files."""
+        return self.views[0].format.extension
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Those that values need, keys and headers."""
+        if self.views[0].format.columns is None:
+            return None
+        return "offset", "value", *(_COLUMNS[view.name] for view in self.views[1:])
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`: for all views."""
+        for view in self.views:
+            own = view.of(_NOWHERE, batch)[0]
+            if not view.name and self.tombstones is not None:
+                own = own.filter(has_value(own))
+            view.format.learn(own)
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
+        """What of any view must not be mixed."""
+        bad: Bad = {}
+        kinds: list[KindsOfViews] = [KindsOfViews()]
+        codes = np.zeros(batch.num_rows, np.int32)
+        for view in self.views:
+            own, its_bad = view.of(partition, batch)
+            found = self._kinds(view, partition, own)
+            _add(bad, its_bad, view)
+            if found is not None:
+                _add(bad, found.bad, view)
+                codes = codes * np.int32(len(found.kinds)) + found.codes
+            of_view = [None] if found is None else found.kinds
+            kinds = [KindsOfViews((*before, kind)) for before in kinds for kind in of_view]
+        return Kinds(list(kinds), codes, bad)
+
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[RowsOfViews]:
+        """Each view's rows. Where a row of any of them is bad, they do not match: encode the others again."""
+        rows, bad = [], Bad()
+        for view in self.views:
+            own, its_bad = view.of(partition, batch)
+            made = self._encoded(view, partition, own)
+            _add(bad, its_bad, view)
+            _add(bad, made.bad, view)
+            rows.append(made.rows)
+        return Encoded(RowsOfViews(rows), bad)
+
+    def _kinds(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Kinds | None:
+        """Of a view. A record without a value has any kind: its value is not written."""
+        there = None if view.name or self.tombstones is None else _flags(has_value(own))
+        if there is None or there.all():
+            return view.format.kinds(partition, own)
+        rows = np.flatnonzero(there)
+        found = view.format.kinds(partition, own.take(pa.array(rows))) if len(rows) else None
+        if found is None:
+            return None
+        codes = np.zeros(len(there), np.int32)
+        codes[rows] = found.codes
+        return Kinds(
+            found.kinds or [None], codes, {int(rows[row]): error for row, error in found.bad.items()}
+        )
+
+    def _encoded(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Encoded[Any]:
+        there = None if view.name or self.tombstones is None else _flags(has_value(own))
+        if there is None or there.all():
+            return view.format.encode(partition, own)
+        rows = np.flatnonzero(there)
+        before = np.concatenate(([0], np.cumsum(there)))
+        if not len(rows):
+            return Encoded(RowsWithValues(_NoRows(), before), {})
+        made = view.format.encode(partition, own.take(pa.array(rows)))
+        bad = {int(rows[row]): error for row, error in made.bad.items()}
+        return Encoded(RowsWithValues(made.rows, before), bad)
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> FileContent[Any]:
+        """Each view's format begins its own files."""
+        raise NotImplementedError
+
+
+class _NoRows:
+    def __len__(self) -> int:
+        return 0
+
+    def slice(self, start: int, stop: int) -> Self:  # noqa: ARG002 - of the protocol
+        return self
+
+
+def has_value(batch: pa.RecordBatch) -> Any:
+    """Which records have a value."""
+    return _column(batch, "value").is_valid()
+
+
+def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]]:
+    """Makes batches of keys, for :class:`View`.
+
+    Args:
+        wrapped: a key is the only field of a structure, as Confluent's sink writes it to Parquet.
+    """
+
+    def keys(_: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
+        column = _column(batch, "key")
+        if wrapped:
+            column = pa.StructArray.from_arrays([column], ["key"], mask=column.is_null())
+        return _as_values(batch, column), {}
+
+    return keys
+
+
+def headers_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]]:
+    """Makes batches of headers, for :class:`View`: a list of names and texts, also of a record without any.
+
+    Args:
+        wrapped: a list is the only field of a structure, as Confluent's sink writes it to Parquet.
+    """
+
+    def headers(partition: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
+        column, whys = _header_texts(_column(batch, "headers"))
+        if wrapped:
+            column = pa.StructArray.from_arrays([column], ["headers"])
+        offsets = batch.column("offset")
+        return _as_values(batch, column), {
+            row: bad_record(partition, offsets[row], why) for row, why in whys.items()
+        }
+
+    return headers
+
+
+_COLUMNS: Final = {"keys": "key", "headers": "headers"}
+_NOWHERE: Final = TopicPartition("", 0)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any:
+    index = batch.schema.get_field_index(name)
+    return pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
+
+
+def _as_values(batch: pa.RecordBatch, column: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch.column("offset"), column], ["offset", "value"])
+
+
+def _add(bad: Bad, found: Mapping[int, DataException | None], view: View) -> None:
+    """Bad rows of a view, unless another one has called them bad."""
+    for row, error in found.items():
+        if row not in bad:
+            bad[row] = _said_of_keys(error) if view.name == "keys" and error is not None else error
+
+
+def _said_of_keys(error: DataException) -> DataException:
+    said = str(error)
+    for of_values, of_keys in _OF_KEYS.items():
+        said = said.replace(of_values, of_keys)
+    return DataException(said)
+
+
+def _header_texts(column: Any) -> tuple[Any, dict[int, str]]:
+    """A column of headers with their values as text; rows without such texts, and why."""
+    rows, whys = len(column), dict[int, str]()
+    if not pa.types.is_list(column.type) or not pa.types.is_struct(column.type.value_type):
+        return pa.array([[]] * rows, HEADERS), whys
+    parts = column.flatten()
+    names, values = parts.flatten()
+    parents = np.asarray(column.value_parent_indices())
+    for row in np.unique(parents[_flags(names.is_null())]).tolist():
+        whys[row] = _NO_NAME
+    try:
+        texts = values.cast(pa.string())
+    except pa.ArrowInvalid:
+        listed = values.to_pylist()
+        are_bad = [value is not None and not _is_text(value) for value in listed]
+        for row in np.unique(parents[np.array(are_bad)]).tolist():
+            whys.setdefault(row, _NO_TEXT)
+        texts = pc.if_else(pa.array(are_bad), None, values).cast(pa.string())
+    lengths = column.value_lengths().fill_null(0)
+    borders = np.concatenate([[0], np.cumsum(np.asarray(lengths))]).astype(np.int32)
+    made = pa.StructArray.from_arrays([names.cast(pa.string()), texts], fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(borders), made, type=HEADERS), whys
+
+
+def _flags(column: Any) -> Any:
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

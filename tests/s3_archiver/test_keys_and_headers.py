@@ -1,0 +1,324 @@
+"""Keys and headers in files beside the values': named as Confluent's, committed with them, a row for a row."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+from sinksdk import Header, SinkRecord, SinkRecords
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES
+from sinksdk.connectors.s3_archiver.ranges import Skip
+from sinksdk.connectors.s3_archiver.verify import verify
+from tests.registry_server import RegistryServer
+from tests.s3_archiver.support import TP, Bench, bench, config
+from tests.s3_archiver.test_groups import expire, restarted, stop_before
+from tests.s3_archiver.test_values_task import framed, problems
+
+JSON = {
+    "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
+    "store.kafka.keys": "true",
+    "keys.format.class": "io.confluent.connect.s3.format.json.JsonFormat",
+    "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+    "store.kafka.headers": "true",
+    "headers.format.class": "io.confluent.connect.s3.format.json.JsonFormat",
+}
+FOLDER = "topics/orders/partition=0/orders+0+"
+FIRST = f"{FOLDER}0000000000"
+
+
+def deliver(made: Bench, count: int, **changed: Any) -> None:
+    """The next records: each says its offset in value, key and header."""
+    first = made.harness.position(TP)
+    given = [
+        SinkRecord(
+            *TP,
+            offset=n,
+            key=b"k%d" % n,
+            value=b"[%d]" % n,
+            headers=(Header("h", b"%d" % n), Header("h", b"")),
+        )
+        for n in range(first, first + count)
+    ]
+    made.harness.deliver(TP, SinkRecords.of(TP, [replace(record, **changed) for record in given]))
+
+
+def lines(made: Bench, key: str) -> list[Any]:
+    return [json.loads(line) for line in made.s3.data(key).splitlines()]
+
+
+def all_lines(made: Bench, end: str) -> list[Any]:
+    """Of all files whose names end so, in the order of their names."""
+    return [line for key in made.visible() if key.split(".", 1)[1] == end for line in lines(made, key)]
+
+
+def found_by_verify(made: Bench, keys: dict[str, str]) -> list[str]:
+    return verify(config(keys), made.s3, lambda: made.harness.committed).problems
+
+
+def test_lines_of_keys_and_headers_lie_beside_the_values() -> None:
+    """Names are Confluent's; each file has a row for each record; what is committed counts records once."""
+    keys = {**JSON, "flush.size": "2"}
+    made = bench(settings=config(keys))
+    deliver(made, 3)
+    made.harness.revoke()
+
+    names = ("headers.json", "json", "keys.json")
+    assert made.visible() == [f"{FOLDER}000000000{start}.{name}" for start in (0, 2) for name in names]
+    assert lines(made, f"{FIRST}.json") == [[0], [1]]
+    assert lines(made, f"{FIRST}.keys.json") == ["k0", "k1"]
+    assert lines(made, f"{FIRST}.headers.json") == [
+        [{"key": "h", "value": str(n)}, {"key": "h", "value": ""}] for n in (0, 1)
+    ]
+    archived = Archived.of(made.harness.committed[TP])
+    assert (archived.files, archived.records, archived.end) == (6, 3, 3)
+    report = verify(config(keys), made.s3, lambda: made.harness.committed)
+    assert (report.problems, report.partitions[0].files, report.partitions[0].records) == ([], 6, 3)
+
+
+def test_keys_and_headers_are_avro_unless_their_format_is_set() -> None:
+    """Keys have the type that their converter gives."""
+    made = bench(settings=config({**JSON, "keys.format.class": "", "headers.format.class": ""}))
+    deliver(made, 2)
+    made.harness.revoke()
+
+    read = {
+        end: fastavro.reader(io.BytesIO(made.s3.data(f"{FIRST}.{end}.avro"))) for end in ("keys", "headers")
+    }
+    assert read["keys"].writer_schema == "string"
+    assert list(read["keys"]) == ["k0", "k1"]
+    assert [[header["value"] for header in row] for row in read["headers"]] == [["0", ""], ["1", ""]]  # type: ignore[index, call-overload]
+    assert found_by_verify(made, JSON) == []
+
+
+def test_keys_of_a_registry_are_spliced_and_each_schema_has_files_of_its_own() -> None:
+    """What must not be mixed among keys divides their records' values, too."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
+    with RegistryServer().running() as server:
+        ids = [server.register("k", json.dumps({**schema, "doc": doc})) for doc in ("one", "two")]
+        avro = {
+            "keys.format.class": "AvroFormat",
+            "key.converter": "io.confluent.connect.avro.AvroConverter",
+            "key.converter.schema.registry.url": server.url,
+        }
+        made = bench(settings=config({**JSON, **avro}))
+        given = [SinkRecord(*TP, offset=n, key=framed(ids[n % 2], n), value=b"[%d]" % n) for n in range(4)]
+        made.harness.deliver(TP, SinkRecords.of(TP, given))
+        made.harness.revoke()
+
+    for start in (0, 1):
+        file = fastavro.reader(io.BytesIO(made.s3.data(f"{FOLDER}000000000{start}.keys.avro")))
+        assert [row["n"] for row in file] == [start, start + 2]  # type: ignore[index, call-overload]
+        assert lines(made, f"{FOLDER}000000000{start}.json") == [[start], [start + 2]]
+        assert lines(made, f"{FOLDER}000000000{start}.headers.json") == [[], []]
+
+
+def test_parquet_wraps_keys_and_headers() -> None:
+    """A row of Parquet is a structure: of one field, as Confluent's sink makes it."""
+    name = "io.confluent.connect.s3.format.parquet.ParquetFormat"
+    made = bench(settings=config({**JSON, "keys.format.class": name, "headers.format.class": name}))
+    deliver(made, 2)
+    made.harness.revoke()
+
+    def rows(end: str) -> Any:
+        return pq.read_table(io.BytesIO(made.s3.data(f"{FIRST}.{end}.snappy.parquet"))).to_pylist()
+
+    assert rows("keys") == [{"key": "k0"}, {"key": "k1"}]
+    assert rows("headers")[1] == {"headers": [{"key": "h", "value": "1"}, {"key": "h", "value": ""}]}
+
+
+def test_gzip_and_bytes_beside() -> None:
+    """Compression and extensions are those of the formats."""
+    keys = {**JSON, "s3.compression.type": "gzip", "keys.format.class": "ByteArrayFormat"}
+    made = bench(settings=config({**keys, "key.converter": "bytes"}))
+    deliver(made, 2)
+    made.harness.revoke()
+    assert made.visible() == [f"{FIRST}.{end}.gz" for end in ("headers.json", "json", "keys.bin")]
+    assert found_by_verify(made, keys) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"key": None}, "it has no key (null), and 'store.kafka.keys' asks for one"),
+        ({"key": b"\xff"}, "its key is no UTF-8 text"),
+        ({"headers": (Header("h", b"\xff"),)}, "it has a header whose value is no UTF-8 text"),
+    ],
+    ids=["no key", "key of bytes", "header of bytes"],
+)
+def test_a_record_whose_key_or_header_cannot_be_written_is_bad(changed: dict[str, Any], said: str) -> None:
+    """In none of the files, so that each row still has its row beside it."""
+    made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
+    deliver(made, 2)
+    deliver(made, 1, **changed)
+    deliver(made, 1)
+    made.harness.revoke()
+
+    assert all_lines(made, "json") == [[0], [1], [3]]
+    assert all_lines(made, "keys.json") == ["k0", "k1", "k3"]
+    assert len(all_lines(made, "headers.json")) == 3
+
+    strict = bench(settings=config(JSON))
+    deliver(strict, 1, **changed)
+    strict.harness.revoke()
+    failure = strict.harness.outcome(TP).failure
+    assert failure is not None
+    assert f"orders-0: the record at offset 0 cannot be archived: {said}" in failure.message
+
+
+def test_a_null_value_that_is_left_out_is_left_out_of_all_files() -> None:
+    """``behavior.on.null.values=ignore``: neither is there a row of its key."""
+    made = bench(settings=config({**JSON, "behavior.on.null.values": "ignore"}))
+    deliver(made, 1)
+    deliver(made, 1, value=None)
+    deliver(made, 1)
+    made.harness.revoke()
+    assert all_lines(made, "json") == [[0], [2]]
+    assert all_lines(made, "keys.json") == ["k0", "k2"]
+
+
+TOMBSTONES = {**JSON, "behavior.on.null.values": "write", "tombstone.encoded.partition": "deleted"}
+
+
+@pytest.mark.parametrize("partitioner", ["DefaultPartitioner", "HourlyPartitioner"])
+def test_keys_of_tombstones_lie_in_a_folder_of_their_own(partitioner: str) -> None:
+    """``behavior.on.null.values=write``: of records without a value keys and headers are written, and no value."""
+    keys = {
+        **TOMBSTONES,
+        "partitioner.class": partitioner,
+        **({} if partitioner.startswith("Def") else {"timestamp.extractor": "RecordField", "locale": "en"}),
+        **({"timestamp.field": "at", "rotate.interval.ms": "1000"} if partitioner[0] == "H" else {}),
+    }
+    made = bench(settings=config(keys))
+    value = {"value": b'{"at": 7200000}'}
+    deliver(made, 1, value=None)
+    deliver(made, 2, **value)
+    deliver(made, 2, value=None)
+    deliver(made, 1, **value)
+    made.harness.revoke()
+
+    folder = "topics/orders/deleted/orders+0+0000000000"
+    tombstones = [key for key in made.visible() if "deleted" in key]
+    assert tombstones[:2] == [f"{folder}.headers.json", f"{folder}.keys.json"]
+    assert [key for name in tombstones if "keys" in name for key in lines(made, name)] == ["k0", "k3", "k4"]
+    others = [key for key in made.visible() if "deleted" not in key and ".keys." in key]
+    assert [key for name in others for key in lines(made, name)] == ["k1", "k2", "k5"]
+    assert len(all_lines(made, "json")) == 3
+    archived = Archived.of(made.harness.committed[TP])
+    assert archived.records == 3
+    assert found_by_verify(made, keys) == []
+
+
+def test_tombstones_alone_make_no_file_of_values() -> None:
+    """A topic of deletions has keys and headers only."""
+    made = bench(settings=config(TOMBSTONES))
+    deliver(made, 3, value=None)
+    made.harness.revoke()
+    assert [key.split(".", 1)[1] for key in made.visible()] == ["headers.json", "keys.json"]
+    assert made.committed() == 3
+    assert found_by_verify(made, TOMBSTONES) == []
+
+
+# -- whole or not at all ---------------------------------------------------------------------------------
+
+
+def test_a_missing_file_of_keys_is_missed() -> None:
+    """``verify``: it is part of the chain as any other."""
+    keys = {**JSON, "flush.size": "2"}
+    made = bench(settings=config(keys))
+    deliver(made, 6)
+    made.harness.revoke()
+    del made.s3.objects[Location("bucket", f"{FOLDER}0000000002.keys.json")]
+    (problem,) = found_by_verify(made, keys)
+    assert "files in between are missing or unreadable" in problem
+
+
+def test_a_file_of_keys_with_fewer_rows_than_values_is_noticed() -> None:
+    """``verify``: it counts the rows of both."""
+    made = bench(settings=config(JSON))
+    deliver(made, 3)
+    made.harness.revoke()
+    where = Location("bucket", f"{FIRST}.keys.json")
+    found = made.s3.objects[where]
+    made.s3.objects[where] = replace(found, data=b'"k0"\n', crc32=None)
+    (problem,) = found_by_verify(made, JSON)
+    assert "orders+0+0000000000.json has 3 rows and " in problem
+    assert "orders+0+0000000000.keys.json 1, though they are of the same records" in problem
+
+
+@pytest.mark.parametrize("batch", [1, 3, 100])
+@pytest.mark.parametrize("completed", [1, 2, 4])
+def test_what_expired_beside_visible_values_is_written_again_alone(completed: int, batch: int) -> None:
+    """Some of two commits' objects were visible when all others expired: each row is written once, of each view."""
+    keys = {**JSON, "flush.size": "4"}
+    made = bench(settings=config(keys))
+    deliver(made, 8)
+    stop_before(made, completed)
+    visible = made.visible()
+    assert len(visible) == completed
+    tokens = made.harness.committed[TP].tokens
+    expire(made, *(place for place, token in enumerate(tokens) if token.id in made.s3.uploads))
+    restarted(made)
+    skip = Skip.of_text(Archived.of(made.harness.committed[TP]).skip)
+    assert len(skip.of) == completed % 3
+    assert found_by_verify(made, keys) == []
+
+    restarted(made)
+    left = 10 - made.harness.position(TP)
+    while left:
+        deliver(made, min(batch, left))
+        left -= min(batch, left)
+    made.harness.revoke()
+
+    assert all_lines(made, "json") == [[n] for n in range(10)]
+    assert all_lines(made, "keys.json") == [f"k{n}" for n in range(10)]
+    assert [row[0]["value"] for row in all_lines(made, "headers.json")] == [str(n) for n in range(10)]
+    assert set(visible) <= set(made.visible())
+    assert made.s3.uploads == {}
+    assert found_by_verify(made, keys) == []
+
+
+# -- configuration ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"keys.format.class": "AvroFormat", "key.converter": "json"}, "needs a schema of the keys"),
+        ({"keys.format.class": "ByteArrayFormat", "key.converter": "json"}, "ByteArrayFormat takes keys"),
+        ({"keys.format.class": "OrcFormat"}, "take AvroFormat, JsonFormat"),
+        ({"headers.format.class": "ByteArrayFormat"}, "'headers.format.class': take one of AvroFormat"),
+        (
+            {"store.kafka.keys": "false", "behavior.on.null.values": "write"},
+            "needs 'store.kafka.keys' = true",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_written_beside_is_refused(keys: dict[str, str], said: str) -> None:
+    """One sentence that says what to do."""
+    without = {"key.converter.schemas.enable": "false"} if keys.get("key.converter") == "json" else {}
+    found = problems(**{key.replace(".", "_"): value for key, value in {**JSON, **keys, **without}.items()})
+    assert len([problem for problem in found if said in problem]) == 1
+
+
+def test_whole_records_have_nothing_beside_them() -> None:
+    """They hold their keys and headers."""
+    made = bench(settings=config({**JSON, "format.class": "AvroFormat", "archive.content": "record"}))
+    deliver(made, 2)
+    made.harness.revoke()
+    assert made.visible() == [f"{FIRST}.avro"]
+
+
+def test_the_tokens_of_a_commit_are_no_more_for_keys_and_headers() -> None:
+    """So many fewer files may be open, and so many fewer runs of rows stand in each token."""
+    alone, beside = config({"format.class": "JsonFormat"}).limits(), config(JSON).limits()
+    assert (alone.files, beside.files) == (MOST_OPEN_FILES, MOST_OPEN_FILES // 3)
+    assert beside.runs == alone.runs // 3
