@@ -93,15 +93,33 @@ class Verdict:
         return dataclasses.replace(self, cases={**self.cases, **cases})
 
     def of(self, value: str) -> Verdict:
-        """The verdict for a value. An empty value requests nothing, so it is never unsupported."""
+        """The verdict for a value. An empty value requests nothing, so it is never unsupported.
+
+        A refused one that is nearly a value that has another verdict names that.
+        """
         value = value.strip()
         for pattern, verdict in self.cases.items():
             if fnmatchcase(value, pattern) or fnmatchcase(value.rpartition(".")[2], pattern):
                 return verdict
         if not value and self.meaning is Meaning.UNSUPPORTED:
             return Verdict.ignored("it is empty, which asks for nothing")
+        if self.meaning is Meaning.UNSUPPORTED and (nearest := self._nearest(value)):
+            return dataclasses.replace(self, why=f"{self.why}; did you mean '{nearest}'?")
         return self
 
+    def _nearest(self, value: str) -> str:
+        """The value of which this one may be a misspelling, and that can start."""
+        names = {
+            pattern.lower(): pattern
+            for pattern, verdict in self.cases.items()
+            if not set(pattern) & set("*?[") and verdict.meaning is not Meaning.UNSUPPORTED
+        }
+        found = difflib.get_close_matches(value.rpartition(".")[2].lower(), names, n=1, cutoff=_NEAR)
+        return names[found[0]] if found else ""
+
+
+_NEAR: Final = 0.88
+"""How alike a misspelt value is, by difflib: a class of one's own is often called as another, and more."""
 
 _SAID: Final[Mapping[Meaning, str]] = {
     Meaning.UNSUPPORTED: "is unsupported",

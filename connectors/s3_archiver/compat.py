@@ -270,7 +270,10 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "partitioner.max.open.files": _same("then all open files of the topic partition end"),
     **_keys("format.bytearray.extension format.bytearray.separator", _same()),
     "json.decimal.format": _ignored("a value that is JSON already is written as it stands"),
-    "s3.compression.type": _same(),
+    "s3.compression.type": _unsupported(
+        "files are compressed as a whole by gzip, or not at all: take gzip, or ParquetFormat or AvroFormat, "
+        "which have 'parquet.codec' and 'avro.codec'"
+    ).when(_keys("none gzip NONE GZIP", _same())),
     "s3.compression.level": _same("1 by default, not 6"),
 }
 

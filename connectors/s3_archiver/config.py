@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Converted, Verdict
 from sinksdk.config import NameList
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
-from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER, Contents
+from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
@@ -22,6 +23,7 @@ from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES, MOST_RUNS, Li
 from sinksdk.connectors.s3_archiver.relatives import translate
 
 _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
+_LONGEST_FOLDER: Final = 512  # bytes of 'topics.dir'; topic, folder and file follow
 
 
 class Keys(NamedTuple):
@@ -406,8 +408,8 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         ]
 
     def _storage_problems(self) -> Iterator[str]:
-        if not self.topics_dir.strip("/") or self.topics_dir != self.topics_dir.strip("/"):
-            yield "'topics.dir' must be a folder's name without slashes at its ends"
+        if why := _folder_problem(self.topics_dir):
+            yield f"'topics.dir' must be a folder's name, or several with slashes between them: {why}"
         if self.s3_sse_kms_key_id and not self.s3_sse_algorithm.startswith("aws:kms"):
             yield "'s3.sse.kms.key.id' needs 's3.ssea.name' to be 'aws:kms'"
         try:
@@ -445,7 +447,7 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         """Folders by fields of Avro behind transforms: some values are framed still, others are JSON."""
         with suppress(ConfigException):
             is_mixed = self.has_transforms and self.takes_bytes and self.value_spec().kind == "avro"
-            if is_mixed and Contents.of(self._written or {}).reads_fields:
+            if is_mixed and self.reads_fields:
                 yield (
                     "'partitioner.class': folders by fields of Avro values cannot be made of whole records "
                     "behind 'transforms': set 'archive.content' to value, or take the transforms out"
@@ -517,6 +519,22 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
                 raise ValueError(f"'{pair}' is not of the form name:value")
             tags[name.strip()] = value.strip()
         return tags
+
+
+def _folder_problem(name: str) -> str:
+    """What keeps a text from being the folder of an archive; empty if nothing does."""
+    parts = name.split("/")
+    if not name.strip("/"):
+        return "it is empty, and archives do not lie at the top of a bucket"
+    if not (parts[0] and parts[-1]):
+        return f"write it without slashes at its ends, as '{name.strip('/')}'"
+    wrong = [part for part in parts if part in ("", ".", "..")]
+    if wrong:
+        return f"'{wrong[0]}' is no folder, and tools that list folders would not find what lies below it"
+    if re.search(r"[\x00-\x1f\x7f]", name):
+        return "it has control characters"
+    size = len(name.encode())
+    return f"it has {size:,} bytes, and an object's key has 1,024 at most" if size > _LONGEST_FOLDER else ""
 
 
 def _set(number: int) -> int | None:

@@ -201,30 +201,16 @@ _RECORDS_NOTE: Final = (
     "a file's records are whole Kafka records with the value's bytes as they are; Confluent's files hold the "
     "converted value alone, so readers have to be changed"
 )
-_WORKERS: Final = "Kafka Connect takes its worker's, which nothing says here: "
 _TURNS_NOTE: Final = (
     "files of several folders are open at a time and end together, not whenever the next record is of "
     "another folder: the same folders, fewer files"
-)
-_VALUES_NOTES: Final[Mapping[str, str]] = {
-    "JsonFormat": f"{_WORKERS}values are taken as JSON text, as they are; set it if they are something else",
-    "ByteArrayFormat": f"{_WORKERS}values are taken as bytes, as they are",
-}
-_TYPED_NOTE: Final = (
-    f"{_WORKERS}set it to what the worker has, as io.confluent.connect.avro.AvroConverter with "
-    f"'value.converter.schema.registry.url'. Without it bytes have no schema, and the first value that is "
-    f"not typed by Spark stops its partition"
 )
 
 
 def other_defaults_for(values: Mapping[str, object]) -> Mapping[str, str]:
     """Keys whose default is not Confluent's, each with what that changes in one configuration."""
     made = Contents.of(values)
-    notes = (
-        {"value.converter": _VALUES_NOTES.get(made.format, _TYPED_NOTE)}
-        if made.holds_values
-        else {"archive.content": _RECORDS_NOTE}
-    )
+    notes = {} if made.holds_values else {"archive.content": _RECORDS_NOTE}
     if made.rotates_by_record:
         notes["rotate.file.on.partition.change"] = _TURNS_NOTE
     return {**notes, **OTHER_DEFAULTS}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from typing import Final
 
 from sinksdk import Converted
@@ -32,6 +33,12 @@ _LENSES: Final[Mapping[str, str]] = {
     "connect.s3.aws.region": "s3.region",
     "connect.s3.custom.endpoint": "store.url",
 }
+_CONFLUENTS: Final = (
+    *("flush.size", "rotate.*", "partitioner.*", "partition.*", "path.format", "timezone", "locale"),
+    *("timestamp.extractor", "timestamp.field", "format.class", "format.bytearray.*", "storage.class"),
+    *("topics.dir", "store.*", "directory.delim", "file.delim", "filename.*", "s3.*", "avro.codec"),
+    *("parquet.codec", "schema.compatibility", "behavior.on.null.values"),
+)
 _MEANINGLESS: Final = ("connect.s3.aws.auth.mode", "connect.s3.aws.client")
 _FORMATS: Final = {
     "jsonl": "JsonFormat",
@@ -64,6 +71,8 @@ def translate(values: Mapping[str, str]) -> Converted:
     made = Converted(dict(values))
     for fits, change in _CHANGES:
         if fits(name):
+            if change is not _from_cloud:  # whose keys are Confluent's
+                _drop_confluents(made)
             change(made)
             made.config["connector.class"] = "s3-archiver"
             return made
@@ -73,6 +82,12 @@ def translate(values: Mapping[str, str]) -> Converted:
         _rename(made, {"partition.field": "partition.field.name"})
         made.notes.append("'partitioner.class' is FieldAndTimeBasedPartitioner here, with the same folders")
     return made
+
+
+def _drop_confluents(made: Converted) -> None:
+    """Keys of Confluent's sink that stood among another's without any effect, and would have one here."""
+    for key in [key for key in made.config if any(fnmatchcase(key, name) for name in _CONFLUENTS)]:
+        _drop(made, key, "it is Confluent's, and had no effect there")
 
 
 def _rename(made: Converted, names: Mapping[str, str]) -> None:

@@ -55,7 +55,7 @@ class Checked:
         connector: None: its class cannot be loaded.
         config: None: there are problems.
         problems: every reason why it cannot start, as sentences.
-        warnings: about the file's form, or about references in it.
+        warnings: about the file's form, about references in it, or what the connector says of it.
         options: the verdict on each key; empty without a connector.
         notes: keys not in the file whose defaults differ from those of the connector it was written for, each
             with the difference.
@@ -168,7 +168,7 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
         connector,
         None if problems else config,
         problems,
-        list(_unresolved(options, raw)),
+        [*_unresolved(options, raw), *(config.warnings() if config is not None else ())],
         options,
         _notes(model, raw),
     )

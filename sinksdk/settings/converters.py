@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -40,8 +41,10 @@ def converter_kind(name: str) -> str:
     kind = CONVERTERS.get(name, name)
     if kind not in CONVERTERS.values():
         known = ", ".join(CONVERTERS.values())
+        nearest = difflib.get_close_matches(name, [*CONVERTERS, *CONVERTERS.values()], n=1, cutoff=0.8)
         raise ConfigException(
             f"no converter is called '{name}'; there are {known} (or Connect's class names)"
+            f"{''.join(f'; did you mean {one!r}?' for one in nearest)}"
         )
     return kind
 

@@ -290,6 +290,10 @@ class ConfigModel(BaseModel):
                 del made.config[option.key]
         return made
 
+    def warnings(self) -> list[str]:
+        """What may not be meant, as sentences, though it can start; a subclass adds its own. No I/O."""
+        return []
+
     @classmethod
     def other_defaults_for(cls, _values: Mapping[str, Any], /) -> Mapping[str, str]:
         """:attr:`other_defaults` of one configuration, whose keys may give others a default."""

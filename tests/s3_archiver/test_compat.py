@@ -103,14 +103,126 @@ def test_other_sinks_configurations_start_once_they_are_converted(name: str, tmp
 
 @every_file
 def test_who_brings_another_sinks_configuration_is_told_of_other_defaults(name: str, tmp_path: Path) -> None:
-    """Each that the file leaves as it is, once; above all what its values are taken for."""
+    """Each that the file leaves as it is, once."""
     _, found = validate(place(name, tmp_path))
     if name == "r24":
         return  # there is no such class, so nothing is known of its defaults
 
     given = {option["key"] for option in found["options"]}
-    content = "value.converter" if "format.class" in given else "archive.content"
-    assert set(found["notes"]) - {"rotate.file.on.partition.change"} == {*OTHER_DEFAULTS, content} - given
+    content = set() if "format.class" in given else {"archive.content"}
+    assert set(found["notes"]) - {"rotate.file.on.partition.change"} == {*OTHER_DEFAULTS, *content} - given
+
+
+@every_file
+def test_who_names_no_converter_is_told_what_values_are_taken_for(name: str, tmp_path: Path) -> None:
+    """Of each that would start: where nobody looks into values nothing is said, nor where bytes are bytes."""
+    _, found = validate(place(name, tmp_path))
+    values = settings_of(json.loads((CORPUS / f"{name}.json").read_text()))
+    is_about_values = values.get("format.class", "ByteArrayFormat").rpartition(".")[2] != "ByteArrayFormat"
+    reads_fields = "RecordField" in values.get("timestamp.extractor", "")
+    is_told = any("'value.converter' is not set" in text for text in found["warnings"])
+
+    if found["would_start"]:
+        assert is_told is ("value.converter" not in values and (is_about_values or reads_fields))
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"format.class": "JsonFormat"}, "values are taken as JSON text"),
+        ({"format.class": "AvroFormat"}, "AvroFormat takes values that Spark has typed"),
+        ({"format.class": "ParquetFormat"}, "the first one that is bytes stops its partition"),
+        ({"format.class": "ByteArrayFormat"}, None),
+        ({"format.class": "JsonFormat", "value.converter": "string"}, None),
+        ({"format.class": "ParquetFormat", "records.sql": "SELECT * FROM records"}, None),
+        ({}, None),
+        (
+            {"partitioner.class": "FieldPartitioner", "partition.field.name": "country"},
+            "values, of whose fields folders are made, are taken as JSON text",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_assumed_of_values_is_a_warning(keys: dict[str, str], said: str | None) -> None:
+    """Where no converter is named, which in Connect the worker would have."""
+    told = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
+
+    assert len(told) == (said is not None)
+    assert (said or "") in "".join(told)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "nearest"),
+    [
+        (
+            "partitioner.class",
+            "io.confluent.connect.storage.partitioner.HourlyPartitoner",
+            "HourlyPartitioner",
+        ),
+        ("partitioner.class", "TimebasedPartitioner", "TimeBasedPartitioner"),
+        ("format.class", "io.confluent.connect.s3.format.json.JSONFormat", "JsonFormat"),
+        ("format.class", "ParquetFromat", "ParquetFormat"),
+        ("timestamp.extractor", "RecordFeild", "RecordField"),
+        ("timestamp.extractor", "wallclock", "Wallclock"),
+        ("storage.class", "io.confluent.connect.s3.storage.S3Storag", "S3Storage"),
+        ("partitioner.class", "com.example.MyPartitioner", None),
+        ("partitioner.class", "com.example.CustomTimeBasedPartitioner", None),
+        ("format.class", "com.example.OrcFormat", None),
+        ("s3.compression.type", "snappy", None),
+    ],
+)
+def test_a_misspelt_value_names_the_nearest(key: str, value: str, nearest: str | None) -> None:
+    """A class of one's own is near to nothing."""
+    others = {"format.class": "JsonFormat", "partitioner.class": "TimeBasedPartitioner"}
+    option = next(one for one in S3ArchiverConfig.judge({**others, key: value}) if one.key == key)
+
+    assert option.verdict.meaning == "unsupported"
+    asked = f"; did you mean '{nearest}'?"
+    assert option.verdict.why.endswith(asked) if nearest else "did you mean" not in option.verdict.why
+
+
+def test_a_misspelt_converter_names_the_nearest() -> None:
+    """Its class, as it was written."""
+    misspelt = {
+        **MINIMAL,
+        "format.class": "JsonFormat",
+        "value.converter": "org.apache.kafka.connect.json.JsonConvertor",
+    }
+    _, problems = S3ArchiverConfig.check(misspelt)
+
+    assert [
+        text for text in problems if "did you mean 'org.apache.kafka.connect.json.JsonConverter'?" in text
+    ]
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("", "it is empty"),
+        ("/", "it is empty"),
+        ("/raw/", "write it without slashes at its ends, as 'raw'"),
+        ("raw//orders", "'' is no folder"),
+        ("raw/../orders", "'..' is no folder"),
+        ("raw\norders", "it has control characters"),
+        ("x" * 2_048, "it has 2,048 bytes, and an object's key has 1,024 at most"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_refused(folder: str, said: str) -> None:
+    """Before the start, with what is wrong with it."""
+    _, problems = S3ArchiverConfig.check({**MINIMAL, "topics.dir": folder})
+
+    assert len(problems) == 1
+    assert said in problems[0]
+    assert S3ArchiverConfig.check({**MINIMAL, "topics.dir": "raw/2024 (new)/orders"})[1] == []
+
+
+@pytest.mark.parametrize("name", ["none", "NONE", "gzip", "GZIP", ""])
+def test_compressions_in_either_case(name: str) -> None:
+    """As Confluent's sink takes them."""
+    assert (
+        S3ArchiverConfig.check({**MINIMAL, "format.class": "JsonFormat", "s3.compression.type": name})[1]
+        == []
+    )
 
 
 def test_references_that_only_connect_resolves_are_told(tmp_path: Path) -> None:
@@ -222,7 +334,7 @@ def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
         ("parquet.codec", {"format.class": "AvroFormat"}, "ignored"),
         ("avro.codec", {"format.class": "JsonFormat"}, "ignored"),
         ("avro.codec", {}, "same"),
-        ("s3.compression.type", {"format.class": "JsonFormat"}, "same"),
+        ("s3.compression.type", {"format.class": "JsonFormat"}, "unsupported"),
         ("s3.compression.type", {"format.class": "ParquetFormat"}, "ignored"),
         ("format.bytearray.separator", {"format.class": "JsonFormat"}, "ignored"),
         ("json.decimal.format", {"format.class": "JsonFormat"}, "ignored"),

@@ -198,3 +198,16 @@ def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:
         assert parsed.partitioner_class.endswith("FieldAndTimeBasedPartitioner")
         assert parsed.partition_field_name == ("shop",)
         assert parsed.partition_field_format_path is False
+
+
+def test_confluents_keys_among_aivens_had_no_effect_and_get_none() -> None:
+    """Files end with each commit there, whatever ``flush.size`` says: it is left out, with a word."""
+    without_count = {key: value for key, value in AIVEN.items() if key != "file.max.records"}
+    made = S3ArchiverConfig.converted(
+        {**without_count, "flush.size": "1", "partitioner.class": "HourlyPartitioner", "topics.dir": "raw"}
+    )
+
+    assert not {"flush.size", "partitioner.class", "topics.dir"} & made.config.keys()
+    assert made.config["rotate.schedule.interval.ms"] == "60000"
+    assert "'flush.size' is left out: it is Confluent's, and had no effect there" in made.notes
+    assert made.problems == []

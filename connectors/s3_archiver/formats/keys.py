@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
-from sinksdk.connectors.s3_archiver.contents import holds_values, other_defaults_for, rules_for
+from sinksdk.connectors.s3_archiver.contents import Contents, holds_values, other_defaults_for, rules_for
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 if TYPE_CHECKING:
@@ -168,6 +168,29 @@ class FormatConfig(ConnectorConfig):
     def other_defaults_for(cls, values: Mapping[str, Any], /) -> Mapping[str, str]:
         """What is not by default as in Confluent's sink."""
         return other_defaults_for(values)
+
+    def warnings(self) -> list[str]:
+        """What values are taken for where no converter is named, as Connect's worker would have one."""
+        return [*super().warnings(), *self._assumptions()]
+
+    def _assumptions(self) -> Iterator[str]:
+        if "value_converter" in self.model_fields_set or self.is_transformed:
+            return  # what Spark's operators get and give, their author knows
+        no_worker = "'value.converter' is not set, and there is no worker to have one"
+        if self.holds_values and self.format_name in _TYPED:
+            yield (
+                f"{no_worker}: {self.format_name} takes values that Spark has typed, as a DataFrame's; "
+                f"the first one that is bytes stops its partition. Set it to what the worker had, as "
+                f"io.confluent.connect.avro.AvroConverter with 'value.converter.schema.registry.url'"
+            )
+        elif (self.holds_values and self.format_name == "JsonFormat") or self.reads_fields:
+            what = "values" if self.holds_values else "values, of whose fields folders are made,"
+            yield f"{no_worker}: {what} are taken as JSON text; set it if they are something else"
+
+    @property
+    def reads_fields(self) -> bool:
+        """Whether folders are made of fields of values."""
+        return Contents.of(self._written or {}).reads_fields
 
     @property
     def holds_values(self) -> bool:
