@@ -108,10 +108,11 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     "max.poll.records": _ignored("batches are archived as they are read; nothing is given to 'put' twice"),
     "max.poll.*": _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow"),
     "input.data.format": _renamed("value.converter"),
-    "input.key.format": _ignored("keys are not looked into"),
+    "input.key.format": _renamed("key.converter"),
     "input.header.format": _ignored("headers are not looked into"),
     "output.data.format": _renamed("format.class"),
-    "output.*.format": _ignored("it belongs to 'store.kafka.keys' and 'store.kafka.headers'"),
+    "output.keys.format": _renamed("keys.format.class"),
+    "output.headers.format": _renamed("headers.format.class"),
     "schema.context.name": _ignored("it is part of 'value.converter.schema.registry.url' here"),
     "schema.registry.*": _ignored("it is 'value.converter.schema.registry.url'"),
     "compression.codec": _renamed(

@@ -265,13 +265,38 @@ def _from_cloud(made: Converted) -> None:
         made.problems.append(f"'input.data.format' is {given}, of which there is no converter here")
     if codec := _drop(made, "compression.codec", ""):
         _compress(made, "compression.codec", codec.rpartition("- ")[2])
-    for key in ("output.keys.format", "output.headers.format"):
-        _drop(made, key, "files hold values")
+    _clouds_keys_and_headers(made)
     _clouds_folders(made)
     if _drop(made, "authentication.method", "") not in ("", "access keys"):
         made.notes.append("a role is named in 's3.credentials.provider.sts.role.arn'")
     if role := config.pop("provider.integration.id", ""):
         made.problems.append(f"'provider.integration.id' {role} is Confluent's: name the role's ARN")
+
+
+def _clouds_keys_and_headers(made: Converted) -> None:
+    """Files beside the values': of Avro, unless another format is named."""
+    config = made.config
+    of_keys = _drop(made, "input.key.format", "")
+    for key, mine, stored in (
+        ("output.keys.format", "keys.format.class", "store.kafka.keys"),
+        ("output.headers.format", "headers.format.class", "store.kafka.headers"),
+    ):
+        if config.get(stored, "").lower() != "true":
+            _drop(made, key, f"it belongs to '{stored}' true")
+            continue
+        kind = _drop(made, key, "") or "avro"
+        if kind in _FORMATS:
+            config[mine] = _FORMATS[kind]
+            made.notes.append(f"'{key}' is '{mine}' here: {_FORMATS[kind]}")
+        else:
+            made.problems.append(f"'{key}' is {kind}: take avro, json, parquet or bytes")
+    if config.get("store.kafka.keys", "").lower() == "true":
+        of_keys = of_keys or "bytes"
+        if of_keys in _INPUTS:
+            config["key.converter"] = _INPUTS[of_keys]
+            made.notes.append(f"'input.key.format' is 'key.converter' here: {_INPUTS[of_keys]}")
+        else:
+            made.problems.append(f"'input.key.format' is {of_keys}, of which there is no converter here")
 
 
 def _clouds_folders(made: Converted) -> None:

@@ -87,13 +87,13 @@ def test_at_least_45_of_54_collected_configurations_start() -> None:
 
     assert len(COLLECTED) == 54
     assert len(as_they_are) == 42
-    assert len(as_they_are | CONVERTED) == 47
+    assert len(as_they_are | CONVERTED) == 48
     assert REFUSED.keys() == COLLECTED - as_they_are - CONVERTED
 
 
 @pytest.mark.parametrize("name", sorted(CONVERTED))
 def test_other_sinks_configurations_start_once_they_are_converted(name: str, tmp_path: Path) -> None:
-    """Aiven's and Lenses'."""
+    """Aiven's, Lenses' and Confluent Cloud's."""
     converted = CliRunner().invoke(app, ["convert", str(place(name, tmp_path))])
     (tmp_path / "converted.json").write_text(converted.stdout)
 

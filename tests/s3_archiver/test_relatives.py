@@ -179,6 +179,46 @@ def test_clouds_path_and_field() -> None:
     )
 
 
+def test_clouds_keys_and_headers_beside_values_are_kept() -> None:
+    """Their formats are classes here, Avro where none is named; keys are bytes unless it is said what they are."""
+    made = S3ArchiverConfig.converted(
+        {**CLOUD, "store.kafka.keys": "true", "store.kafka.headers": "true", "output.keys.format": "BYTES"}
+    )
+
+    assert made.problems == []
+    assert (
+        made.config.items()
+        >= {
+            "store.kafka.keys": "true",
+            "keys.format.class": "ByteArrayFormat",
+            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+            "store.kafka.headers": "true",
+            "headers.format.class": "AvroFormat",
+        }.items()
+    )
+    assert not any(key.startswith("output.") for key in made.config)
+
+
+def test_clouds_formats_of_files_that_are_not_written_are_left_out() -> None:
+    """With what they belong to."""
+    made = S3ArchiverConfig.converted({**CLOUD, "output.keys.format": "JSON"})
+
+    assert "keys.format.class" not in made.config
+    assert "'output.keys.format' is left out: it belongs to 'store.kafka.keys' true" in made.notes
+
+
+def test_clouds_unknown_formats_of_keys_are_told() -> None:
+    """Neither a format nor a converter is guessed."""
+    made = S3ArchiverConfig.converted(
+        {**CLOUD, "store.kafka.keys": "true", "output.keys.format": "ORC", "input.key.format": "PROTOBUF"}
+    )
+
+    assert made.problems == [
+        "'output.keys.format' is orc: take avro, json, parquet or bytes",
+        "'input.key.format' is protobuf, of which there is no converter here",
+    ]
+
+
 def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:
     """It may stay, and is converted to what it stands for."""
     raw = {
