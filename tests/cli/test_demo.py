@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
 from sinksdk import ClosingReason, TopicPartition
 from sinksdk.cli import demo
-from sinksdk.cli.demo.play import Interrupted, Interruption, show_interrupted
+from sinksdk.cli.demo.play import (
+    Delays,
+    Interrupted,
+    Interruption,
+    ask,
+    delays,
+    show_delays,
+    show_interrupted,
+)
 from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.store.records import GenerationPlan
 from tests.cli.support import Here
@@ -52,6 +62,36 @@ def test_the_table_fits_80_columns() -> None:
         ["flights-1", "109,999", "0", "109,999", "109,000", "999"],
         ["total", "179,998", "45,000", "134,998", "178,999", "999"],
     ]
+
+
+def test_duckdb_answers_from_the_folders_what_the_flights_say(tmp_path: Path) -> None:
+    """Carriers and days are those of the folders; of as many flights the carriers are in order."""
+    flights = pd.DataFrame(
+        {
+            "carrier": ["UA", "AA", "AA", "AS", "UA", "UA"],
+            "day": [1, 1, 2, 3, 1, 2],
+            "dep_delay": [5.0, -1.0, None, 2.0, 7.0, 1.0],
+        }
+    )
+    for (carrier, day), rows in flights.groupby(["carrier", "day"]):
+        folder = tmp_path / f"first-week/carrier={carrier}/date=2013-01-0{day}"
+        folder.mkdir(parents=True)
+        rows[["day", "dep_delay"]].to_parquet(folder / "flights.parquet")
+
+    answer = ask(tmp_path)
+
+    assert answer == delays(flights)
+    assert answer == [Delays("UA", 3, 2, 13 / 3), Delays("AA", 2, 2, -1.0), Delays("AS", 1, 1, 2.0)]
+
+
+def test_the_answer_is_shown_with_a_digit_behind_the_point() -> None:
+    """One line for each carrier."""
+    console = Console(file=io.StringIO(), width=80)
+    show_delays(console, [Delays("UA", 1_067, 7, 13 / 3)])
+
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert lines == [["carrier", "flights", "days", "delay"], ["UA", "1,067", "7", "4.3"]]
 
 
 def test_missing_packages_are_named_with_what_to_install(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

