@@ -146,6 +146,15 @@ class SinkRecord:
         return SinkRecords(self.topic_partition, batch.slice(row, 1))[0]
 
 
+def row_numbers(rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> pa.Array:
+    """Numbers of rows, as Arrow takes them.
+
+    ``pa.array`` would import pandas where that is installed, at 40 MB and half a second.
+    """
+    numbers = np.ascontiguousarray(rows, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SinkRecords(Sequence[SinkRecord]):
     """Records of ONE topic partition, offsets ascending, over ONE Arrow RecordBatch. Read-only.
@@ -176,7 +185,7 @@ class SinkRecords(Sequence[SinkRecord]):
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
         """The offset of each row, not copied: read-only."""
-        # Arrow's own to_numpy would import pandas where that is installed, at 40 MB and half a second.
+        # Arrow's own to_numpy would import pandas, too.
         return np.from_dlpack(self.arrow.column("offset")).view(np.int64)
 
     @property
@@ -207,7 +216,7 @@ class SinkRecords(Sequence[SinkRecord]):
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> SinkRecords:
         """Some of the records, by row, in the order given: for transforms that drop records."""
-        places = pa.array(rows, pa.int64())
+        places = row_numbers(rows)
         return SinkRecords(
             self.partition,
             self.arrow.take(places),

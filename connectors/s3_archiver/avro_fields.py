@@ -17,16 +17,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sinksdk import ConfigException, DataException, RetriableException
+from sinksdk.connectors.s3_archiver.columns import (
+    as_column,
+    long_column,
+    null_rows,
+    text_column,
+    texts_column,
+)
 from sinksdk.connectors.s3_archiver.fields import (
     Field,
     Found,
     Path,
     Rows,
-    as_column,
     at_path,
-    null_rows,
-    text_column,
-    texts_column,
 )
 
 Positions = npt.NDArray[np.int64]
@@ -262,7 +265,7 @@ class Walk:
         if kind.name in ("int", "long"):
             numbers, at = self._long(at)
             moment = _MOMENTS.get(kind.schema.get("logicalType", ""))
-            column = as_column(numbers, pa.int64())
+            column = long_column(numbers)
             if moment is not None:
                 column = (column.cast(pa.int32(), safe=False) if pa.types.is_date(moment) else column).view(
                     moment
@@ -273,7 +276,7 @@ class Walk:
             symbols = kind.schema["symbols"]
             good = (numbers >= 0) & (numbers < len(symbols))
             self.left.append(rows[~good])
-            self._add(rows[good], at[good], texts_column(symbols).take(as_column(numbers[good], pa.int64())))
+            self._add(rows[good], at[good], texts_column(symbols).take(long_column(numbers[good])))
         elif kind.name == "boolean":
             self._add(rows, at + 1, as_column(self._byte(at), pa.uint8()).cast(pa.bool_()))
         elif kind.name in ("float", "double"):
@@ -307,7 +310,7 @@ class Walk:
         good = at <= self._ends[rows]
         if not good.all():
             self.left.append(rows[~good])
-            rows, column = rows[good], column.take(as_column(np.flatnonzero(good), pa.int64()))
+            rows, column = rows[good], column.take(long_column(np.flatnonzero(good)))
         if len(rows):
             self._found.pieces.append((rows, column))
 

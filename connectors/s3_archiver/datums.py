@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinksdk.connectors.s3_archiver.columns import as_mask, filled
+
 Longs: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Octets: TypeAlias = npt.NDArray[np.uint8]
@@ -94,7 +96,7 @@ class ShortFields:
     def build(self) -> Any:
         """The rows' fields as bytes: None if there are none, a scalar if all rows agree, else an array."""
         if not self._columns:
-            return pa.scalar(bytes(self._template), BYTES) if self._template else None
+            return bytes_scalar(bytes(self._template)) if self._template else None
         rows, width = self._rows, len(self._template)
         matrix = np.frombuffer(self._template * rows, np.uint8).reshape(rows, width)
         for place, octets in self._columns:
@@ -122,8 +124,12 @@ def bytes_array(borders: Longs, data: memoryview) -> Column:
     return pa.Array.from_buffers(BYTES, len(borders) - 1, buffers)
 
 
-# pa.scalar would import pandas where that is installed, at 40 MB and half a second for each process.
-_NO_SEPARATOR: Final = bytes_array(np.zeros(2, np.int64), memoryview(b""))[0]
+def bytes_scalar(octets: bytes) -> Any:
+    """An Arrow scalar of type :data:`BYTES`."""
+    return bytes_array(np.array([0, len(octets)], np.int64), memoryview(octets))[0]
+
+
+_NO_SEPARATOR: Final = bytes_scalar(b"")
 _NULL_BRANCH: Final = b"\x00"
 _VALUE_BRANCH: Final = b"\x02"  # the varint of 1
 _ARRAY_END: Final = b"\x00"
@@ -245,12 +251,4 @@ class DatumBuilder:
 
 def present_in(column: Column) -> Flags | None:
     """Which rows are not null; None when all are."""
-    if not column.null_count:
-        return None
-    present: Flags = column.is_valid().to_numpy(zero_copy_only=False)
-    return present
-
-
-def filled(column: Column) -> Longs:
-    """A column of 64-bit integers for numpy, with 0 for null."""
-    return np.from_dlpack(column.fill_null(0) if column.null_count else column).view(np.int64)
+    return as_mask(column.is_valid()) if column.null_count else None

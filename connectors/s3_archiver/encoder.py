@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.columns import as_mask, filled, long_column, null_where
 from sinksdk.connectors.s3_archiver.datums import (
     BYTES,
     NO_ROWS,
@@ -23,7 +24,6 @@ from sinksdk.connectors.s3_archiver.datums import (
     EncodedRows,
     Longs,
     borders_of,
-    filled,
     present_in,
     varint,
 )
@@ -124,10 +124,10 @@ def without_bad_headers(
     if not keys.null_count:
         return batch, {}
     parents = headers.value_parent_indices()
-    rows = np.unique(np.asarray(parents)[keys.is_null().to_numpy(zero_copy_only=False)])
+    rows = np.unique(np.from_dlpack(parents)[as_mask(keys.is_null())])
     offsets = batch.column("offset")
     bad = {row: _without_key(partition, offsets[row]) for row in rows.tolist()}
-    return batch.take(pa.array(np.delete(np.arange(batch.num_rows), rows))), bad
+    return batch.take(long_column(np.delete(np.arange(batch.num_rows), rows))), bad
 
 
 def _without_key(partition: TopicPartition, offset: object) -> DataException:
@@ -159,7 +159,7 @@ def _lists(column: Column) -> Column | None:
         return None  # lists that were made without a type, since nothing is in them
     if column.type.id in _LISTS:
         return column
-    borders = borders_of(_longs(pc.list_value_length(column)))
+    borders = long_column(borders_of(_longs(pc.list_value_length(column))))
     return pa.LargeListArray.from_arrays(borders, column.flatten())
 
 
@@ -175,7 +175,7 @@ def _milliseconds(column: Column) -> Column:
         values = values * _MILLISECONDS_PER_SECOND
     else:
         values = values // _TICKS_PER_MILLISECOND[column.type.unit]
-    return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))
+    return null_where(values, column)
 
 
 def _longs(column: Column) -> Longs:
@@ -220,7 +220,7 @@ def _append_headers(datums: DatumBuilder, columns: Columns) -> int | None:
     children = items.flatten()
     key, value = _header_fields(items)
     if children[key].null_count:
-        first = int(np.argmin(children[key].is_valid().to_numpy(zero_copy_only=False)))
+        first = int(np.argmin(as_mask(children[key].is_valid())))
         return int(np.searchsorted(borders_of(counts), first, side="right")) - 1
     encoded = DatumBuilder(len(items))
     encoded.bytes(children[key].cast(BYTES))

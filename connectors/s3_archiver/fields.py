@@ -20,6 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from sinksdk import DataException
+from sinksdk.connectors.s3_archiver.columns import (
+    as_column,
+    long_column,
+    null_rows,
+    texts_column,
+)
 
 Rows = npt.NDArray[np.int64]
 Path = tuple[str, ...]
@@ -93,7 +99,7 @@ class TypedFields:
         if pa.types.is_string_view(column.type):
             column = column.cast(pa.string())  # Arrow can do little else with it
         if bad:
-            column = column.take(as_column(rows, pa.int64()))
+            column = column.take(long_column(rows))
         return Field([(rows, column)] if len(rows) else [], bad)
 
 
@@ -110,40 +116,6 @@ _BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binar
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def null_rows(column: pa.Array) -> tuple[Rows, Rows]:
-    """The rows that are null, and the others."""
-    if not column.null_count:
-        return np.empty(0, np.int64), np.arange(len(column))
-    is_null = as_mask(column.is_null())
-    return np.flatnonzero(is_null), np.flatnonzero(~is_null)
-
-
-# Arrow's own ways to numpy and back would import pandas where that is installed, at 40 MB and half a second.
-
-
-def as_mask(booleans: pa.Array) -> npt.NDArray[np.bool_]:
-    """A column of booleans without nulls."""
-    return np.from_dlpack(booleans.cast(pa.uint8())).view(np.bool_)
-
-
-def as_column(numbers: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Numbers as a column of a type of the same size."""
-    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
-
-
-def text_column(offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]) -> pa.Array:
-    """Texts that lie one behind the other."""
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
-
-
-def texts_column(texts: Sequence[str]) -> pa.Array:
-    """Texts as a column."""
-    encoded = [text.encode() for text in texts]
-    offsets = np.cumsum([0, *map(len, encoded)])
-    return text_column(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
 
 # -- JSON ----------------------------------------------------------------------------------------
@@ -218,10 +190,10 @@ class JsonFields:
             return
         kept = np.ones(len(rows), bool)
         kept[again] = False
-        places = as_column(np.flatnonzero(kept), pa.int64())
+        places = long_column(np.flatnonzero(kept))
         for each, column in zip(found, columns, strict=True):
             each.pieces.append((rows[kept], column.take(places)))
-        self._one_by_one(rows[again], values.take(as_column(again, pa.int64())), found)
+        self._one_by_one(rows[again], values.take(long_column(again)), found)
 
     def _columns(self, values: pa.Array) -> list[pa.Array] | None:
         """The fields as columns, null also where there is none; None if the values do not go together."""

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.avro_fields import AvroFields
+from sinksdk.connectors.s3_archiver.columns import long_column
 from sinksdk.connectors.s3_archiver.fields import (
     Field,
     FieldReader,
     JsonFields,
     Rows,
     TypedFields,
-    as_column,
 )
 from sinksdk.connectors.s3_archiver.iso import milliseconds
 from sinksdk.connectors.s3_archiver.path_format import (
@@ -386,7 +386,7 @@ def _of_records(batch: pa.RecordBatch) -> Integers:
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     column = column.view(pa.int64())
     if column.null_count:
-        column = pc.coalesce(column, as_column(np.full(len(column), _NO_TIMESTAMP), pa.int64()))
+        column = pc.coalesce(column, long_column(np.full(len(column), _NO_TIMESTAMP)))
     return np.from_dlpack(column).view(np.int64)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinksdk.connectors.s3_archiver.fields import as_mask, null_rows
+from sinksdk.connectors.s3_archiver.columns import as_mask, long_scalar, null_rows
 from sinksdk.connectors.s3_archiver.path_format import (
     DAY,
     HOUR,
@@ -46,7 +46,7 @@ def milliseconds(column: pa.Array) -> tuple[Integers, dict[int, str]]:
 
 def _whole(column: pa.Array) -> tuple[Integers, dict[int, str]]:
     if pa.types.is_uint64(column.type):
-        beyond = np.flatnonzero(as_mask(pc.greater(column, pa.scalar(_BOUND - 1, pa.uint64()))))
+        beyond = np.flatnonzero(as_mask(pc.greater(column, long_scalar(_BOUND - 1, pa.uint64()))))
         numbers = np.from_dlpack(column).astype(np.int64)
         return numbers, dict.fromkeys(beyond.tolist(), "a number that is no timestamp")
     return np.from_dlpack(column.cast(pa.int64())).view(np.int64), {}

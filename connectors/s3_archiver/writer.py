@@ -29,6 +29,7 @@ from sinksdk import (
     Token,
     TopicPartition,
 )
+from sinksdk.connectors.s3_archiver.columns import as_mask, flag_column, long_column
 from sinksdk.connectors.s3_archiver.files import FileFactory, FileKey, Written
 from sinksdk.connectors.s3_archiver.folders import Split
 from sinksdk.connectors.s3_archiver.formats import Rows
@@ -298,14 +299,14 @@ class PartitionWriter:
         """Encode a batch once, give each file its rows, and end what is full."""
         numbers = numbers_of(_offsets(batch))
         if self._skip:
-            is_new = ~self._visible(batch, numbers).all(axis=0)
-            batch, numbers = batch.filter(pa.array(is_new)), numbers[is_new]
+            is_new: Flags = ~np.logical_and.reduce(self._visible(batch, numbers))
+            batch, numbers = batch.filter(flag_column(is_new)), numbers[is_new]
         while batch.num_rows:
             rows, bad = self._by_file(batch, numbers)
             if not bad:
                 borders = cuts(rows, self._open, self._factory.limits)
                 order = rows.order(borders)
-                in_order = batch if order is None else self._looked_at(batch).take(pa.array(order))
+                in_order = batch if order is None else self._looked_at(batch).take(long_column(order))
                 encoded, bad = self._factory.format.encode(self._partition, in_order)
                 if not bad:
                     self._distribute(rows, encoded, order, borders)
@@ -321,7 +322,7 @@ class PartitionWriter:
         split = self._factory.folders.split(self._partition, batch, self._held_since)
         is_tombstone = None
         if self._factory.tombstones is not None:
-            is_tombstone = ~has_value(batch).to_numpy(zero_copy_only=False)
+            is_tombstone = ~as_mask(has_value(batch))
             split = _with_tombstones(split, is_tombstone, self._factory.tombstones)
         kinds = self._factory.format.kinds(self._partition, batch)
         codes, bad = split.codes, dict[int, DataException | None](split.bad)
@@ -331,7 +332,7 @@ class PartitionWriter:
             codes, bad = codes * np.int32(len(kinds.kinds)) + kinds.codes, {**bad, **kinds.bad}
         without_folder = [row for row in split.bad if kinds is None or row not in kinds.bad]
         if without_folder:  # what the format says of them counts more: without a value, it may leave them out
-            some = batch.take(pa.array(without_folder))
+            some = batch.take(long_column(without_folder))
             by_format = self._factory.format.encode(self._partition, some).bad
             bad.update((without_folder[place], error) for place, error in by_format.items())
         if len(self._factory.views) > 1 and (self._skip or is_tombstone is not None):
@@ -357,7 +358,7 @@ class PartitionWriter:
         if len(bad) == batch.num_rows:
             return batch.slice(0, 0), numbers[:0]
         good = np.delete(np.arange(batch.num_rows), list(bad))
-        return batch.take(pa.array(good)), numbers[good]
+        return batch.take(long_column(good)), numbers[good]
 
     def _as_read(self, batch: pa.RecordBatch, row: int, number: int) -> SinkRecord:
         """A record as it was read, which is what dead letters hold.

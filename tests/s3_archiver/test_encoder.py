@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import logging
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -448,25 +446,6 @@ def test_without_the_compiled_loop_the_plain_one_is_taken_and_said_once(
     (said,) = caplog.records
     assert said.levelno == logging.INFO
     assert "C compiler" in said.getMessage()
-
-
-def test_taking_and_encoding_records_does_not_import_pandas(tmp_path: Path) -> None:
-    """Arrow's conversions from and to Python do, where it is installed: 40 MB and half a second a worker."""
-    if compiled_loop is None:
-        missing("the compiled loop", "install with a C compiler")
-    batch = SinkRecords.of(FLIGHTS, [SinkRecord(*FLIGHTS, offset=n, value=b"v") for n in range(3)]).arrow
-    with pa.ipc.new_file(tmp_path / "batch", batch.schema) as file:
-        file.write(batch)
-    code = """if True:
-        import sys, pyarrow as pa
-        from sinksdk import SinkRecords, TopicPartition
-        from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
-        partition = TopicPartition("flights", 3)
-        records = SinkRecords(partition, pa.ipc.open_file(sys.argv[1]).get_batch(0))
-        print(*records.offsets, len(RecordEncoder(partition).encode(records.arrow)), "pandas" in sys.modules)
-    """
-    output = subprocess.check_output([sys.executable, "-c", code, str(tmp_path / "batch")], text=True)
-    assert output.split() == ["0", "1", "2", "3", "False"]
 
 
 def test_records_of_avro_without_a_headers_key_are_bad_and_the_others_are_written() -> None:

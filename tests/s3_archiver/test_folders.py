@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -550,29 +548,3 @@ def test_keys_of_folders_are_read_from_a_configuration() -> None:
     }.items():
         (problem,) = Unjudged.check({**keys, key: value})[1]
         assert f"'{key}'" in problem
-
-
-def test_finding_folders_does_not_import_pandas(tmp_path: Path) -> None:
-    """Arrow's own conversions do, where it is installed: 40 MB and half a second a worker."""
-    batch = texts(*[{"f": 1, "at": "2024-02-29T12:34:56Z"}] * 30, {"f": None, "at": 5}, {}, None)
-    with pa.ipc.new_file(tmp_path / "batch", batch.schema) as file:
-        file.write(batch)
-    code = """if True:
-        import sys, pyarrow as pa
-        from sinksdk import TopicPartition
-        from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-        from sinksdk.connectors.s3_archiver.folders import folders_of
-        keys = {
-            "name": "a", "topics": ("orders",), "s3_bucket_name": "bucket", "flush_size": 1,
-            "partitioner_class": "FieldAndTimeBasedPartitioner", "partition_field_name": ("f",),
-            "path_format": "YYYY", "partition_duration_ms": 1, "timestamp_field": "at",
-        }
-        batch = pa.ipc.open_file(sys.argv[1]).get_batch(0)
-        for extractor in ("Record", "RecordField"):
-            folders = folders_of(S3ArchiverConfig.model_construct(**keys, timestamp_extractor=extractor))
-            found = folders.split(TopicPartition("orders", 3), batch, 0)
-            print(len(found.paths), len(found.bad))
-        print("pandas" in sys.modules)
-    """
-    output = subprocess.check_output([sys.executable, "-c", code, str(tmp_path / "batch")], text=True)
-    assert output.split() == ["2", "2", "2", "2", "False"]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from sinksdk import ConfigException
+from sinksdk.connectors.s3_archiver.columns import filled
 from sinksdk.connectors.s3_archiver.datums import Column, EncodedRows, borders_of
 from sinksdk.connectors.s3_archiver.formats.values import Fate, JoinedValues
 
@@ -207,7 +208,7 @@ def _where_valid(column: Column, values: list[Any]) -> list[Any]:
 
 def _divided(items: list[Any], lengths: Column) -> list[list[Any]]:
     """Items as the lists they are in, of which null ones have none."""
-    ends = borders_of(np.asarray(lengths.fill_null(0), np.int64)).tolist()
+    ends = borders_of(filled(lengths.cast(pa.int64()))).tolist()
     return [items[begin:end] for begin, end in pairwise(ends)]
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import codec
+from sinksdk.connectors.s3_archiver.columns import as_mask
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs
 from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
@@ -137,7 +138,7 @@ class AvroValues:
         if self._is_framed(column):
             found = _divided(schema_ids(column))
         else:
-            found = _divided(np.where(column.is_valid().to_numpy(zero_copy_only=False), _IS_TYPED, _IS_NULL))
+            found = _divided(np.where(as_mask(column.is_valid()), _IS_TYPED, _IS_NULL))
         for number, rows in found:
             if number == _IS_NULL:
                 whys |= dict.fromkeys(_rows(rows), NO_VALUE if self._nulls == "fail" else None)
@@ -226,11 +227,9 @@ def schema_ids(column: Column) -> Longs:
     begins = np.frombuffer(borders, kind)[column.offset : column.offset + len(column) + 1]
     is_framed = np.diff(begins) >= len(_FRAMING)
     if column.null_count:
-        is_framed &= column.is_valid().to_numpy(zero_copy_only=False)
+        is_framed &= as_mask(column.is_valid())
     at = begins[:-1] if is_framed.all() else begins[:-1][is_framed]
-    found[column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else slice(None)] = (
-        _NOT_FRAMED
-    )
+    found[as_mask(column.is_valid()) if column.null_count else slice(None)] = _NOT_FRAMED
     if len(at):
         octets = np.frombuffer(data, np.uint8)
         # an integer that begins at each byte

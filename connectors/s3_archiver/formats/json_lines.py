@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import TopicPartition, json_texts
+from sinksdk.connectors.s3_archiver.columns import flag_column, long_column, null_scalar
 from sinksdk.connectors.s3_archiver.datums import Column, EncodedRows
 from sinksdk.connectors.s3_archiver.formats import Encoded
 from sinksdk.connectors.s3_archiver.formats.lines import (
@@ -211,7 +212,7 @@ def _only_text(column: Column, rows: Any, whys: dict[int, str]) -> Column:
     """A column with null where one of these rows is not UTF-8."""
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         return column
-    some = column if len(rows) == len(column) else column.take(pa.array(rows))
+    some = column if len(rows) == len(column) else column.take(long_column(rows))
     with suppress(pa.ArrowInvalid):
         some.cast(pa.string() if pa.types.is_binary(column.type) else pa.large_string())
         return column
@@ -222,7 +223,7 @@ def _only_text(column: Column, rows: Any, whys: dict[int, str]) -> Column:
                 value.as_buffer().to_pybytes().decode()
         except UnicodeDecodeError as error:
             whys[row], are_bad[row] = _why(error), True
-    return pc.if_else(pa.array(are_bad), None, column)
+    return pc.if_else(flag_column(are_bad), null_scalar(column.type), column)
 
 
 def _why(error: Exception) -> str:

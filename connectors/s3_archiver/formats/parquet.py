@@ -17,6 +17,15 @@ import pyarrow.parquet as pq
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.columns import (
+    as_mask,
+    filled,
+    list_borders,
+    long_scalar,
+    null_where,
+    texts_column,
+    zero_for_null,
+)
 from sinksdk.connectors.s3_archiver.encoder import without_bad_headers
 from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior, bad_record, has_bytes
@@ -274,7 +283,7 @@ class ValueParquet(_Parquet):
         problem = _problem(kind)
         codes = np.zeros(batch.num_rows, np.int32)
         if problem is None and values.null_count:
-            codes[values.is_null().to_numpy(zero_copy_only=False)] = -1
+            codes[as_mask(values.is_null())] = -1
         elif problem is not None:
             codes[:] = -1
         bad: dict[int, DataException | None] = {}
@@ -304,9 +313,9 @@ def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field
     """A record's column as the file has it."""
     rows = batch.num_rows
     if field.name == "topic":
-        return pa.repeat(pa.scalar(partition.topic, field.type), rows)
+        return pa.repeat(texts_column([partition.topic])[0].cast(field.type), rows)
     if field.name == "partition":
-        return pa.repeat(pa.scalar(partition.partition, field.type), rows)
+        return pa.repeat(long_scalar(partition.partition, field.type), rows)
     index = batch.schema.get_field_index(_OF_RECORDS[field.name])
     column = pa.nulls(rows, field.type) if index < 0 else batch.column(index)
     if field.name == "headers" and not pa.types.is_struct(column.type.value_type):
@@ -316,23 +325,21 @@ def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field
             column = _to_milliseconds(column)
         column = column.cast(field.type)
     if not field.nullable and column.null_count:
-        column = column.fill_null(0) if field.name != "headers" else _lists(column)
+        column = zero_for_null(column) if field.name != "headers" else _lists(column)
     return column
 
 
 def _to_milliseconds(column: pa.Array) -> pa.Array:
     """Finer timestamps are rounded down, also those before 1970."""
     ticks = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
-    values = np.asarray(column.view(pa.int64()).fill_null(0))
+    values = filled(column.view(pa.int64()))
     values = values * 1_000 if column.type.unit == "s" else values // ticks
-    return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False))
+    return null_where(values, column)
 
 
 def _lists(column: pa.Array) -> pa.Array:
     """Null is an empty list."""
-    lengths = column.value_lengths().fill_null(0)
-    borders = np.concatenate([[0], np.cumsum(np.asarray(lengths))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(borders), column.flatten(), type=column.type)
+    return pa.ListArray.from_arrays(list_borders(column), column.flatten(), type=column.type)
 
 
 @functools.lru_cache(maxsize=64)

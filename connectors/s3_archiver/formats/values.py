@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.columns import as_mask
 from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Octets, borders_of
 from sinksdk.connectors.s3_archiver.encoder import column_buffers
 from sinksdk.connectors.s3_archiver.formats import Encoded
@@ -91,7 +92,7 @@ def nothing_joined(column: Column) -> JoinedValues:
     rows = len(column)
     fates = np.full(rows, Fate.OTHER, np.uint8)
     if column.null_count:
-        fates[column.is_null().to_numpy(zero_copy_only=False)] = Fate.NULL
+        fates[as_mask(column.is_null())] = Fate.NULL
     return JoinedValues(EncodedRows(memoryview(b""), np.zeros(rows + 1, np.int64)), fates)
 
 

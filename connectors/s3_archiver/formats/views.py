@@ -14,6 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.columns import (
+    as_column,
+    as_mask,
+    flag_column,
+    list_borders,
+    long_column,
+    null_scalar,
+)
 from sinksdk.connectors.s3_archiver.formats import Encoded, FileContent, Format, Kinds, Rows
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, bad_record
 from sinksdk.connectors.s3_archiver.layout import FileHeader
@@ -165,11 +173,11 @@ class FormatOfViews:
 
     def _kinds(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Kinds | None:
         """Of a view. A record without a value has any kind: its value is not written."""
-        there = None if view.name or self.tombstones is None else _flags(has_value(own))
+        there = None if view.name or self.tombstones is None else as_mask(has_value(own))
         if there is None or there.all():
             return view.format.kinds(partition, own)
         rows = np.flatnonzero(there)
-        found = view.format.kinds(partition, own.take(pa.array(rows))) if len(rows) else None
+        found = view.format.kinds(partition, own.take(long_column(rows))) if len(rows) else None
         if found is None:
             return None
         codes = np.zeros(len(there), np.int32)
@@ -179,14 +187,14 @@ class FormatOfViews:
         )
 
     def _encoded(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Encoded[Any]:
-        there = None if view.name or self.tombstones is None else _flags(has_value(own))
+        there = None if view.name or self.tombstones is None else as_mask(has_value(own))
         if there is None or there.all():
             return view.format.encode(partition, own)
         rows = np.flatnonzero(there)
         before = np.concatenate(([0], np.cumsum(there)))
         if not len(rows):
             return Encoded(RowsWithValues(_NoRows(), before), {})
-        made = view.format.encode(partition, own.take(pa.array(rows)))
+        made = view.format.encode(partition, own.take(long_column(rows)))
         bad = {int(rows[row]): error for row, error in made.bad.items()}
         return Encoded(RowsWithValues(made.rows, before), bad)
 
@@ -274,28 +282,23 @@ def _header_texts(column: Any) -> tuple[Any, dict[int, str]]:
     """A column of headers with their values as text; rows without such texts, and why."""
     rows, whys = len(column), dict[int, str]()
     if not pa.types.is_list(column.type) or not pa.types.is_struct(column.type.value_type):
-        return pa.array([[]] * rows, HEADERS), whys
+        nothing = as_column(np.zeros(rows + 1, np.int32), pa.int32())
+        return pa.ListArray.from_arrays(nothing, pa.nulls(0, HEADERS.value_type), type=HEADERS), whys
     parts = column.flatten()
     names, values = parts.flatten()
-    parents = np.asarray(column.value_parent_indices())
-    for row in np.unique(parents[_flags(names.is_null())]).tolist():
+    parents = np.from_dlpack(column.value_parent_indices())
+    for row in np.unique(parents[as_mask(names.is_null())]).tolist():
         whys[row] = _NO_NAME
     try:
         texts = values.cast(pa.string())
     except pa.ArrowInvalid:
         listed = values.to_pylist()
-        are_bad = [value is not None and not _is_text(value) for value in listed]
-        for row in np.unique(parents[np.array(are_bad)]).tolist():
+        are_bad = np.array([value is not None and not _is_text(value) for value in listed])
+        for row in np.unique(parents[are_bad]).tolist():
             whys.setdefault(row, _NO_TEXT)
-        texts = pc.if_else(pa.array(are_bad), None, values).cast(pa.string())
-    lengths = column.value_lengths().fill_null(0)
-    borders = np.concatenate([[0], np.cumsum(np.asarray(lengths))]).astype(np.int32)
+        texts = pc.if_else(flag_column(are_bad), null_scalar(values.type), values).cast(pa.string())
     made = pa.StructArray.from_arrays([names.cast(pa.string()), texts], fields=list(HEADERS.value_type))
-    return pa.ListArray.from_arrays(pa.array(borders), made, type=HEADERS), whys
-
-
-def _flags(column: Any) -> Any:
-    return column.to_numpy(zero_copy_only=False)
+    return pa.ListArray.from_arrays(list_borders(column), made, type=HEADERS), whys
 
 
 def _is_text(value: bytes) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,7 +16,14 @@ from pyarrow import types
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.records import (
+    HEADERS_TYPE,
+    RECORD_COLUMNS,
+    OffsetRange,
+    SinkRecords,
+    TopicPartition,
+    row_numbers,
+)
 from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.directory.layout import FileStat, Unfinished
 
@@ -295,8 +303,8 @@ def _within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
     least, most = pc.min_max(column).values()
     if least.as_py() >= offsets.start and most.as_py() < offsets.end:
         return batch
-    inside = pc.and_(pc.greater_equal(column, offsets.start), pc.less(column, offsets.end))
-    return batch.filter(inside)
+    there = np.from_dlpack(column)
+    return batch.take(row_numbers(np.flatnonzero((there >= offsets.start) & (there < offsets.end))))
 
 
 def _as_declared(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
