@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
-from benchmarks.generation import PARTITIONS, SHAPES, TASKS, archive_once, write_topic
+from benchmarks.generation import PARTITIONS, TASKS, archive_once, write_topic
 from benchmarks.kafka_connect.processes import cpu_seconds
 from benchmarks.null_s3 import null_s3
 from benchmarks.table import Row, show
@@ -27,6 +27,10 @@ from sinksdk import TopicPartition
 from sinksdk.spark.context import start_spark
 from sinksdk.topics.directory import write_records
 
+SHAPES = {"200 B": (200, 8_000_000), "1 KB JSON": (1_000, 2_500_000)}
+"""Bytes of a value, and records: with fewer, it is the start of each that is measured."""
+FLUSH_SIZE = 10_000_000
+"""Above both: a first generation that ends in mid file is read again, with a query or without."""
 WARMING = 3
 """Rounds that are not counted: until then, the JVM compiles more than it computes."""
 ROUNDS = 7
@@ -72,7 +76,9 @@ def main() -> list[Row]:
                         session.sql(QUERY).write.format("noop").mode("overwrite").save()
 
                     def archive(topics: Path, **keys: str) -> None:
-                        archive_once(spark, topics, server.url, "null", tasks=TASKS, keys=keys)
+                        archive_once(
+                            spark, topics, server.url, "null", tasks=TASKS, flush_size=FLUSH_SIZE, keys=keys
+                        )
 
                     ways: dict[str, Callable[[], object]] = {
                         "spark": query,

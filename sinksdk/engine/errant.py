@@ -114,7 +114,9 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         if partition not in self._counters:
             self._counters[partition] = ErrorCounter(partition, self._options.error_limit)
         # A transform may have made several records of one: together they count as one.
-        self._counters[partition].begin(np.unique(offsets) if self._options.is_transformed else offsets)
+        if self._options.is_transformed and not (offsets[1:] > offsets[:-1]).all():
+            offsets = np.unique(offsets)
+        self._counters[partition].begin(offsets)
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition has ended: late reports of its records are not counted."""

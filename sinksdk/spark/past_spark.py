@@ -24,6 +24,7 @@ from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS, SinkRecords
@@ -36,6 +37,8 @@ _UNIT: Final = 64  # bytes that a place counts
 _MOST: Final = 255  # batches in the file: one byte says how many have been taken
 _MOST_AT_ONCE: Final = 16 * 1024 * 1024  # bytes of what is given, as Spark's batches have
 _OPEN_FILES: Final = Path("/proc/self/fd")
+_COPY: Final = np.iinfo(np.int32).min
+"""The partition's number of a row that only counts for Spark, and is dropped behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,12 @@ class Columns:
     Args:
         unread: no expression reads them.
         passed: those that are returned as they were read.
+        most: bytes of what is packed into a row, where Spark counts rows; None: Spark sizes them.
     """
 
     unread: frozenset[str] = frozenset()
     passed: frozenset[str] = frozenset()
+    most: int | None = None
 
     @property
     def beside(self) -> tuple[str, ...]:
@@ -84,31 +89,59 @@ class Columns:
         """The columns that :attr:`packed` names, as the one that carries them."""
         return packed(pa.RecordBatch.from_arrays(list(columns), names=list(self.packed)))
 
+    def counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, each packed one that is too large followed by copies of it that carry nothing.
+
+        Spark keeps a row's copies where it keeps the row, since they are alike in all that is read. So its
+        batches end by their number of rows, and none has more than :attr:`most` bytes for each.
+        """
+        if self.most is None or self.carrier is None:
+            return rows
+        sizes = np.asarray(pc.fill_null(pc.binary_length(rows.column(self.carrier)), 0))
+        times = np.maximum(sizes - 1, 0) // self.most + 1
+        if (times == 1).all():
+            return rows
+        places = np.repeat(np.arange(rows.num_rows), times)
+        is_copy = np.append(False, places[1:] == places[:-1])
+        copied = {
+            name: rows.column(name).take(pa.array(places))
+            for name in rows.schema.names
+            if name != self.carrier
+        }
+        copied["partition"] = pc.if_else(pa.array(is_copy), pa.scalar(_COPY, pa.int32()), copied["partition"])
+        copied[self.carrier] = rows.column(self.carrier).take(pa.array(places, mask=is_copy))
+        return pa.RecordBatch.from_pydict({name: copied[name] for name in rows.schema.names})
+
 
 class Receiver:
     """The worker that sinks.
 
-    Raises OSError: no file can be made there, or be opened by others.
+    Where no file can be made, or be opened by others, all comes through Spark.
 
     Args:
         link: gets the name under which the other worker opens the file.
     """
 
     def __init__(self, link: Path, columns: Columns) -> None:
-        if not _OPEN_FILES.is_dir():
-            message = "this system does not show open files"
-            raise OSError(message)
-        self._file = tempfile.TemporaryFile(dir=link.parent, buffering=0)  # noqa: SIM115 - as long as this object
-        self._file.write(bytes(1))  # none has been taken
         self._columns = columns
         self._place = 0
         self._batch: pa.RecordBatch | None = None
-        link.symlink_to(_OPEN_FILES.parent.with_name(str(os.getpid())) / f"fd/{self._file.fileno()}")
+        self._file = -1
+        """Descriptor of the file; below zero if there is none."""
+        if not _OPEN_FILES.is_dir():
+            return
+        with suppress(OSError):
+            with tempfile.TemporaryFile(dir=link.parent, buffering=0) as file:
+                file.write(bytes(1))  # none has been taken
+                self._file = os.dup(file.fileno())
+            link.symlink_to(_OPEN_FILES.parent.with_name(str(os.getpid())) / f"fd/{self._file}")
 
     def close(self) -> None:
         """Nothing is read any more: the file goes, when the other worker has closed it."""
         self._batch = None
-        self._file.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def received(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows as Spark gives them, with all their columns.
@@ -116,14 +149,18 @@ class Receiver:
         Raises:
             ConnectException: an offset is not in the batch that its row names.
         """
-        for batch in rows:
-            partitions = batch.column("partition")
+        for rows_given in rows:
+            batch, partitions = rows_given, rows_given.column("partition")
             if not batch.num_rows:
                 continue
             if partitions.null_count or batch.column("offset").null_count:
                 yield batch  # they are refused later on
                 continue
             numbers = np.from_dlpack(partitions)
+            if (counted := numbers == _COPY).any():
+                batch, numbers = batch.filter(pa.array(~counted)), numbers[~counted]
+                if not batch.num_rows:
+                    continue
             borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), batch.num_rows]
             for begin, end in itertools.pairwise(borders):
                 piece, place = batch.slice(begin, end - begin), -int(numbers[begin]) * _UNIT
@@ -141,13 +178,12 @@ class Receiver:
     def _at(self, place: int) -> pa.RecordBatch:
         if self._batch is None or place != self._place:
             # Not mapped into memory: pages that both workers share would count as this one's.
-            descriptor = self._file.fileno()
-            size = int.from_bytes(os.pread(descriptor, _UNIT, place)[:8], "little")
-            with pa.ipc.open_stream(os.pread(descriptor, size, place + _UNIT)) as stream:
+            size = int.from_bytes(os.pread(self._file, _UNIT, place)[:8], "little")
+            with pa.ipc.open_stream(os.pread(self._file, size, place + _UNIT)) as stream:
                 self._place, self._batch = place, stream.read_next_batch()
             # All before it have been taken: rows stay in their order.
             number = int(self._batch.schema.metadata[b"number"])
-            os.pwrite(descriptor, bytes([number % (_MOST + 1)]), 0)
+            os.pwrite(self._file, bytes([number % (_MOST + 1)]), 0)
         return self._batch
 
     def _whole(self, rows: pa.RecordBatch, kept: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

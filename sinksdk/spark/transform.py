@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -65,6 +65,19 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
 }
 """Of the session that transforms run in, a copy of the user's."""
+
+_ROWS: Final = 10_000
+_COUNTED: Final = {
+    # To size a batch anew at each row costs more than to hand a row of a few numbers on.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS),
+}
+"""Where rows have a size that is known, and what is packed into them is counted."""
+_MOST_PACKED: Final = 32 * 1024 * 1024 // _ROWS
+_OF_ONE_SIZE: Final = (
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date"),
+    *("timestamp", "timestamp_ntz", "decimal"),
+)
 
 _KEEPS_ROWS: Final = frozenset(
     {
@@ -256,6 +269,8 @@ class TransformedRecords:
         columns = _handed_on(frame)
         if not columns.beside or _mentions(frame._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001 - as above
             return None
+        if _counts(frame, columns):
+            columns = replace(columns, most=_MOST_PACKED)
         slim = _slimmed(frame, self._records(spec, tasks, columns), columns)
         reports = slim.mapInArrow(sinks(spec, columns), REPORT)
         # Spark plans it anew, and might do so otherwise.
@@ -374,13 +389,15 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
         return None
 
 
-def _copied_session(spark: SparkContext | SparkSession) -> SparkSession:
+def _copied_session(
+    spark: SparkContext | SparkSession, settings: Mapping[str, str] = _SETTINGS
+) -> SparkSession:
     """A session with the functions, views and settings of the user's, in which ours do not show."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded with Spark
 
     theirs = spark if isinstance(spark, SparkSession) else SparkSession(spark)
     session = SparkSession(theirs.sparkContext, theirs._jsparkSession.cloneSession())  # noqa: SLF001 - pyspark has no copy
-    for key, value in _SETTINGS.items():
+    for key, value in settings.items():
         session.conf.set(key, value)
     return session
 
@@ -505,6 +522,13 @@ def _handed_on(frame: DataFrame) -> Columns:
     )
 
 
+def _counts(frame: DataFrame, columns: Columns) -> bool:
+    """Whether rows have one size in Spark, but for what is packed into them; a topic's name is short."""
+    kinds = {field.name: field.dataType.simpleString().partition("(")[0] for field in frame.schema}
+    variable = {name for name, kind in kinds.items() if kind not in _OF_ONE_SIZE}
+    return not variable & {*columns.through, *(kinds.keys() - columns.passed)} - {columns.carrier, "topic"}
+
+
 def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFrame:
     """The same plan on records of few columns, without those that go past Spark.
 
@@ -521,6 +545,8 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
         )
     )
     session = frame.sparkSession
+    if columns.most is not None:
+        session = _copied_session(session, _COUNTED)
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark cannot put another plan together
     plan, put_in = (each._jdf.queryExecution().analyzed() for each in (frame, every))  # noqa: SLF001 - as above
 

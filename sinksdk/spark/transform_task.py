@@ -188,7 +188,8 @@ def sent(records: SinkRecords, columns: Columns, sender: Sender | None) -> pa.Re
             rows[carrier] = columns.pack(whole)
     if "timestamp" in rows:
         rows["timestamp"] = _as_sparks(records, rows["timestamp"])
-    return pa.RecordBatch.from_pydict({name: rows[name] for name in names})
+    whole_rows = pa.RecordBatch.from_pydict({name: rows[name] for name in names})
+    return whole_rows if place is not None else columns.counted(whole_rows)
 
 
 def _of_column(records: SinkRecords, name: str) -> pa.Array:
@@ -219,8 +220,7 @@ def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
         beside, has_ended = _BesideRows.of_this_task(spec), _end_of(_input_of_worker())
         receiver: Receiver | None = None
         if columns.beside:
-            with suppress(OSError):  # then all goes through Spark
-                receiver = Receiver(beside.columns, columns)
+            receiver = Receiver(beside.columns, columns)
         rows = given if receiver is None else receiver.received(given)
         ahead: list[ReadAhead] = []
 

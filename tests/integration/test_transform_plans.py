@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -23,19 +23,23 @@ from pyspark.sql.types import StructType
 
 import sinksdk
 from examples.folder_sink import FolderSink, FolderTask
-from sinksdk import ConfigException, ConnectException, TopicPartition
+from sinksdk import ConfigException, ConnectException, SinkRecords, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.past_spark import Columns
 from sinksdk.spark.transform import (
+    _COUNTED,
+    _MOST_PACKED,
     Transform,
     TransformedRecords,
     _attributes,
+    _copied_session,
+    _counts,
     _handed_on,
     _path,
     _sent_by_value,
 )
-from sinksdk.spark.transform_task import TYPES
+from sinksdk.spark.transform_task import TYPES, sent
 from sinksdk.topics import write_records
 from sinksdk.values.declared import declared_shape
 from tests.integration.line_sink import LineSinkConfig
@@ -589,6 +593,63 @@ def test_spark_is_given_only_what_it_needs(session: SparkSession, query: str) ->
     assert _handed_on(reports).unread == found.unread & set(found.through)
     assert set(returned) == {*frame.columns} - (found.passed - set(given))
     assert {returned[name] for name in ("partition", "offset")} == {given["partition"], given["offset"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "counts"),
+    [
+        ("SELECT * FROM records WHERE offset % 2 = 0", True),
+        (
+            "SELECT * EXCEPT (key), offset + 1 AS key FROM records WHERE timestamp > '2024-01-01' AND timestampType = 0",
+            True,
+        ),
+        ("SELECT * FROM records WHERE topic = 't'", True),
+        ("SELECT * FROM records WHERE length(key) > 1", False),
+        ("SELECT * EXCEPT (value), repeat('x', 1000000) AS value FROM records", False),
+        ("SELECT * EXCEPT (value), offset AS value FROM records", True),
+    ],
+)
+def test_spark_counts_rows_where_all_it_has_of_them_is_of_one_size(
+    session: SparkSession, query: str, counts: bool
+) -> None:
+    """To size a batch anew at each row costs more than the rows; where a row may be large, Spark sizes it."""
+    transform = Transform("records.transform", lambda records: within(records, query))
+    records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
+    frame = records._transformed(SPEC, 2)
+    assert _counts(frame, _handed_on(frame)) == counts
+    reports = records._slim(frame, SPEC, 2)
+    assert reports is not None
+    limit = reports.sparkSession.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
+    assert limit == (str(2**31 - 1) if counts else str(16 * 1024 * 1024))
+
+
+def within(records: DataFrame, query: str) -> DataFrame:
+    records.createOrReplaceTempView("records")
+    return records.sparkSession.sql(query)
+
+
+def test_a_batch_of_large_rows_is_limited_where_spark_counts_rows(session: SparkSession) -> None:
+    """Rows of 20 KB that do not go past Spark: 10,000 of them would be 200 MB."""
+    columns = Columns(frozenset(EVERYTHING - {"offset"}), frozenset(EVERYTHING), most=_MOST_PACKED)
+    size, rows = 20_000, 9_000
+
+    def read(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first in range(0, rows, 500):
+            offsets, values = pa.array(range(first, first + 500)), pa.array([bytes(size)] * 500)
+            batch = pa.RecordBatch.from_arrays([offsets, values], names=["offset", "value"])
+            yield sent(SinkRecords(TopicPartition("t", 0), batch), columns, None)
+
+    def sizes(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in given:
+            whole = batch.num_rows - batch.column("value").null_count
+            yield pa.RecordBatch.from_pydict({"bytes": [batch.nbytes], "rows": [whole]})
+
+    counting = _copied_session(session, _COUNTED)
+    frame = counting.range(0, 1, 1, 1).mapInArrow(read, "partition int, offset bigint, value binary")
+    found = frame.where("offset % 3 = 0").mapInArrow(sizes, "bytes bigint, rows bigint").collect()
+    assert sum(row["rows"] for row in found) == rows / 3
+    assert len(found) > 1
+    assert max(row["bytes"] for row in found) < 33 * 1024 * 1024
 
 
 def test_a_query_that_answers_otherwise_next_time_is_asked_once(

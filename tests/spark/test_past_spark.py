@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
 
@@ -80,14 +81,17 @@ def opened(link: Path, columns: Columns = HANDED_ON) -> Sender:
     step=st.integers(1, 5),
     copies=st.integers(1, 3),
     at_once=st.integers(7, 70),
+    most=st.sampled_from([None, 20, 200]),
 )
-def test_what_arrives_is_what_would_have_come_through_spark(
-    batches: list[tuple[int, int]], lags: list[int], step: int, copies: int, at_once: int
+def test_what_arrives_is_what_would_have_come_through_spark(  # noqa: PLR0917 - hypothesis passes them by name
+    batches: list[tuple[int, int]], lags: list[int], step: int, copies: int, at_once: int, most: int | None
 ) -> None:
     """However many rows are dropped, multiplied, on their way, or put together in a batch of Spark's."""
+    columns = replace(HANDED_ON, most=most)
 
     def queried(rows: pa.RecordBatch) -> pa.RecordBatch:
-        return rows.take(pa.array(np.repeat(np.arange(0, rows.num_rows, step), copies)))
+        is_kept = rows.column("offset").to_numpy() // 2 % step == 0
+        return rows.take(pa.array(np.repeat(np.flatnonzero(is_kept), copies)))
 
     given_records, first = [], 0
     for number, (count, size) in enumerate(batches):
@@ -98,12 +102,12 @@ def test_what_arrives_is_what_would_have_come_through_spark(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(past_spark, "_SIZE", past_spark._FIRST + 12_000)
         link = Path(folder) / "columns"
-        receiver, sender = Receiver(link, HANDED_ON), opened(link)
+        receiver, sender = Receiver(link, columns), opened(link, columns)
         on_its_way: deque[pa.RecordBatch] = deque()
 
         def from_spark() -> Iterator[pa.RecordBatch]:
             for number, item in enumerate(given_records):
-                on_its_way.append(queried(sent(item, HANDED_ON, sender)))
+                on_its_way.append(queried(sent(item, columns, sender)))
                 while len(on_its_way) > lags[number % len(lags)]:
                     rows = on_its_way.popleft()
                     for begin in range(0, rows.num_rows, at_once):
@@ -260,9 +264,46 @@ def test_where_no_file_can_be_made_all_goes_through_spark(
 ) -> None:
     """A system without /proc."""
     monkeypatch.setattr(past_spark, "_OPEN_FILES", link)
-    with pytest.raises(OSError, match="does not show open files"):
-        Receiver(link, HANDED_ON)
+    receiver = Receiver(link, HANDED_ON)
     assert Sender.to(link, HANDED_ON) is None
+    batches = [records(P0, 100 * number, 5) for number in range(3)]
+    rows = [sent(item, HANDED_ON, None) for item in batches]
+    assert rows_of(through(receiver.received(iter(rows)))) == rows_of(batches)
+    receiver.close()
+
+
+@pytest.mark.parametrize("size", [1, 3, 40, 1_000])
+def test_where_spark_counts_rows_a_large_one_counts_more_than_once(link: Path, size: int) -> None:
+    """So that no batch of so many rows is larger, whatever the query drops: a row's copies go where it goes."""
+    most = 100
+    columns = replace(HANDED_ON, most=most)
+    receiver, item = Receiver(link, columns), records(P0, 0, 20, size)
+    rows = sent(item, columns, None)
+    sizes = np.array([len(each or b"") for each in rows.column(HANDED_ON.carrier).to_pylist()])
+    assert rows.num_rows == 20 or size > 3
+    for begin in range(rows.num_rows):
+        for count in (1, 7, rows.num_rows):
+            piece = sizes[begin : begin + count]
+            alone = int(piece.max())  # a batch may end within a row's copies
+            assert piece.sum() <= most * len(piece) + alone
+
+    def kept(offsets: list[int]) -> pa.RecordBatch:
+        return rows.filter(pa.array(np.isin(rows.column("offset").to_numpy(), offsets)))
+
+    for offsets in ([], [4], [0, 2, 38], list(range(0, 40, 2))):
+        (expected,) = [item.arrow.filter(pa.array(np.isin(item.offsets, offsets)))]
+        found = through(receiver.received([kept(offsets).slice(0, 30), kept(offsets).slice(30)]))
+        assert [row for each in found for row in each.arrow.to_pylist()] == expected.to_pylist()
+    receiver.close()
+
+
+def test_rows_that_go_past_spark_have_no_copies(link: Path) -> None:
+    """They are as small as any."""
+    columns = replace(HANDED_ON, most=10)
+    receiver, sender = Receiver(link, columns), opened(link, columns)
+    assert sent(records(P0, 0, 20, 100), columns, sender).num_rows == 20
+    sender.close()
+    receiver.close()
 
 
 def test_the_file_stays_as_small_as_what_has_not_been_taken(link: Path) -> None:
