@@ -67,7 +67,7 @@ class AvroFields:
             RetriableException: the registry cannot be asked now.
             ConfigException: it refuses to answer.
         """
-        for number in np.unique(_framed(values).ids).tolist():
+        for number in _distinct(_framed(values).ids):
             if number not in self._schemas:
                 self._fetch(number)
 
@@ -81,7 +81,7 @@ class AvroFields:
             why = "does not begin with a zero byte and a schema id, as 'value.converter' = avro requires"
             for each in found:
                 each.bad[row] = why if there[row] else "is null"
-        for number in np.unique(ids).tolist():
+        for number in _distinct(ids):
             some = rows[ids == number]
             schema = self._schema(number)
             if schema is None:
@@ -141,10 +141,16 @@ def _framed(values: pa.Array) -> _Framed:
     framed = there & (ends - begins >= _WIRE_FORMAT.size)
     framed[framed] = data[begins[framed]] == 0
     rows = np.flatnonzero(framed)
-    ids = np.zeros(len(rows), np.int64)
-    for place in range(1, _WIRE_FORMAT.size):
-        ids = ids * 256 + data[begins[rows] + place]
+    if not len(rows):
+        return _Framed(begins, ends, data, there, rows, np.empty(0, np.int64))
+    numbers = np.ndarray(len(data) - 3, ">u4", data, strides=(1,))  # an integer that begins at each byte
+    ids = numbers[begins[rows] + 1].astype(np.int64)
     return _Framed(begins, ends, data, there, rows, ids)
+
+
+def _distinct(ids: Positions) -> list[int]:
+    found: list[int] = ids[:1].tolist() if (ids == ids[:1]).all() else np.unique(ids).tolist()
+    return found
 
 
 def _laid_out(values: pa.Array) -> tuple[Positions, Positions, npt.NDArray[np.uint8]]:
