@@ -75,7 +75,7 @@ def test_lines_of_keys_and_headers_lie_beside_the_values() -> None:
     assert lines(made, f"{FIRST}.json") == [[0], [1]]
     assert lines(made, f"{FIRST}.keys.json") == ["k0", "k1"]
     assert lines(made, f"{FIRST}.headers.json") == [
-        [{"key": "h", "value": str(n)}, {"key": "h", "value": ""}] for n in (0, 1)
+        {"headers": [{"key": "h", "value": str(n)}, {"key": "h", "value": ""}]} for n in (0, 1)
     ]
     archived = Archived.of(made.harness.committed[TP])
     assert (archived.files, archived.records, archived.end) == (6, 3, 3)
@@ -117,7 +117,7 @@ def test_keys_of_a_registry_are_spliced_and_each_schema_has_files_of_its_own() -
         file = fastavro.reader(io.BytesIO(made.s3.data(f"{FOLDER}000000000{start}.keys.avro")))
         assert [row["n"] for row in file] == [start, start + 2]  # type: ignore[index, call-overload]
         assert lines(made, f"{FOLDER}000000000{start}.json") == [[start], [start + 2]]
-        assert lines(made, f"{FOLDER}000000000{start}.headers.json") == [[], []]
+        assert lines(made, f"{FOLDER}000000000{start}.headers.json") == [{"headers": []}] * 2
 
 
 def test_parquet_wraps_keys_and_headers() -> None:
@@ -279,7 +279,9 @@ def test_what_expired_beside_visible_values_is_written_again_alone(completed: in
 
     assert all_lines(made, "json") == [[n] for n in range(10)]
     assert all_lines(made, "keys.json") == [f"k{n}" for n in range(10)]
-    assert [row[0]["value"] for row in all_lines(made, "headers.json")] == [str(n) for n in range(10)]
+    assert [row["headers"][0]["value"] for row in all_lines(made, "headers.json")] == [
+        str(n) for n in range(10)
+    ]
     assert set(visible) <= set(made.visible())
     assert made.s3.uploads == {}
     assert found_by_verify(made, keys) == []

@@ -411,7 +411,7 @@ class FormatConfig(ConnectorConfig):
         if self.has_headers_beside:
             name = self.headers_format_class
             own = self._format_by_name(name, _HEADERS_ARE, "fail", block_bytes)
-            views.append(View("headers", own, headers_of(wrapped=name == "ParquetFormat")))
+            views.append(View("headers", own, headers_of(wrapped=name != "AvroFormat")))
         writes = self.behavior_on_null_values == "write"
         return FormatOfViews(views, self.tombstone_encoded_partition if writes else None)
 

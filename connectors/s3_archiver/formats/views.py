@@ -236,7 +236,7 @@ def headers_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], t
     """Makes batches of headers, for :class:`View`: a list of names and texts, also of a record without any.
 
     Args:
-        wrapped: a list is the only field of a structure, as Confluent's sink writes it to Parquet.
+        wrapped: a list is the only field of a structure, as Confluent's sink writes it to Parquet and JSON.
     """
 
     def headers(partition: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
