@@ -136,7 +136,7 @@ def bench(
     """A started task with these partitions open (:data:`TP` if none is named).
 
     Args:
-        grouping: arguments of the task that make several files of a topic partition.
+        grouping: further arguments of the task, as those that make several files of a topic partition.
         options: of the engine; those of the configuration by default.
         dead_letters: where bad records go; by default nowhere.
     """
@@ -146,10 +146,9 @@ def bench(
             connect=lambda _config, _endpoint=None: s3,
             clock=clock,
             sleep=clock.sleep,
-            grain=FINE,
             beside=beside,
             together=together,
-            **(grouping or {}),
+            **{"grain": FINE, **(grouping or {})},
         ),
         settings or config(**fields),
         options=options,

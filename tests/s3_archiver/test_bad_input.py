@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ import pytest
 
 from sinksdk import RetriableException, SinkRecord, SinkRecords
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.files import Grain
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
 from tests.registry_server import RegistryServer
@@ -295,6 +297,49 @@ def test_bad_records_are_passed_over_without_dead_letters_too(case: Case, regist
     made.harness.revoke()
 
     assert (archived(made), made.committed()) == ([4, 5], 6)
+
+
+PARTITIONED = {
+    "lines by country": JSON | BY_COUNTRY,
+    "typed, in Parquet, by hour": {**TYPED, **BY_HOUR, "format.class": "ParquetFormat"},
+    "typed, in Avro, by country": {**TYPED, **BY_COUNTRY, "format.class": "AvroFormat"},
+}
+BAD = (as_json(country="a/b", at=BEYOND_ALL), b"[1]", b"DE;1", None)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("keys", PARTITIONED.values(), ids=PARTITIONED)
+def test_whatever_happens_good_records_are_archived_once_and_bad_ones_are_letters(
+    keys: dict[str, str], seed: int
+) -> None:
+    """Batches of all sizes, commits, crashes: letters are what was read, also where rows of several batches waited."""
+    chance = random.Random(seed)  # noqa: S311 - a schedule
+    last = 80
+    values = [
+        chance.choice(BAD) if chance.random() < 0.2 else as_json(n=n, country=chance.choice("abc"))
+        for n in range(last)
+    ]
+    limits = {"flush.size": str(chance.randint(3, 40)), "errors.deadletterqueue.max.share": "1"}
+    settings = config({**keys, **limits, "errors.tolerance": "all"})
+    letters = Letters()
+    grain = Grain(rows=(1, 8, 8, 12, 64)[seed], block_bytes=64)
+    made = bench(settings=settings, grouping={"grain": grain}, dead_letters=letters)
+    while (first := made.harness.position(TP)) < last:
+        until = min(first + chance.randint(1, 20), last)
+        given = [SinkRecord(*TP, offset=n, key=b"k", value=values[n]) for n in range(first, until)]
+        made.harness.deliver(TP, SinkRecords.of(TP, given))
+        if chance.random() < 0.2:
+            made.harness.commit()
+        if chance.random() < 0.1:
+            made.harness.crash()
+            made.harness.start()
+            made.harness.assign(TP)
+    made.harness.revoke()
+
+    bad = {n: value for n, value in enumerate(values) if value in BAD}
+    assert archived(made) == [n for n in range(last) if n not in bad]
+    assert {record.offset: record.value for record in letters.records} == bad
+    assert made.committed() == last
 
 
 # -- what is good ------------------------------------------------------------------------------------------
