@@ -82,6 +82,12 @@ def _original(asked: argparse.Namespace, config: S3ArchiverConfig) -> Original |
             "topic, so it cannot be compared with it: leave the source out"
         )
         raise ConfigException(message)
+    if config.holds_values and (asked.bootstrap_servers or asked.source_directory):
+        message = (
+            "the archive holds values, which do not say their offsets, so it cannot be compared with the "
+            "topic record by record: leave the source out"
+        )
+        raise ConfigException(message)
     if asked.kafka_config and not asked.bootstrap_servers:
         message = "--kafka-config goes with --bootstrap-servers"
         raise ConfigException(message)
@@ -138,7 +144,7 @@ def _row(found: PartitionReport) -> tuple[str, ...]:
         _number(found.first),
         _number(found.last),
         _number(found.committed),
-        f"{found.gaps:,}",
+        _number(found.gaps),
         f"{found.overlaps:,}",
         f"{found.size:,}",
         "WRONG" if found.problems else "ok",
@@ -154,7 +160,7 @@ def _total(report: Report) -> tuple[str, ...]:
         "",
         "",
         "",
-        f"{sum(part.gaps for part in parts):,}",
+        f"{sum(part.gaps or 0 for part in parts):,}",
         f"{sum(part.overlaps for part in parts):,}",
         f"{sum(part.size for part in parts):,}",
         "WRONG" if report.problems else "ok",

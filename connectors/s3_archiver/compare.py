@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from sinksdk import ConfigException, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.client import S3, Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.verify import PartitionReport, Report
+from sinksdk.connectors.s3_archiver.verify import PartitionReport, Report, kept_parquet, open_parquet
 from sinksdk.records import NO_TIMESTAMP, RECORD_COLUMNS
 
 _MOST_NAMED: Final = 5
@@ -166,20 +166,27 @@ def _archived(config: S3ArchiverConfig, s3: S3, partition: TopicPartition) -> It
             _, at, record, rest = heapq.heappop(files)
             yield record
             next_of(at, rest)
-        next_of(place, _records(s3, Location(bucket, layout.file(name))))
+        next_of(place, _records(s3, Location(bucket, layout.file(name)), name.extension))
     while files:
         _, at, record, rest = heapq.heappop(files)
         yield record
         next_of(at, rest)
 
 
-def _records(s3: S3, location: Location) -> Iterator[Record]:
-    with s3.read(location) as content:
+def _records(s3: S3, location: Location, extension: str) -> Iterator[Record]:
+    with s3.read(location) as content, kept_parquet() as kept:
+        if extension != ".avro":
+            for batch in open_parquet(content, kept).iter_batches():
+                at = batch.schema.get_field_index("timestamp")
+                # Not as datetimes, which do not have all of Kafka's years.
+                plain = batch.set_column(at, "timestamp", batch.column(at).cast(pa.int64()))
+                yield from map(_from_row, plain.to_pylist())
+            return
         # Not by blocks: fastavro goes back to a block's start, and what S3 sends cannot be rewound.
-        yield from map(_from_avro, cast("Iterable[Mapping[str, Any]]", fastavro.reader(content)))
+        yield from map(_from_row, cast("Iterable[Mapping[str, Any]]", fastavro.reader(content)))
 
 
-def _from_avro(row: Mapping[str, Any]) -> Record:
+def _from_row(row: Mapping[str, Any]) -> Record:
     return Record(
         row["offset"],
         _milliseconds(row["timestamp"]),
@@ -190,10 +197,10 @@ def _from_avro(row: Mapping[str, Any]) -> Record:
     )
 
 
-def _milliseconds(moment: dt.datetime | None) -> int | None:
+def _milliseconds(moment: dt.datetime | int | None) -> int | None:
     if moment is None:
         return None
-    milliseconds = (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+    milliseconds = moment if isinstance(moment, int) else (moment - _EPOCH) // dt.timedelta(milliseconds=1)
     return None if milliseconds == NO_TIMESTAMP else milliseconds
 
 

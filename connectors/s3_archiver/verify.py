@@ -8,16 +8,19 @@ from offsets alone. Each file says what its group follows and each commit says w
 from __future__ import annotations
 
 import itertools
+import shutil
+import tempfile
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, Final, cast
+from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
 
 import fastavro
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet as pq
 
 from sinksdk import ConnectException, OffsetAndMetadata, OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import crc
@@ -29,6 +32,8 @@ from sinksdk.connectors.s3_archiver.ranges import RowRanges, Skip
 Longs = npt.NDArray[np.int64]
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
+_AT_A_TIME: Final = 1024 * 1024  # bytes
+_KEPT_IN_MEMORY: Final = 16 * 1024 * 1024  # bytes of a Parquet file; larger ones go to a temporary file
 _COORDINATES: Final[dict[str, Any]] = {
     "type": "record",
     "name": "sinksdk.Record",
@@ -38,7 +43,7 @@ _COORDINATES: Final[dict[str, Any]] = {
         {"name": "offset", "type": "long"},
     ],
 }
-"""The decoded fields; the others are skipped over, which finds damage as well."""
+"""The decoded fields of Avro; the others are skipped over, which finds damage as well."""
 
 
 class Unreadable(Exception):
@@ -51,11 +56,12 @@ class ArchivedFile:
 
     Args:
         size: its bytes.
-        records: how many; None for a format that they cannot be counted in.
+        records: how many; None where they cannot be told apart, being bytes.
         firsts: offsets at which runs of its records begin; in between there are gaps, or records of others.
             None: its records do not have offsets, being values.
         lasts: offsets at which these runs end.
         name: what its key says, where files may lie beside it.
+        at_most: how many there may be of bytes, which may hold their separator; None without one.
     """
 
     key: str
@@ -66,6 +72,7 @@ class ArchivedFile:
     lasts: Longs | None = None
 
     name: FileName | None = None
+    at_most: int | None = None
 
     @property
     def view(self) -> str:
@@ -116,6 +123,19 @@ class Group:
         return sum(file.records or 0 for file in self.files if not file.view)
 
     @property
+    def is_counted(self) -> bool:
+        """Whether all its records can be counted."""
+        return all(file.records is not None for file in self.files if not file.view)
+
+    @property
+    def at_most(self) -> int | None:
+        """How many records it may have; None where nothing says so."""
+        most = [
+            file.at_most if file.records is None else file.records for file in self.files if not file.view
+        ]
+        return sum(count for count in most if count is not None) if None not in most else None
+
+    @property
     def archived(self) -> Archived:
         """What the partition's archive consists of with it."""
         return self.before.with_group(len(self.files), self.records, self.end)
@@ -126,7 +146,7 @@ class Group:
         One whose commit was withdrawn is no end: only those of its files count that were visible by then.
         """
         whole = self.archived
-        if any(file.records is None and not file.view for file in self.files):
+        if not self.is_counted:
             whole = replace(whole, records=before.records)
         if (
             any(file.firsts is None for file in self.files)
@@ -148,14 +168,14 @@ def inspect(s3: S3, location: Location, name: FileName, *, may_repeat: bool = Fa
         S3Trouble: no answer.
         S3Error: refused.
     """
-    with s3.read(location) as content:
+    with s3.read(location) as content, kept_parquet() as kept:
         counted = _Counted(content)
         try:
-            blocks = fastavro.block_reader(cast("BinaryIO", counted), _COORDINATES)
-            header = FileHeader.of(blocks.metadata)
+            said, blocks = _rows(counted, name.extension, kept)
+            header = FileHeader.of(said)
             order = _Order(name, may_repeat=may_repeat)
             for block in blocks:
-                order.follow(cast("Iterable[dict[str, Any]]", block))
+                order.follow(block)
         except ConnectException:
             raise
         except Exception as error:
@@ -177,18 +197,46 @@ def inspect(s3: S3, location: Location, name: FileName, *, may_repeat: bool = Fa
     )
 
 
-def inspect_values(s3: S3, location: Location, name: FileName) -> ArchivedFile:
+def _rows(
+    stream: _Counted, extension: str, kept: IO[bytes]
+) -> tuple[Mapping[str, str], Iterable[Iterable[dict[str, Any]]]]:
+    """What a file of whole records says of itself, and its rows, block by block."""
+    if extension == ".avro":
+        blocks = fastavro.block_reader(cast("BinaryIO", stream), _COORDINATES)
+        return blocks.metadata, cast("Iterable[Iterable[dict[str, Any]]]", blocks)
+    file = open_parquet(stream, kept)
+    said = {name.decode(): text.decode() for name, text in (file.metadata.metadata or {}).items()}
+    coordinates = [each["name"] for each in _COORDINATES["fields"]]
+    return said, (batch.select(coordinates).to_pylist() for batch in file.iter_batches())
+
+
+def kept_parquet() -> IO[bytes]:
+    """An empty file for :func:`open_parquet`, in memory as long as it is small."""
+    return tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY)
+
+
+def open_parquet(stream: _Counted | BinaryIO, kept: IO[bytes]) -> pq.ParquetFile:
+    """A Parquet file, which is read from its end: the whole stream is kept in another file first."""
+    shutil.copyfileobj(cast("BinaryIO", stream), kept, _AT_A_TIME)
+    kept.seek(0)
+    return pq.ParquetFile(kept)
+
+
+def inspect_values(s3: S3, location: Location, name: FileName, *, separator: bytes = b"\n") -> ArchivedFile:
     """Read a file of values to its end: they do not say where they come from, so they are counted.
+
+    Args:
+        separator: behind each value of a file of bytes; empty: there is none.
 
     Raises:
         Unreadable: damaged, or not what its name says.
         S3Trouble: no answer.
         S3Error: refused.
     """
-    with s3.read(location) as content:
+    with s3.read(location) as content, kept_parquet() as kept:
         counted = _Counted(content)
         try:
-            header, records = _count_values(counted, name.extension)
+            header, records, at_most = _count_values(counted, name.extension, kept, separator)
         except ConnectException:
             raise
         except Exception as error:
@@ -204,24 +252,53 @@ def inspect_values(s3: S3, location: Location, name: FileName) -> ArchivedFile:
             f"{location} is not what its name says: its header says {header.partition} from offset "
             f"{header.start}"
         )
-    return ArchivedFile(location.key, counted.size, header, records, name=name)
+    return ArchivedFile(location.key, counted.size, header, records, name=name, at_most=at_most)
 
 
-def _count_values(stream: _Counted, extension: str) -> tuple[FileHeader | None, int | None]:
-    """A file's header, of a format that has one, and its number of values, if the format tells them apart."""
+class _Values(NamedTuple):
+    """A file's header, of a format that has one, and the number of its values, or the most they may be."""
+
+    header: FileHeader | None = None
+    records: int | None = None
+    at_most: int | None = None
+
+
+def _count_values(stream: _Counted, extension: str, kept: IO[bytes], separator: bytes) -> _Values:
     if extension == ".avro":
         blocks = fastavro.block_reader(cast("BinaryIO", stream))
-        return FileHeader.of(blocks.metadata), sum(block.num_records for block in blocks)
-    if extension not in (".json", ".json.gz"):
-        return None, None
-    inflate = zlib.decompressobj(_GZIP) if extension.endswith(".gz") else None
-    lines = 0
-    while data := stream.read(1024 * 1024):
-        lines += (inflate.decompress(data) if inflate else data).count(b"\n")
-    if inflate and not inflate.eof:
+        return _Values(FileHeader.of(blocks.metadata), sum(block.num_records for block in blocks))
+    if extension.endswith(".parquet"):
+        return _Values(records=sum(batch.num_rows for batch in open_parquet(stream, kept).iter_batches()))
+    pieces = _inflated(stream) if extension.endswith(".gz") else _pieces(stream)
+    if extension.startswith(".json"):
+        return _Values(records=_occurrences(pieces, b"\n"))
+    count = _occurrences(pieces, separator)
+    return _Values(at_most=count if separator else None)
+
+
+def _pieces(stream: _Counted) -> Iterator[bytes]:
+    while data := stream.read(_AT_A_TIME):
+        yield data
+
+
+def _inflated(stream: _Counted) -> Iterator[bytes]:
+    inflate = zlib.decompressobj(_GZIP)
+    for data in _pieces(stream):
+        yield inflate.decompress(data)
+    if not inflate.eof:
         message = "it ends before its compressed data do"
         raise ValueError(message)
-    return None, lines
+
+
+def _occurrences(pieces: Iterable[bytes], separator: bytes) -> int:
+    """How often it occurs in all of them together; 0 times if it is empty."""
+    count, rest = 0, b""
+    for piece in pieces:
+        if separator:
+            *found, last = (rest + piece).split(separator)
+            count += len(found)
+            rest = last[max(len(last) - len(separator) + 1, 0) :]
+    return count
 
 
 def _check_whole(s3: S3, location: Location, counted: _Counted) -> ObjectInfo:
@@ -305,7 +382,8 @@ class PartitionReport:
         size: in bytes.
         first: offset of the first record.
         last: offset of the last.
-        gaps: offsets in between that no file holds; the topic itself may not have them.
+        gaps: offsets in between that no file holds; the topic itself may not have them. None: they cannot be
+            told, since a transform may have made several values of an offset.
         overlaps: offsets that more than one file holds.
         left_out: offsets before the connector's start, as set by an operator or at its first start.
         problems: as sentences.
@@ -319,7 +397,7 @@ class PartitionReport:
     size: int = 0
     first: int | None = None
     last: int | None = None
-    gaps: int = 0
+    gaps: int | None = 0
     overlaps: int = 0
     left_out: list[OffsetRange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -363,13 +441,22 @@ def verify(config: S3ArchiverConfig, s3: S3, commits: Callable[[], Commits]) -> 
     listing = _list(config, s3, topics)
     after = commits()
     report = Report(notes=[f"{key} is no file of this archive and was not read" for key in listing.others])
+    uncounted = False
     for partition in sorted({*listing.names, *before}):
         found = PartitionReport(partition)
         groups = _grouped(_read(config, s3, found, listing.names.get(partition, ())))
         _check_chain(found, groups)
-        _check_offsets(found, groups, may_share=config.is_transformed)
-        _check_commit(found, groups, before.get(partition), after.get(partition))
+        found.gaps = _check_offsets(found, groups, may_share=config.is_transformed)
+        commits_of = before.get(partition), after.get(partition)
+        if any(file.firsts is None for group in groups for file in group.files):
+            _count_offsets(found, groups, commits_of, may_share=config.is_transformed)
+        _check_commit(found, groups, *commits_of)
+        uncounted = uncounted or any(not group.is_counted for group in groups)
         report.partitions.append(found)
+    if uncounted:
+        report.notes.append(
+            "files of bytes do not tell their values apart: there are as many records as the commits say"
+        )
     report.notes += _pending_uploads(config, s3, topics, after)
     return report
 
@@ -393,13 +480,14 @@ def _read(
 ) -> list[ArchivedFile]:
     """Read a partition's files, and count."""
     layout, files = config.layout(), []
+    separator = config.bytes_separator.encode()
     for name in sorted(names, key=lambda name: (name.start, name.number, name.path)):
         location = Location(config.s3_bucket_name, layout.file(name))
         try:
-            if name.extension == ".avro" and not config.holds_values:
+            if not config.holds_values and name.extension.endswith((".avro", ".parquet")):
                 file = inspect(s3, location, name, may_repeat=config.is_transformed)
             else:
-                file = inspect_values(s3, location, name)
+                file = inspect_values(s3, location, name, separator=separator)
         except Unreadable as error:
             found.problems.append(str(error))
             continue
@@ -486,36 +574,106 @@ def _called(group: Group) -> str:
     return f"the last of {len(group.files)} files of one commit, {group.key} first,"
 
 
-def _check_offsets(found: PartitionReport, groups: Sequence[Group], *, may_share: bool) -> None:
-    """Each offset is in one file, unless a transform has made several records of it.
+def _count_offsets(
+    found: PartitionReport,
+    groups: Sequence[Group],
+    commits: Iterable[OffsetAndMetadata | None],
+    *,
+    may_share: bool,
+) -> None:
+    """Values do not say their offsets: gaps are the offsets that commits span, without the records."""
+    last = groups[-1].archived.files
+    ends = [said for said in map(Archived.of, commits) if said.files == last and said.end is not None]
+    begins = [place for place, group in enumerate(groups) if place == 0 or not group.before.files]
+    gaps = []
+    for begin, stop in itertools.pairwise([*begins, len(groups)]):
+        said = ends[-1] if ends and stop == len(groups) else None
+        gaps.append(_gaps_of_values(found, groups[begin:stop], said, may_share=may_share))
+    known = [count for count in gaps if count is not None]
+    found.gaps = sum(known) if len(known) == len(gaps) else None
+
+
+def _gaps_of_values(
+    found: PartitionReport, chain: Sequence[Group], said: Archived | None, *, may_share: bool
+) -> int | None:
+    """What follows a group says where it ended, and how many records there were then.
+
+    Args:
+        said: of the last one, by its commit; None: its end is not known, nor are gaps in it.
+        may_share: values may share an offset.
+
+    Returns:
+        The gaps; None if they cannot be told.
+    """
+    for group, after in zip(chain, [*(group.before for group in chain[1:]), said], strict=True):
+        _check_most(found, group, after)
+    if said is not None and said.end is not None:
+        found.last = said.end - 1
+    else:
+        *chain, unended = chain
+        said = unended.before
+    if not chain:
+        return 0
+    start, latest = min(group.start for group in chain), max(group.start for group in chain)
+    if said.end is None or said.end <= latest:
+        return None  # its last group's commit was withdrawn
+    records = sum(group.records for group in chain)
+    if not all(group.is_counted for group in chain):
+        records = said.records - chain[0].before.records
+        found.records += records
+    if may_share:
+        return None
+    if records > said.end - start:
+        found.problems.append(
+            f"{found.partition}: there are {records} records of offsets {start} to {said.end - 1}, more "
+            f"than there are offsets"
+        )
+    return max(said.end - start - records, 0)
+
+
+def _check_most(found: PartitionReport, group: Group, after: Archived | None) -> None:
+    """Bytes are no fewer than what was committed."""
+    if group.is_counted or group.at_most is None or after is None or after.files != group.archived.files:
+        return
+    committed = after.records - group.before.records
+    if group.at_most < committed:
+        found.problems.append(
+            f"{found.partition}: {_called(group)} holds {group.at_most} values at most, and {committed} were "
+            f"committed"
+        )
+
+
+def _check_offsets(found: PartitionReport, groups: Sequence[Group], *, may_share: bool) -> int:
+    """Each offset is in one file, unless a transform has made several records of it. Returns the gaps.
 
     Groups do not overlap, but for one whose commit was withdrawn when some of its files were visible: those
     that follow it hold the rest.
     """
+    gaps = 0
     reach: int | None = None
     near: list[ArchivedFile] = []
     for group in groups:
         if reach is not None and group.start >= reach:
-            _check_disjoint(found, near, may_share=may_share)
-            found.gaps += group.start - reach
+            gaps += _check_disjoint(found, near, may_share=may_share) + group.start - reach
             near = []
         near += [file for file in group.files if file.firsts is not None]
         reach = max(reach or 0, group.end)
-    _check_disjoint(found, near, may_share=may_share)
+    return gaps + _check_disjoint(found, near, may_share=may_share)
 
 
-def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, may_share: bool) -> None:
+def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, may_share: bool) -> int:
+    """Returns the gaps between records that lie near each other."""
     if not files:
-        return
+        return 0
     runs = [_runs(file) for file in files]
     firsts, lasts = (np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs]))
     whose = np.repeat(np.arange(len(files)), [each.runs for each in runs])
     order = np.lexsort((whose, firsts))
     firsts, lasts, whose = firsts[order], lasts[order], whose[order]
     reach = np.maximum.accumulate(lasts)
-    found.gaps += int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
+    gaps = int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
     if may_share and len({file.header.before.end for file in files}) < len(files):
-        return
+        return gaps
     shared: dict[tuple[int, int], list[int]] = {}
     for place in np.flatnonzero(firsts[1:] <= reach[:-1]) + 1:
         until = min(int(reach[place - 1]), int(lasts[place]))
@@ -528,6 +686,7 @@ def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, ma
             f"{found.partition}: offsets {start} to {end} are in {files[one].key} and again in "
             f"{files[other].key}"
         )
+    return gaps
 
 
 def _check_commit(
@@ -548,6 +707,12 @@ def _check_commit(
         found.problems.append(
             f"{found.partition}: {missing} files are missing at the end: {committed.files} files up to "
             f"offset {committed.end} are committed, those there end at {archived.end}"
+        )
+    is_last = bool(groups) and groups[-1].is_counted and committed.files == archived.files
+    if is_last and committed.records != archived.records and not found.problems:
+        found.problems.append(
+            f"{found.partition}: {committed.records} records are committed up to offset {committed.end}, the "
+            f"files that end with {_called(groups[-1])} have {archived.records}"
         )
 
 

@@ -52,7 +52,7 @@ class Fault:
 class FakeObject:
     data: bytes
     metadata: Mapping[str, str]
-    crc32: str
+    crc32: str | None
     tags: dict[str, str] = field(default_factory=dict)
 
 

@@ -6,22 +6,27 @@ import gzip
 import io
 import json
 import struct
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import RetriableException, SinkRecord, SinkRecords
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.verify import Report, verify
 from tests.registry_server import RegistryServer
 from tests.s3_archiver.format_support import encode, pieces_of
 from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 JSON = {"format.class": "io.confluent.connect.s3.format.json.JsonFormat"}
+
+DECLARED = {"value.converter": "json", "value.converter.schema": "n BIGINT, s STRING"}
 
 
 def deliver(made: Bench, *values: bytes | None) -> None:
@@ -79,30 +84,122 @@ def test_bytes_are_archived() -> None:
     assert (key.rpartition("+")[2], made.s3.data(key)) == ("0000000000.log", b"a;\xff;")
 
 
-@pytest.mark.parametrize(
+BYTES = {"format.class": "ByteArrayFormat"}
+PARQUET = {"format.class": "io.confluent.connect.s3.format.parquet.ParquetFormat"}
+TYPED = {**PARQUET, **DECLARED}
+
+
+def archived(keys: Mapping[str, str], *offsets: int) -> tuple[Bench, S3ArchiverConfig]:
+    """An archive of files of two values each, whose rows have one field."""
+    settings = config({**keys, "flush.size": "2"})
+    made = bench(settings=settings)
+    given = SinkRecords.of(TP, [SinkRecord(*TP, offset=n, value=b'{"n": %d}' % n) for n in offsets])
+    made.harness.deliver(TP, given)
+    made.harness.revoke()
+    return made, settings
+
+
+def verified(made: Bench, settings: S3ArchiverConfig) -> Report:
+    return verify(settings, made.s3, lambda: made.harness.committed)
+
+
+every_format = pytest.mark.parametrize(
     "keys",
     [
         JSON,
         {**JSON, "s3.compression.type": "gzip"},
-        {"format.class": "ByteArrayFormat"},
-        {
-            "format.class": "ByteArrayFormat",
-            "format.bytearray.extension": ".log",
-            "s3.compression.type": "gzip",
-        },
+        BYTES,
+        {**BYTES, "format.bytearray.extension": ".log", "s3.compression.type": "gzip"},
+        {**BYTES, "format.bytearray.separator": "--"},
+        {**BYTES, "format.bytearray.separator": ""},
+        TYPED,
+        {**TYPED, "parquet.codec": "zstd"},
+        {**PARQUET, "archive.content": "record"},
     ],
     ids=str,
 )
+
+
+@every_format
 def test_files_of_values_are_verified(keys: dict[str, str]) -> None:
-    """``verify``: it knows the files of each format, and misses one that is gone."""
-    settings = config({**keys, "flush.size": "2"})
-    made = bench(settings=settings)
-    deliver(made, *(b"[%d]" % number for number in range(7)))
-    made.harness.revoke()
-    report = verify(settings, made.s3, lambda: made.harness.committed)
-    assert ([found.files for found in report.partitions], report.problems) == ([4], [])
+    """``verify``: it counts the rows of each format, sees no gaps where none are, and misses a file that is gone."""
+    made, settings = archived(keys, *range(7))
+    (found,) = verified(made, settings).partitions
+    assert (found.files, found.records, found.first, found.last) == (4, 7, 0, 6)
+    assert (found.gaps, found.overlaps, found.problems) == (0, 0, [])
     del made.s3.objects[Location("bucket", made.visible()[1])]
-    assert len(verify(settings, made.s3, lambda: made.harness.committed).problems) == 1
+    assert len(verified(made, settings).problems) == 1
+
+
+@every_format
+def test_gaps_of_the_topic_are_counted_between_values(keys: dict[str, str]) -> None:
+    """``verify``: as many offsets as there are between the first and the last, without those of the rows."""
+    (found,) = verified(*archived(keys, 5, 6, 9, 20, 22)).partitions
+    assert (found.first, found.last, found.gaps, found.problems) == (5, 22, 2 + 10 + 1, [])
+
+
+@every_format
+@pytest.mark.parametrize("index", [1, 3], ids=["in between", "at the end"])
+def test_a_file_of_values_that_is_not_whole_is_found(keys: dict[str, str], index: int) -> None:
+    """``verify``: a row less is missed by what follows, or by the commit, also where S3 keeps no checksum."""
+    made, settings = archived(keys, *range(8))
+    shorter, _ = archived(keys, 2 * index)
+    location = Location("bucket", made.visible()[index])
+    copy = replace(made.s3.objects[location], data=shorter.s3.data(shorter.visible()[0]), crc32=None)
+    made.s3.objects[location] = copy
+    is_countable = keys.get("format.bytearray.separator") != ""
+    assert bool(verified(made, settings).problems) == is_countable
+
+
+def test_bytes_that_hold_the_separator_are_as_many_as_are_committed() -> None:
+    """``verify``: their file cannot tell them apart, the commit can."""
+    made = bench(settings=config(BYTES))
+    deliver(made, b"a\nb", b"c")
+    made.harness.revoke()
+    (found,) = verified(made, config(BYTES)).partitions
+    assert (found.records, found.gaps, found.problems) == (2, 0, [])
+
+
+def test_nulls_that_are_left_out_are_gaps() -> None:
+    """``verify``: no file holds them, and nothing is wrong."""
+    keys = {**JSON, "behavior.on.null.values": "ignore"}
+    made = bench(settings=config(keys))
+    deliver(made, b"1", None, b"2")
+    made.harness.revoke()
+    (found,) = verified(made, config(keys)).partitions
+    assert (found.records, found.last, found.gaps, found.problems) == (2, 2, 1, [])
+
+
+def test_damaged_gzip_is_found_also_without_a_checksum() -> None:
+    """``verify``: JSON and bytes are inflated to their end."""
+    for keys in (JSON, BYTES):
+        made, settings = archived({**keys, "s3.compression.type": "gzip"}, *range(4))
+        location = Location("bucket", made.visible()[0])
+        made.s3.objects[location] = replace(
+            made.s3.objects[location], data=made.s3.data(location.key)[:-5], crc32=None
+        )
+        assert any(
+            "it ends before its compressed data do" in problem
+            for problem in verified(made, settings).problems
+        )
+
+
+def test_an_offset_that_parquet_holds_twice_is_found() -> None:
+    """``verify``: rows of whole records say where they come from, in Parquet too."""
+    keys = {**PARQUET, "archive.content": "record"}
+    made, settings = archived(keys, 0, 1)
+    (key,) = made.visible()
+    table = pq.read_table(io.BytesIO(made.s3.data(key)))
+    said = pq.read_metadata(io.BytesIO(made.s3.data(key))).metadata
+    table = table.set_column(2, "offset", pa.array([1, 1], pa.int64())).replace_schema_metadata(
+        {name: text for name, text in said.items() if name.startswith(b"sinksdk.")}
+    )
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    location = Location("bucket", key)
+    made.s3.objects[location] = replace(made.s3.objects[location], data=out.getvalue(), crc32=None)
+    (problem, *_) = verified(made, settings).problems
+    assert "it holds offset 1 twice" in problem
 
 
 def avro(registry: str) -> dict[str, Any]:
@@ -201,9 +298,6 @@ def test_transforms_get_what_converters_make() -> None:
         assert settings.takes_bytes is takes_bytes
 
 
-DECLARED = {"value.converter": "json", "value.converter.schema": "n BIGINT, s STRING"}
-
-
 def test_typed_values_become_avro() -> None:
     """Avro: values that a converter types are written by a schema of their types; what it refuses is bad."""
     keys = {"format.class": "AvroFormat", **DECLARED, "errors.tolerance": "all"}
@@ -276,9 +370,6 @@ def test_what_cannot_be_archived_is_refused(keys: dict[str, str], said: str) -> 
     """Configurations: what a format cannot do is one sentence that says what to do."""
     found = [problem for problem in problems(**keys) if said in problem]
     assert len(found) == 1
-
-
-PARQUET = {"format.class": "io.confluent.connect.s3.format.parquet.ParquetFormat"}
 
 
 def test_typed_values_become_parquet() -> None:

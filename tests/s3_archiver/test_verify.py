@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,7 +277,31 @@ def test_files_of_values_are_checked_by_their_objects_metadata() -> None:
     report = checked(values_archive())
 
     assert report.problems == []
-    assert (report.partitions[0].files, report.partitions[0].records) == (9, 30)
+    (found,) = report.partitions
+    assert (found.files, found.records, found.first, found.last, found.gaps) == (9, 30, 0, 29, 0)
+
+
+def test_gaps_between_values_of_a_running_connector_are_those_below_its_last_group() -> None:
+    """The commit of that group was not read yet, so its end is not known."""
+    b = values_archive()
+    behind = OffsetAndMetadata(20, Archived(6, 20, 20).to_text())
+    answers = iter([{TP: behind}, {TP: OffsetAndMetadata(40, Archived(12, 40, 40).to_text())}])
+    report = verify(config(), b.s3, lambda: next(answers))
+
+    assert report.problems == []
+    assert (report.partitions[0].records, report.partitions[0].gaps) == (30, 0)
+
+
+def test_gaps_are_not_told_where_a_transform_may_have_made_several_values_of_an_offset() -> None:
+    """The command shows a dash for them."""
+    b = values_archive()
+    settings = config({"records.transform": "tests.s3_archiver.support:config"})
+    report = verify(settings, b.s3, lambda: b.harness.committed)
+
+    assert (report.problems, report.partitions[0].gaps) == ([], None)
+    out = io.StringIO()
+    command.show(report, out)
+    assert out.getvalue().splitlines()[1].split()[6] == "-"
 
 
 @pytest.mark.parametrize("index", range(9))
@@ -494,6 +518,20 @@ def test_a_record_that_differs_is_named_with_the_field(tmp_path: Path, field: st
     assert field in problem
 
 
+def test_an_archive_of_parquet_is_compared_too(tmp_path: Path) -> None:
+    """Whole records are the same in both formats."""
+    settings = config({"format.class": "ParquetFormat", "archive.content": "record", "flush.size": "2"})
+    b = bench(settings=settings)
+    b.harness.deliver(TP, SinkRecords.of(TP, RECORDS))
+    b.harness.revoke()
+    write_source(tmp_path, [replace(RECORDS[0], value=b"another"), *RECORDS[1:]])
+
+    report = verify(settings, b.s3, lambda: b.harness.committed)
+    compare(settings, b.s3, TopicDirectory(tmp_path), report)
+
+    assert report.problems == ["orders-0: offset 0 has another value in the archive"]
+
+
 def test_records_missing_on_either_side_are_named(tmp_path: Path) -> None:
     """In the source and not archived, or the other way round."""
     write_source(tmp_path, [RECORDS[0], SinkRecord(*TP, offset=1, value=b"lost"), *RECORDS[1:3]])
@@ -512,9 +550,15 @@ def test_headers_have_the_type_the_source_has() -> None:
 # -- the command ---------------------------------------------------------------------------------
 
 
-def run(tmp_path: Path, b: Bench, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
+def run(
+    tmp_path: Path,
+    b: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    *options: str,
+    keys: Mapping[str, str] | None = None,
+) -> int:
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"name": "archive", "config": MINIMAL}))
+    path.write_text(json.dumps({"name": "archive", "config": {**MINIMAL, **(keys or {})}}))
     monkeypatch.setattr(command, "committed_offsets", lambda _store, _name: b.harness.committed)
     return command.main(
         ["verify", str(path), "--store", "sqlite:///x", *options],
@@ -552,6 +596,16 @@ def test_the_command_ends_with_2_when_it_cannot_tell(
     assert "AccessDenied" in capsys.readouterr().err
     missing = tmp_path / "missing.json"
     assert command.main(["verify", str(missing), "--store", "sqlite:///x"]) == 2
+
+
+def test_values_are_not_compared_with_a_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They do not say which offsets they are of: that is said before anything is read."""
+    values = {"format.class": "JsonFormat"}
+
+    assert run(tmp_path, archive(3), monkeypatch, "--topic-directory", str(tmp_path), keys=values) == 2
+    assert "holds values, which do not say their offsets" in capsys.readouterr().err
 
 
 def test_the_command_compares_with_a_source_directory(

@@ -203,6 +203,11 @@ class FormatConfig(ConnectorConfig):
         return self.format_class or "AvroFormat"
 
     @property
+    def bytes_separator(self) -> str:
+        """What stands behind each value in a file of bytes; may be empty."""
+        return "\n" if self.format_bytearray_separator is None else self.format_bytearray_separator
+
+    @property
     def has_keys_beside(self) -> bool:
         """Whether keys are in files of their own."""
         return self.holds_values and self.store_kafka_keys
@@ -460,7 +465,7 @@ class FormatConfig(ConnectorConfig):
 
             return RawBytes(
                 self.format_bytearray_extension,
-                "\n" if self.format_bytearray_separator is None else self.format_bytearray_separator,
+                self.bytes_separator,
                 nulls=nulls,
                 gzip_level=level,
                 block_bytes=block_bytes,
