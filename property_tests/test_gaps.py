@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
@@ -111,6 +111,8 @@ stretches = st.lists(st.tuples(st.integers(1, 3 * SIZE), densities), min_size=1,
 
 @settings(max_examples=max(DEPTH.examples // 4, 50))
 @given(stretches=stretches, looks=st.integers(50, 600), most=st.sampled_from([SIZE, 3 * SIZE, 50_000_000]))
+@example(stretches=[(941, 1), (3, 1000)], looks=50, most=SIZE)  # was cut to less than was waited for
+@example(stretches=[(989, 1), (8, 1000)], looks=600, most=SIZE)  # nine files in vain
 def test_changing_gaps_cost_at_most_three_jobs_per_file_and_half_as_many_records_again(
     stretches: list[Stretch], looks: int, most: int
 ) -> None:

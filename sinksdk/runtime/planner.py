@@ -209,9 +209,12 @@ class Planner:
         possible = backlog.possible
         if min(possible, planned.records or possible) <= batches * size:
             return planned
-        cut = self._batches(backlog, batches)
+        # Where records were read in vain, as long as what was waited for: one batch alone may be wide of the
+        # estimate. What follows a task's share is not delivered.
+        cut = self._batches(backlog, max(batches, self._owed(backlog, size)))
         # Up to its end, if it holds fewer records than that: then this is closing as before.
-        return cut.model_copy(update={"due": planned.due and cut.end == planned.end, "retry": planned.retry})
+        is_due = planned.due and cut.end == planned.end
+        return cut.model_copy(update={"records": batches * size, "due": is_due, "retry": planned.retry})
 
     def _range(self, backlog: Backlog, now: float, *, is_due: bool) -> PlannedRange | None:
         start, end = backlog.start, backlog.available.end
