@@ -53,22 +53,37 @@ def ask(cases: Sequence[Case]) -> list[str]:
     Raises:
         MavenError: Kafka's jars cannot be had.
     """
-    jars = copy_jars(_HERE / "java" / "pom.xml", f"kafka-connect-converters-{KAFKA}")
+    return _java(
+        "Lines.java",
+        [
+            (
+                _CLASSES[case.converter],
+                json.dumps(case.schemas),
+                None if case.value is None else base64.b64encode(case.value).decode(),
+            )
+            for case in cases
+        ],
+    )
+
+
+def ask_for_folders(cases: Sequence[tuple[str, int, str, int]]) -> list[str]:
+    """The folders by time that Joda-Time makes: of a pattern, a duration, a zone and a timestamp in milliseconds.
+
+    Raises:
+        MavenError: its jar cannot be had.
+    """
+    return _java("Folders.java", cases)
+
+
+def _java(program: str, cases: Sequence[Any]) -> list[str]:
+    jars = copy_jars(_HERE / "java" / "pom.xml", f"kafka-connect-converters-{KAFKA}-joda")
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
-    given = [
-        (
-            _CLASSES[case.converter],
-            json.dumps(case.schemas),
-            None if case.value is None else base64.b64encode(case.value).decode(),
-        )
-        for case in cases
-    ]
     done = subprocess.run(
         [
             *(str(java), "-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8"),
-            *("-cp", ":".join(map(str, jars)), str(_HERE / "java" / "Lines.java")),
+            *("-cp", ":".join(map(str, jars)), str(_HERE / "java" / program)),
         ],
-        input=json.dumps(given),
+        input=json.dumps(cases),
         capture_output=True,
         encoding="utf-8",
         timeout=_PATIENCE,
