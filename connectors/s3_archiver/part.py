@@ -6,8 +6,10 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
+from sinksdk import RetriableException
 from sinksdk.connectors.s3_archiver.client import Part
 
 try:
@@ -38,6 +40,9 @@ def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
 
 AT_ONCE: Final = 8
 """Most requests of a group's files that are made at a time."""
+
+_PATIENCE: Final = 5.0  # seconds without a request that succeeds
+_LONGEST_PAUSE: Final = 1.0  # seconds
 
 Together = Callable[[Iterable[Callable[[], object]]], None]
 """Makes requests that do not depend on one another. After one has failed it begins no more, and raises that
@@ -73,6 +78,63 @@ def together(requests: Iterable[Callable[[], object]]) -> None:
         wait()
     if errors:
         raise errors[0]
+
+
+class Rounds:
+    """Makes requests again that failed passingly, without those that succeeded: a :data:`Together`.
+
+    An S3 that is short of capacity lets some requests through. Whoever gave up at the first that it refuses,
+    and later made all of them anew, would never come to the end of a large group. Where none gets through,
+    it is as if requests were made once.
+
+    Args:
+        together: makes them once.
+        room: seconds from now after which no further round begins.
+        backoff: seconds before the second round; doubles up to one second.
+        clock: seconds.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        together: Together,
+        room: Callable[[], float],
+        backoff: float,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._together = together
+        self._room = room
+        self._backoff = backoff
+        self._clock = clock
+        self._sleep = sleep
+
+    def __call__(self, requests: Iterable[Callable[[], object]]) -> None:
+        """Make them. Raises what the last round failed with."""
+        waiting = dict(enumerate(requests))
+        until = self._clock() + self._room()
+        patient_until, pause = 0.0, min(self._backoff, _LONGEST_PAUSE)
+        while True:
+            done: list[int] = []
+            try:
+                self._together([partial(_noted, done, *item) for item in waiting.items()])
+            except RetriableException:
+                for number in done:
+                    del waiting[number]
+                now = self._clock()
+                if done:
+                    patient_until = min(now + _PATIENCE, until)
+                if now + pause > patient_until:
+                    raise
+            else:
+                return
+            self._sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _noted(done: list[int], number: int, request: Callable[[], object]) -> None:
+    request()
+    done.append(number)
 
 
 class PartBuffer:

@@ -28,7 +28,7 @@ from sinksdk.connectors.s3_archiver.folders import Folders
 from sinksdk.connectors.s3_archiver.formats import Format
 from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.part import Beside, Together, in_a_thread, together
+from sinksdk.connectors.s3_archiver.part import Beside, Rounds, Together, in_a_thread, together
 from sinksdk.connectors.s3_archiver.ranges import RowRanges, Skip
 from sinksdk.connectors.s3_archiver.upload import Publisher, Upload, UploadExpired, groups_of, view_of
 from sinksdk.connectors.s3_archiver.writer import PartitionWriter
@@ -94,14 +94,17 @@ class S3ArchiverTask(SinkTask):
         """Make the client and what begins files."""
         self._config = config
         self.takes_bytes = config.takes_bytes
-        self._publisher = Publisher(config, self._connect, self._together)
+        self._rounds = Rounds(
+            self._together, self._room, config.s3_retry_backoff_ms / 1000, self._clock, self._sleep
+        )
+        self._publisher = Publisher(config, self._connect, self._rounds)
         self._factory = FileFactory(
             config,
             self._connect(config),
             self.context.generation(),
             self._grain,
             self._beside,
-            together=self._together,
+            together=self._rounds,
             folders=self._folders,
             file_format=self._format,
             limits=self._limits,
@@ -205,7 +208,7 @@ class S3ArchiverTask(SinkTask):
                 return
 
     def _begin(self, partition: TopicPartition, uploads: Sequence[Upload]) -> None:
-        self._together([upload.create for upload in uploads])
+        self._rounds([upload.create for upload in uploads])
         self._note({partition: uploads})
 
     def _note(self, created: Mapping[TopicPartition, Sequence[Upload]]) -> None:
@@ -220,11 +223,16 @@ class S3ArchiverTask(SinkTask):
         """Seconds of retries in a commit: half of the deadline, since the store's commit follows."""
         if self.context.closing_reason() is ClosingReason.FAILURE and any(w.is_troubled for w in writers):
             return 0  # put has just tried for as long as it may
-        config, left = self._config, self.context.deadline()
-        limits = [config.graceful_timeout_ms / 2000, _PATIENCE if left is None else left / 2]
+        config = self._config
+        limits = [self._room(), *([_PATIENCE] if self.context.deadline() is None else [])]
         if config.errors_retry_timeout >= 0:
             limits.append(config.errors_retry_timeout / 1000)
         return min(limits)
+
+    def _room(self) -> float:
+        """Seconds that one step may take while S3 is short of capacity: nobody hears a close request then."""
+        half, left = self._config.graceful_timeout_ms / 2000, self.context.deadline()
+        return half if left is None else min(half, left / 2)
 
     def _send(
         self, writers: Mapping[TopicPartition, PartitionWriter], budget: float

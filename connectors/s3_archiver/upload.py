@@ -379,6 +379,7 @@ class Publisher:
         self._connect = connect
         self._together = together
         self._clients: dict[str, S3] = {}
+        self._visible: set[str] = set()  # uploads that are published, of commits that are not as a whole
 
     def publish(self, tokens: Sequence[Token]) -> None:
         """Make each object visible, group by group. Idempotent.
@@ -394,6 +395,7 @@ class Publisher:
                 self._complete(group[0])
             else:
                 self._publish_group(group)
+        self._visible.difference_update(token.id for token in tokens)
 
     def _publish_group(self, group: Sequence[Token]) -> None:
         """Look at all uploads before the first of them is completed.
@@ -402,7 +404,8 @@ class Publisher:
         would see a part of a group for as long as it takes to archive the rest of it again.
         """
         try:
-            self._together([partial(self._look, token) for token in group])
+            left = [token for token in group if token.id not in self._visible]
+            self._together([partial(self._look, token) for token in left])
             self._together([partial(self._complete, token) for token in group])
         except UploadExpired as error:
             raise UploadExpired(str(error), error.token, self._settled(group)) from error
@@ -417,6 +420,7 @@ class Publisher:
             log.info("%s: cannot be looked at before it is published: %s", upload.location_of(token), error)
             return
         upload.expect_visible(s3, token)
+        self._visible.add(token.id)
 
     def _settled(self, group: Sequence[Token]) -> list[Token]:
         """Which files of a group are visible, once none of the others can be any more.
@@ -435,7 +439,9 @@ class Publisher:
 
     def _complete(self, token: Token) -> None:
         s3 = self._client(token)
-        upload.complete(s3, token)
+        if token.id not in self._visible:
+            upload.complete(s3, token)
+            self._visible.add(token.id)
         if self._config.s3_object_tagging:
             self._tag(s3, token)
 

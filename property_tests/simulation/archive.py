@@ -83,7 +83,7 @@ class SimulatedS3(FakeS3):
         chance = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets; drawn apart
         begin = chance.uniform(0.5, 8.0) if goes_away and chance.random() < 0.5 else math.inf
         self._away = begin, begin + chance.choice((30.0, 90.0))
-        """From when until when it asks for patience, whatever is asked of an upload."""
+        """From when until when it asks for patience, whatever is asked of a task's upload."""
 
     def _do(self, asked: Asked, effect: Callable[[], T]) -> T:
         what = f"{asked.operation} {asked.upload_id or asked.key}"
@@ -94,7 +94,8 @@ class SimulatedS3(FakeS3):
             if asked.operation == "CompleteMultipartUpload" and self._world.now() < self.completes_from:
                 self._world.happened["completing is denied"] += 1
                 raise denied()
-            if asked.upload_id is not None and self._away[0] <= self._world.now() < self._away[1]:
+            is_a_tasks = asked.upload_id is not None and "/_sinksdk/" not in asked.key
+            if is_a_tasks and self._away[0] <= self._world.now() < self._away[1]:
                 self._world.happened["S3 is away"] += 1
                 raise slow_down()
             result = effect()

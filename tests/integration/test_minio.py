@@ -1,9 +1,10 @@
-"""What MinIO does otherwise than AWS, and what an endpoint refuses for good, found at the start."""
+"""What MinIO does otherwise than AWS, what it refuses for good, and an endpoint that is short of capacity."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator, Sequence
 
 import boto3
@@ -13,8 +14,14 @@ from sinksdk import ConfigException
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector, boto_client
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.limits import Limits
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.testing import SinkTaskHarness
 from tests import minio
 from tests.s3_archiver import support
+from tests.s3_archiver.faulty_s3 import Throttling, serving
+from tests.s3_archiver.support import TP, Turns, records
 
 pytestmark = pytest.mark.nightly
 
@@ -140,3 +147,41 @@ def test_a_right_that_is_missing_is_found_at_the_start(
         start(configured(bare, bucket, **keys, **{"aws.access.key.id": "", "aws.secret.access.key": ""}))
 
     assert left(bare, bucket) == ["topics/_sinksdk/orders.json"]
+
+
+# -- throttled ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("per_second", "files"), [(20, 60), (5, 20)])
+def test_a_throttled_archiver_gets_there(per_second: int, files: int, bare: str, bucket: str) -> None:
+    """Two commits of so many files each are archived exactly once, with the requests that they need.
+
+    Regression: each generation made all of them anew, and not one commit came about in two minutes.
+    """
+    throttling = Throttling(minio.Forward(bare), per_second)
+    with serving(throttling) as (url, _):
+        config = configured(url, bucket)
+        began = time.monotonic()
+        harness = SinkTaskHarness(
+            lambda: S3ArchiverTask(folders=Turns(files), limits=Limits(records=files)), config
+        )
+        harness.start()
+        harness.assign(TP)
+        for _ in range(2):
+            harness.deliver(TP, records(TP, files, first=harness.position(TP)))
+            harness.commit()
+        harness.revoke()
+        took = time.monotonic() - began
+
+    assert harness.outcome(TP).failure is None
+    checked = configured(bare, bucket)
+    report = verify(checked, boto_client.connect(checked), lambda: harness.committed)
+    assert report.problems == []
+    assert [(found.files, found.records, found.overlaps) for found in report.partitions] == [
+        (2 * files, 2 * files, 0)
+    ]
+    needed = dict.fromkeys(
+        ("CreateMultipartUpload", "UploadPart", "ListParts", "CompleteMultipartUpload"), 2 * files
+    )
+    print(f"\n{took:.0f} s for {4 * 2 * files} requests at {per_second} a second")
+    assert {name: throttling.let_through[name] for name in needed} == needed

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,6 +77,37 @@ class FaultyS3:
     def operations(self) -> list[str]:
         """Requests so far."""
         return [seen.operation for seen in self.seen]
+
+
+class Throttling:
+    """A layer that answers 503 SlowDown to what comes too soon. Thread-safe.
+
+    Args:
+        app: behind it.
+        per_second: requests that it lets through, and most of them at once.
+    """
+
+    def __init__(self, app: App, per_second: int) -> None:
+        self._app = app
+        self._per_second = per_second
+        self._lock = threading.Lock()
+        self._room, self._seen = float(per_second), time.monotonic()
+        self.let_through: Counter[str] = Counter()
+        """Requests by operation."""
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        with self._lock:
+            now = time.monotonic()
+            self._room = min(self._room + (now - self._seen) * self._per_second, self._per_second)
+            self._seen = now
+            is_let_through = self._room >= 1
+            if is_let_through:
+                self._room -= 1
+                self.let_through[operation_of(environ)] += 1
+        if is_let_through:
+            return self._app(environ, start_response)
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        return refuse(environ, start_response, 503, "SlowDown")
 
 
 def cut(environ: Environ) -> Iterable[bytes]:

@@ -23,7 +23,7 @@ from sinksdk import (
 )
 from sinksdk.connectors.s3_archiver.config import MIB
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
-from sinksdk.connectors.s3_archiver.errors import S3Trouble
+from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
 from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
 from sinksdk.connectors.s3_archiver.folders import Folders, Split
 from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
@@ -31,7 +31,7 @@ from sinksdk.connectors.s3_archiver.formats.parquet import RecordParquet
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
 from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.part import one_by_one, together
+from sinksdk.connectors.s3_archiver.part import Rounds, one_by_one, together
 from sinksdk.connectors.s3_archiver.ranges import RowRanges
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.connectors.s3_archiver.writer import PartitionWriter
@@ -757,6 +757,141 @@ def test_after_an_error_no_more_requests_are_begun() -> None:
         together([lambda number=number: request(number) for number in range(100)])
 
     assert len(begun) < 20
+
+
+# -- an S3 that is short of capacity -----------------------------------------------------------------
+
+
+def throttled(b: Bench, per_second: float, cost: float = 0.01) -> list[Asked]:
+    """S3 lets so many requests through from now on, each of which takes so long: those that it did."""
+    let_through: list[Asked] = []
+    began = b.clock.now
+
+    def plan(asked: Asked) -> Fault | None:
+        b.clock.now += cost
+        if len(let_through) >= 1 + (b.clock.now - began) * per_second:
+            return Fault(slow_down())
+        let_through.append(asked)
+        return None
+
+    b.s3.plan = plan
+    return let_through
+
+
+@pytest.mark.parametrize("per_second", [5, 20])
+def test_a_group_is_archived_by_one_attempt_however_little_s3_lets_through(per_second: int) -> None:
+    """Regression: each attempt made all requests of twenty files anew, and at five a second none ever ended."""
+    b = grouped(Limits(records=40), Turns(20))
+    let_through = throttled(b, per_second)
+
+    b.put(40)
+    b.harness.commit()
+
+    assert sorted(b.offsets()) == list(range(40))
+    assert b.harness.outcome(TP).failure is None
+    operations = ("CreateMultipartUpload", "UploadPart", "ListParts", "CompleteMultipartUpload")
+    assert [asked.operation for asked in let_through] == [name for name in operations for _ in range(20)]
+
+
+def test_a_publication_goes_on_where_the_last_attempt_stopped() -> None:
+    """What that one has made visible is neither looked at nor completed again."""
+    b = grouped(folders=Turns(5))
+    b.put(10)
+    completed: list[str] = []
+    refused: list[str] = []
+
+    def plan(asked: Asked) -> Fault | None:
+        if asked.operation == "CompleteMultipartUpload":
+            if len(completed) == 3 and len(refused) < 10:  # more than one attempt makes
+                refused.append(asked.key)
+                return Fault(slow_down())
+            completed.append(asked.key)
+        return None
+
+    b.s3.plan = plan
+    b.harness.commit()
+
+    assert len(b.harness.called("publish")) > 1
+    assert sorted(b.offsets()) == list(range(10))
+    assert len(completed) == len(set(completed)) == 5
+    looked = [asked.key for asked in b.s3.log if asked.operation == "ListParts"]
+    assert set(looked[5:]).isdisjoint(completed[:3])
+
+
+class Unsteady:
+    """Requests of which some fail in each round, and a clock that sleeping moves."""
+
+    def __init__(self, succeed: Iterable[int]) -> None:
+        self.left = iter(succeed)
+        self.room = 0
+        self.now = 0.0
+        self.done: list[int] = []
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def make(self, count: int, seconds: float = 30.0) -> None:
+        """Make so many requests; in each round the next number of them succeeds."""
+
+        def request(number: int) -> None:
+            if not self.room:
+                raise slow_down()
+            self.room -= 1
+            self.done.append(number)
+
+        def once(requests: Iterable[Callable[[], object]]) -> None:
+            self.room = next(self.left, 0)
+            one_by_one(requests)
+
+        rounds = Rounds(once, lambda: seconds, 0.2, lambda: self.now, self.sleep)
+        rounds([lambda number=number: request(number) for number in range(count)])
+
+
+def test_what_succeeded_is_not_made_again() -> None:
+    """Round by round those that are left, with pauses that double up to a second."""
+    unsteady = Unsteady([3, 0, 1, 1, 5])
+    unsteady.make(10)
+
+    assert unsteady.done == list(range(10))
+    assert unsteady.slept == [0.2, 0.4, 0.8, 1.0]
+
+
+def test_where_nothing_succeeds_there_is_one_round() -> None:
+    """An outage is left to who made the requests."""
+    unsteady = Unsteady([0, 10])
+    with pytest.raises(S3Trouble):
+        unsteady.make(10)
+
+    assert unsteady.slept == []
+
+
+@pytest.mark.parametrize(("seconds", "longest"), [(30.0, 5.0), (2.0, 2.0), (0.0, 0.0)])
+def test_rounds_end(seconds: float, longest: float) -> None:
+    """After five seconds without a success, and when there is no time left."""
+    unsteady = Unsteady([1])
+    with pytest.raises(S3Trouble):
+        unsteady.make(10, seconds)
+
+    assert longest - 1.0 <= sum(unsteady.slept) <= longest
+
+
+def test_what_is_refused_for_good_is_not_made_again() -> None:
+    """Nor are the others."""
+    begun = []
+
+    def request(number: int) -> None:
+        begun.append(number)
+        if number == 1:
+            raise denied()
+
+    with pytest.raises(S3Error):
+        Rounds(one_by_one, lambda: 30.0, 0.2, lambda: 0.0, lambda _: None)(
+            [lambda number=number: request(number) for number in range(3)]
+        )
+
+    assert begun == [0, 1]
 
 
 # -- by configuration --------------------------------------------------------------------------------
