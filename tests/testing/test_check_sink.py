@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import core, settings
 from hypothesis.stateful import rule
 
 import sinksdk.testing
@@ -39,7 +39,7 @@ from sinksdk.testing import (
     replay,
     sink_machine,
 )
-from sinksdk.testing.machine import DEFAULTS
+from sinksdk.testing.machine import _ROUND, DEFAULTS, explore, generating
 from tests.testing import zoo
 
 pytestmark = pytest.mark.slow
@@ -707,6 +707,23 @@ def test_own_rules_are_part_of_story_and_replay() -> None:
             capabilities=EFFECTIVELY,
             steps={"vacuum": vacuum},
         )
+
+
+def test_a_seed_of_pytests_does_not_try_the_same_cases_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """--hypothesis-seed: a long run is made of rounds, and each used to begin with that seed."""
+    monkeypatch.setattr(core, "global_force_seed", 7)
+    tried: list[str] = []
+
+    class Machine(sink_machine(zoo.RangeSink, read_back=read_back)):  # type: ignore[misc] # made at run time
+        def teardown(self) -> None:
+            tried.append(repr(self.trial.steps))
+            super().teardown()
+
+    explore(Machine, generating(settings(FEW, max_examples=4 * _ROUND, derandomize=False)))
+    assert len(tried) >= 4 * _ROUND
+    assert len(set(tried)) > 2 * _ROUND
 
 
 def test_a_machine_is_a_test_case() -> None:
