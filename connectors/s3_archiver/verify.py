@@ -449,7 +449,10 @@ def verify(config: S3ArchiverConfig, s3: S3, commits: Callable[[], Commits]) -> 
         found.gaps = _check_offsets(found, groups, may_share=config.is_transformed)
         commits_of = before.get(partition), after.get(partition)
         if any(file.firsts is None for group in groups for file in group.files):
-            _count_offsets(found, groups, commits_of, may_share=config.is_transformed)
+            tombstones = (
+                config.tombstone_encoded_partition if config.behavior_on_null_values == "write" else None
+            )
+            _count_offsets(found, groups, commits_of, tombstones, may_share=config.is_transformed)
         _check_commit(found, groups, *commits_of)
         uncounted = uncounted or any(not group.is_counted for group in groups)
         report.partitions.append(found)
@@ -578,6 +581,7 @@ def _count_offsets(
     found: PartitionReport,
     groups: Sequence[Group],
     commits: Iterable[OffsetAndMetadata | None],
+    tombstones: str | None,
     *,
     may_share: bool,
 ) -> None:
@@ -588,18 +592,24 @@ def _count_offsets(
     gaps = []
     for begin, stop in itertools.pairwise([*begins, len(groups)]):
         said = ends[-1] if ends and stop == len(groups) else None
-        gaps.append(_gaps_of_values(found, groups[begin:stop], said, may_share=may_share))
+        gaps.append(_gaps_of_values(found, groups[begin:stop], said, tombstones, may_share=may_share))
     known = [count for count in gaps if count is not None]
     found.gaps = sum(known) if len(known) == len(gaps) else None
 
 
 def _gaps_of_values(
-    found: PartitionReport, chain: Sequence[Group], said: Archived | None, *, may_share: bool
+    found: PartitionReport,
+    chain: Sequence[Group],
+    said: Archived | None,
+    tombstones: str | None,
+    *,
+    may_share: bool,
 ) -> int | None:
     """What follows a group says where it ended, and how many records there were then.
 
     Args:
         said: of the last one, by its commit; None: its end is not known, nor are gaps in it.
+        tombstones: folder of the keys of records without a value; None where there is none.
         may_share: values may share an offset.
 
     Returns:
@@ -621,6 +631,12 @@ def _gaps_of_values(
     if not all(group.is_counted for group in chain):
         records = said.records - chain[0].before.records
         found.records += records
+    records += sum(
+        file.records or 0
+        for group in chain
+        for file in group.files
+        if file.view == "keys" and file.name and file.name.path == tombstones
+    )
     if may_share:
         return None
     if records > said.end - start:

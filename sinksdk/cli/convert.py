@@ -41,9 +41,11 @@ def convert(*, config: Config, worker: Worker = None, verbose: Verbose = False) 
     made = load_class(name).config_class.converted(raw)
     made.config["connector.class"] = DROP_IN_NAMES.get(name, name)
     print_json(made.config)
-    problems = [*file.problems, *made.problems]
-    problems += [one for one in check_config(made.config).problems if one not in problems]
-    _say("notes", [*file.warnings, *made.notes], "bold")
+    problems, notes = [*file.problems, *made.problems], [*file.warnings, *made.notes]
+    checked = check_config(made.config)
+    problems += [one for one in checked.problems if one not in problems]
+    notes += [one for one in checked.warnings if one not in notes]
+    _say("notes", notes, "bold")
     _say("problems", problems, "bold red")
     if problems:
         raise typer.Exit(ExitCode.BAD_CONFIG)

@@ -52,6 +52,17 @@ def test_what_cannot_be_run_after_all_exits_2(here: Here) -> None:
     assert result.stderr.count("'lines.per.file' is unlucky: choose another") == 1
 
 
+def test_what_validate_warns_of_is_noted(here: Here) -> None:
+    """Without the worker's converters, what is printed would start and archive nothing."""
+    keys = {"connector.class": "s3-archiver", "topics": "t", "s3.bucket.name": "bucket", "flush.size": "5"}
+    named = {"name": "archive", "config": {**keys, "format.class": "AvroFormat"}}
+    result = here.sinksdk("convert", here.file("avro.json", json.dumps(named)))
+
+    assert result.exit_code == 0
+    (said,) = [line for line in result.stderr.splitlines() if "'value.converter' is not set" in line]
+    assert said.startswith("  - ")
+
+
 def test_a_result_is_converted_to_itself(here: Here) -> None:
     """Another sink's keys, then the archiver's own."""
     first = here.sinksdk("convert", here.file("aiven.json", json.dumps(AIVEN)))
