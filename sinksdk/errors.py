@@ -96,23 +96,38 @@ class UnpublishableException(ConnectException):
     Args:
         message: what no longer exists.
         offset: the first offset of what cannot be published; nothing at or beyond it is visible, or ever
-            will be, through the tokens of the commit.
+            will be, through the tokens of the commit, except what ``partly_visible_to`` says.
         metadata: of the commit afterwards.
         discard: the commit's tokens from that offset on; they go to ``discard``. Those before it must be
             published.
+        partly_visible_to: the offset after the last record from ``offset`` on that is visible all the same,
+            which the task passes over when it comes again, as ``metadata`` tells it. The connector is not
+            deleted before its commit is there: a connector made anew would know nothing of these records.
+            None: there are none.
     """
 
     def __init__(
-        self, message: str, *, offset: int, metadata: str = "", discard: Iterable[Token | str] = ()
+        self,
+        message: str,
+        *,
+        offset: int,
+        metadata: str = "",
+        discard: Iterable[Token | str] = (),
+        partly_visible_to: int | None = None,
     ) -> None:
         super().__init__(message)
         self.offset = offset
         self.metadata = metadata
         self.discard = tuple(discard)
+        self.partly_visible_to = partly_visible_to
 
     def __reduce__(self) -> tuple[object, ...]:
         return partial(
-            type(self), offset=self.offset, metadata=self.metadata, discard=self.discard
+            type(self),
+            offset=self.offset,
+            metadata=self.metadata,
+            discard=self.discard,
+            partly_visible_to=self.partly_visible_to,
         ), self.args
 
 

@@ -146,6 +146,11 @@ class Skip:
     def __bool__(self) -> bool:
         return any(ranges.runs for ranges in self.of.values())
 
+    @property
+    def end(self) -> int | None:
+        """The offset after its last row; None without any."""
+        return max((int(ranges.last[-1]) + 1 for ranges in self.of.values() if ranges.runs), default=None)
+
     def beyond(self, offset: int) -> Self:
         """What of it is at this offset or above."""
         return type(self)({view: ranges.beyond(offset) for view, ranges in self.of.items()})

@@ -308,18 +308,20 @@ def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableE
         Skip.of_text(groups[place][0].data.get("skip", "")),
         *(Skip({view_of(token): RowRanges.of_text(token.data["ranges"])}) for token in visible),
     ]
-    warning = (
+    note = (
         f". {len(visible)} other files of that commit are visible: their records are passed over when they "
-        f"come again. Do not delete the connector before it has caught up, for it would forget that"
+        f"come again"
     )
+    ahead = Skip.union(skip).beyond(start)
     return UnpublishableException(
-        f"{error}{warning if visible else ''}",
+        f"{error}{note if visible else ''}",
         offset=start,
         metadata=Archived(
             files + len(visible),
             records + sum(token.data["records"] for token in visible if not view_of(token)),
             end,
-            Skip.union(skip).beyond(start).to_text(),
+            ahead.to_text(),
         ).to_text(),
         discard=[token for group in groups[place:] for token in group if token.id not in kept],
+        partly_visible_to=ahead.end,
     )

@@ -310,7 +310,7 @@ class Archive:
             world.happened["schedules with a transform"] += 1
             self.portion = transforms.choice((None, 2))
         # A deletion forgets which rows are visible above a withdrawn commit: see docs/decisions/0037.
-        self.groups = Groups(world, are_wanted=not (whole_files or self.deletes))
+        self.groups = Groups(world, are_wanted=not whole_files)
         if whole_files:
             raw["task.shutdown.graceful.timeout.ms"] = "60000"
         elif dice.random() < 0.5:
@@ -457,9 +457,16 @@ class Archive:
         self.world.happened["begun, and left behind by a deletion"] += bool(stale)
         self._left |= stale
 
+    def has_rows_ahead(self) -> bool:
+        """Whether rows above a withdrawn commit are visible."""
+        return any(entry.partly_visible_to is not None for entry in self.commits().values())
+
     def delete(self) -> None:
         """An operator deletes the connector."""
         unpublished = any(entry.publish for entry in self.commits().values())
+        self.world.happened["deletion asked for while rows above a commit are visible"] += (
+            self.has_rows_ahead()
+        )
         self.world.happened["deletion asked for while something is unpublished"] += unpublished
         self.cluster.wish("delete")
 
@@ -561,6 +568,10 @@ class Archive:
             above = [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
             if above:
                 return f"offsets {above} are visible, committed is {committed}"
+            if entry is None or (entry.partly_visible_to or 0) <= offsets[-1]:
+                return f"offsets up to {offsets[-1]} are visible, the commit at {committed} does not say so"
+            if self.deletes and self.cluster.is_deleting:
+                self.world.happened["rows visible above a commit of a connector that is deleted"] += 1
             self._parted[partition].update(offsets[bisect.bisect_left(offsets, committed) :])
             self.world.happened["rows visible above a withdrawn commit"] += 1
         pending = [token.data for token in entry.publish] if entry else []

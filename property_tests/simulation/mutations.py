@@ -266,6 +266,11 @@ def deletion_without_publishing(patch: Patch) -> None:
     patch.setattr(Deletion, "expect_published", lambda self, reason="": None)
 
 
+def deletion_above_visible_rows(patch: Patch) -> None:
+    """A connector is deleted while rows above its commit are visible, which only it passes over."""
+    patch.setattr(Claim, "partly_visible", lambda self: {})
+
+
 def group_ahead_of_what_is_visible(patch: Patch) -> None:
     """The group shows what is committed, published or not."""
     patch.setattr(Entry, "visible", property(lambda self: self.offset))
@@ -425,6 +430,7 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         tokens_not_noted,
         crashed_and_unknown_commits_stay_unpublished,
         deletion_without_publishing,
+        deletion_above_visible_rows,
         group_ahead_of_what_is_visible,
         what_came_before_a_late_offset_is_committed,
         offsets_are_divided,

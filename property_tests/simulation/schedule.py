@@ -148,7 +148,9 @@ def _an_operator_deletes(archive: Archive) -> None:
     if dice.random() < 0.3:
         archive.delete()
     if cluster.is_deleting and cluster.deletions < MOST_DRIVERS:
-        if not cluster.drivers or dice.random() < 0.1:
+        if archive.has_rows_ahead() and cluster.started < MOST_DRIVERS and dice.random() < 0.3:
+            cluster.start_driver()
+        elif not cluster.drivers or dice.random() < 0.1:
             cluster.start_deletion()
     elif not cluster.is_deleting:
         archive.remove_markers()
@@ -184,8 +186,12 @@ def _catch_up(archive: Archive) -> None:
     cluster = archive.cluster
     for _ in range(MOST_DRIVERS + 1):
         while cluster.is_deleting:
+            # What is visible above a commit takes a driver: the deletion waits, until one takes over.
             deletion = cluster.start_deletion()
-            _run_until(archive, lambda deletion=deletion: not deletion.is_alive)
+            _run_until(archive, lambda deletion=deletion: not deletion.is_alive or archive.has_rows_ahead())
+            if cluster.is_deleting and archive.has_rows_ahead():
+                driver = cluster.start_driver(until_caught_up=True)
+                _run_until(archive, lambda driver=driver: not driver.is_alive)
         if archive.deletes:
             archive.remove_markers()
         driver = cluster.start_driver(until_caught_up=True)

@@ -19,7 +19,7 @@ from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnavailable, table, take_over
-from sinksdk.store.generations import Generations, UnpublishedException
+from sinksdk.store.generations import Generations, PartlyVisibleException, UnpublishedException
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange, TaskPlan
 
@@ -59,8 +59,8 @@ class Deletion:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to publish or to discard."""
-        return not self._claim.all_unsettled()
+        """Whether nothing is left to publish or to discard, and nothing is visible above a commit."""
+        return not self._claim.all_unsettled() and not self._claim.partly_visible()
 
     def settle(self, connector: SinkConnector, tasks_max: int, call: Call, clock: Clock) -> str:
         """Publish committed tokens and discard the others, as far as possible.
@@ -78,13 +78,18 @@ class Deletion:
             FencedException: somebody else deletes it, too.
         """
         claim, record = self._claim, self._record
+        if not claim.all_unsettled():
+            return ""
         try:
             own = call("task_configs", lambda: connector.task_configs(tasks_max))[0]
             ranges = tuple(
                 PlannedRange.empty(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled())
             )
             task = TaskPlan(ranges=ranges, config=dict(own))
-            plan = self._generations.plan(claim, (task,), record.version, record.config)
+            # The connector may have to go on: where that begins stays as undecided as it is.
+            plan = self._generations.plan(
+                claim, (task,), record.version, record.config, undecided=claim.undecided
+            )
             outcomes = call("publish", lambda: self._run(connector, plan, clock))
             problem = "; ".join(f"{o.partition}: {o.failure.message}" for o in outcomes if o.failure)
         except (FencedException, StoreUnavailable):
@@ -119,7 +124,12 @@ class Deletion:
         return SinkTaskRun(worker, assigned, (), closing=lambda: None, clock=clock).run()
 
     def expect_published(self, reason: str = "") -> None:
-        """Raise UnpublishedException, with this reason, if a commit is not published yet."""
+        """Raise if a commit is not published yet, or records above one are visible.
+
+        Raises:
+            UnpublishedException: a commit is not published, for this reason.
+            PartlyVisibleException: the connector has to run until its commit is above these records.
+        """
         left = ", ".join(
             f"{partition} up to offset {entry.offset} ({len(entry.publish)} tokens)"
             for partition, entry in sorted(self._claim.unpublished().items())
@@ -129,9 +139,22 @@ class Deletion:
                 f"connector {self._connector} is not deleted yet: {left} is committed and not published"
                 f"{f' ({reason})' if reason else ''}; 'sinksdk delete {self._connector} --force' gives it up"
             )
+        ahead = ", ".join(
+            f"{partition} from offset {entry.offset} up to {entry.partly_visible_to}"
+            for partition, entry in sorted(self._claim.partly_visible().items())
+        )
+        if ahead:
+            raise PartlyVisibleException(
+                f"connector {self._connector} is not deleted yet: of {ahead}, some records are visible and "
+                f"not committed, and whoever reads on from the commit would write them twice; 'sinksdk run' "
+                f"or a server that has it commits them first, and then deletes it, 'sinksdk delete "
+                f"{self._connector} --force' does not wait for that"
+            )
 
     def give_up(self) -> bool:
         """Withdraw unpublished commits, at the operator's request; their tokens become stale.
+
+        What is visible above a commit is named in the log, and forgotten.
 
         Returns:
             Whether there was any.
@@ -139,9 +162,18 @@ class Deletion:
         Raises:
             FencedException: somebody else deletes it, too.
         """
-        claim, left = self._claim, self._claim.unpublished()
-        if not left:
+        claim, left, ahead = self._claim, self._claim.unpublished(), self._claim.partly_visible()
+        if not left and not ahead:
             return False
+        for partition, entry in sorted(ahead.items()):
+            log.error(
+                "connector %s is deleted by force: of %s, some records from offset %d up to %s are visible; "
+                "whoever reads on from there writes them twice",
+                self._connector,
+                partition,
+                entry.offset,
+                entry.partly_visible_to,
+            )
         for partition, entry in sorted(left.items()):
             log.error(
                 "connector %s is deleted by force: of %s, what is committed from offset %s up to %d is "
@@ -152,13 +184,18 @@ class Deletion:
                 entry.offset,
                 ", ".join(token.id for token in entry.publish),
             )
-        log.error(
-            "connector %s: %d tokens of %d partitions are given up",
-            self._connector,
-            sum(len(entry.publish) for entry in left.values()),
-            len(left),
-        )
-        committed = {p: entry for p, entry in claim.committed.items() if p not in left}
+        if left:
+            log.error(
+                "connector %s: %d tokens of %d partitions are given up",
+                self._connector,
+                sum(len(entry.publish) for entry in left.values()),
+                len(left),
+            )
+        committed = {
+            p: entry.model_copy(update={"partly_visible_to": None})
+            for p, entry in claim.committed.items()
+            if p not in left
+        }
         committed |= {
             p: entry.withdrawn_to(entry.visible, claim.generation)
             for p, entry in left.items()
@@ -188,7 +225,7 @@ class Deletion:
 
         Raises:
             FencedException: somebody else deletes it, too.
-            UnpublishedException: something is committed that nobody can see yet.
+            UnpublishedException: something is committed that nobody can see yet, or the other way round.
         """
         self.expect_published()
         if stale := sorted(token for tokens in self._claim.stale.values() for token in tokens):

@@ -197,7 +197,9 @@ class PendingRequests:
                 f"one was not heard of; it ends and touches nothing more"
             )
         if now.deleted:
-            return ClosingReason.DELETE
+            # A driver that was started for it goes on, until an operator will not wait for that any more.
+            is_for_it = done.deleted and now.forced == done.forced
+            return None if is_for_it else ClosingReason.DELETE
         if now.target_state != "RUNNING":
             return _CLOSING[now.target_state]
         if now.version != done.version or now.orders.restart != done.orders.restart:

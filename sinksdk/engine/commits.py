@@ -66,11 +66,18 @@ class CommitLog(Protocol):
         ...
 
     def withdraw(
-        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+        self,
+        partition: TopicPartition,
+        offset: OffsetAndMetadata,
+        discard: Sequence[Token],
+        partly_visible_to: int | None = None,
     ) -> None:
         """Move the last commit back to this offset; these of its tokens must be discarded.
 
         The only way to move a commit back. It keeps no token to publish.
+
+        Args:
+            partly_visible_to: the offset after the last record above that is visible already; None: none is.
         """
         ...
 

@@ -263,7 +263,11 @@ class Committer:
             )
             return error
         self._scope.write(
-            self._commits.withdraw, partition, OffsetAndMetadata(error.offset, error.metadata), discard
+            self._commits.withdraw,
+            partition,
+            OffsetAndMetadata(error.offset, error.metadata),
+            discard,
+            error.partly_visible_to,
         )
         log.error(
             "%s: the commit of %s is withdrawn from offset %d to %d; from there it is read again: %s",

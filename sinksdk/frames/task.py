@@ -90,7 +90,11 @@ class HeldCommits(CommitLog):
         self._ledger.published(partition)
 
     def withdraw(
-        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+        self,
+        partition: TopicPartition,
+        offset: OffsetAndMetadata,
+        discard: Sequence[Token],
+        partly_visible_to: int | None = None,  # noqa: ARG002 - nothing of it is ever written again
     ) -> None:
         """Refused: a DataFrame's rows do not come again.
 

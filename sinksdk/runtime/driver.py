@@ -151,7 +151,9 @@ class SinkSession:
         """See :data:`~sinksdk.runtime.session.Drive`."""
         session = self._session
         self._reporter.catch_up()
-        while (plan := self._planning.next_plan(claim, record)) is not None:
+        while (
+            self._is_needed(claim, record) and (plan := self._planning.next_plan(claim, record)) is not None
+        ):
             with logging_about(generation=plan.generation):
                 self._run(plan)
             session.yield_to_successor()
@@ -164,6 +166,10 @@ class SinkSession:
                 {partition for partition, tokens in claim.stale.items() if tokens},
             )
         return session.requests.closing()
+
+    def _is_needed(self, claim: Claim, record: ConnectorRecord) -> bool:
+        """Whether there is to be another generation: one that is deleted only overtakes what is visible."""
+        return not record.deleted or bool(claim.partly_visible())
 
     def meanwhile(self) -> None:
         """Keep the view of the source up to date; never blocks."""

@@ -17,6 +17,7 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import StoreRefused, StoreUnavailable
+from sinksdk.store.generations import PartlyVisibleException
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.reports import Waiting
 
@@ -65,6 +66,8 @@ class Idle:
             clock=environment.clock,
             is_unwanted=lambda: environment.signal.is_final,
         )
+        self.has_to_run = False
+        """Whether the last attempt at a deletion has found records visible above a commit."""
         self.cleaned_up = ""
         """The incarnation that has had its ``stop(True)``."""
         backoff = Backoff(1.0, environment.clock, jitter=environment.jitter)
@@ -125,6 +128,7 @@ class Idle:
 
         If it fails, the error is shown, and the next attempt follows after a growing delay.
         """
+        self.has_to_run = False
         try:
             deletion = Deletion(self._environment.store, self._connector, record)
             if record.incarnation != self.cleaned_up:
@@ -135,6 +139,7 @@ class Idle:
         except (FencedException, StoreUnavailable):
             raise
         except ConnectException as error:
+            self.has_to_run = isinstance(error, PartlyVisibleException)
             return self._await_next_deletion(record, error)
         log.info("connector %s is deleted", self._connector)
         return True

@@ -140,12 +140,13 @@ class DriverSession:
         return reason
 
     def _has_unpublished(self) -> bool:
-        """Whether a commit is still unpublished after all tasks have ended."""
-        left = sorted(map(str, self.generations.claim().unpublished()))
+        """Whether a commit is unpublished, or records above it are visible, after all tasks have ended."""
+        claim = self.generations.claim()
+        left = sorted(map(str, claim.unpublished().keys() | claim.partly_visible().keys()))
         if left:
             log.warning(
-                "connector %s: what is committed of %s is not published yet; it is before the connector is "
-                "deleted",
+                "connector %s: of %s, not exactly what is committed is published yet; it is before the "
+                "connector is deleted",
                 self._config.name,
                 ", ".join(left),
             )

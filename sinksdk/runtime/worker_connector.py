@@ -12,12 +12,12 @@ from typing import Protocol
 from sinksdk.context import ClosingReason
 from sinksdk.control import liveness, registry
 from sinksdk.control.info import connector_info
-from sinksdk.control.registry import ConnectorNotFoundException
+from sinksdk.control.registry import ConnectorDeletedException, ConnectorNotFoundException
 from sinksdk.errors import FencedException
 from sinksdk.runtime.backoff import PASSING, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Idle, Openers
-from sinksdk.store import StoreUnavailable
+from sinksdk.store import StoreUnavailable, read_commits
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.support.logs import logging_about
 
@@ -104,6 +104,10 @@ class WorkerConnector:
                     return
                 brings = False
                 self._waits.over()
+            except ConnectorDeletedException:
+                if not brings or not self._is_waited_for():
+                    raise
+                brings = False
             except PASSING as error:
                 if not self._is_patient:
                     raise
@@ -120,10 +124,18 @@ class WorkerConnector:
                 return None
             raise
 
+    def _is_waited_for(self) -> bool:
+        """Whether its deletion waits for a driver, which then runs with the configuration of the store."""
+        commits = read_commits(self._environment.store, self._connector).committed
+        return any(entry.partly_visible_to is not None for entry in commits.values())
+
     def _has_ended(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> bool:
         """Bring it into its target state, until that changes; returns whether it has ended for good."""
         if record is not None and record.deleted:
-            return self._idle.delete(record)
+            has_ended = self._idle.delete(record)
+            if self._idle.has_to_run and not has_ended and self._drivers and not self._signal.is_final:
+                self._live(self._drivers, record, until_caught_up=True)
+            return has_ended
         if self._drivers is None:
             return True  # another process has deleted it, and a new connector of its name is not ours
         if record is not None and record.target_state != "RUNNING":

@@ -48,6 +48,10 @@ class UnpublishedException(ConnectException):
     """Offsets are not altered, or the connector is not deleted: a commit is not published yet."""
 
 
+class PartlyVisibleException(UnpublishedException):
+    """The connector is not deleted: records above a commit are visible, and would be written twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A generation that only this driver may plan.
@@ -81,6 +85,10 @@ class Claim:
     def unpublished(self) -> dict[TopicPartition, Entry]:
         """Commits with tokens to publish."""
         return {p: entry for p, entry in self.committed.items() if entry.publish}
+
+    def partly_visible(self) -> dict[TopicPartition, Entry]:
+        """Commits above which records are visible that only this connector knows to pass over."""
+        return {p: entry for p, entry in self.committed.items() if entry.partly_visible_to is not None}
 
     def all_unsettled(self) -> set[TopicPartition]:
         """Partitions with tokens to publish or to discard."""

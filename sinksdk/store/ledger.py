@@ -137,12 +137,19 @@ class Ledger:
         self._unsaved = True
 
     def withdraw(
-        self, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+        self,
+        partition: TopicPartition,
+        offset: OffsetAndMetadata,
+        discard: Sequence[Token],
+        partly_visible_to: int | None = None,
     ) -> None:
         """Move the last commit back to this offset; these of its tokens must be discarded."""
         before = self._entries.get(partition) or self._apart[partition]
         after = Entry.of(partition, offset, self._generation, records=self.records(partition))
-        entry = after.model_copy(update={"withdrawn_from": before.offset})
+        # What an earlier withdrawal has left visible above the commit still is.
+        ends = (end for end in (partly_visible_to, before.partly_visible_to) if end and end > offset.offset)
+        changed = {"withdrawn_from": before.offset, "partly_visible_to": max(ends, default=None)}
+        entry = after.model_copy(update=changed)
         self._write({**self._entries, partition: entry}, self._tokens.withdraw(partition, discard))
 
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:

@@ -145,6 +145,8 @@ class Entry(NamedPartition):
             there was no commit before, or an older version has written this one.
         records: how many records ``generation`` has committed, by all attempts at its task. 0: none, or that
             is not known.
+        partly_visible_to: the offset after the last record that is visible above ``offset``, since a commit
+            was withdrawn of which a part is; None: none is.
     """
 
     offset: int
@@ -154,6 +156,7 @@ class Entry(NamedPartition):
     withdrawn_from: int | None = None
     published_to: int | None = None
     records: int = 0
+    partly_visible_to: int | None = None
 
     def committed(self) -> OffsetAndMetadata:
         """The commit as authors get it."""
@@ -165,7 +168,7 @@ class Entry(NamedPartition):
         return self.published_to if self.publish else self.offset
 
     def withdrawn_to(self, offset: int, generation: int) -> Entry:
-        """The commit that withdraws this one, in that generation."""
+        """The commit that withdraws this one, in that generation, whatever is visible above it."""
         changed = {
             "offset": offset,
             "publish": (),
@@ -173,6 +176,7 @@ class Entry(NamedPartition):
             "generation": generation,
             "withdrawn_from": self.offset,
             "records": 0,
+            "partly_visible_to": None,
         }
         return self.model_copy(update=changed)
 
@@ -186,6 +190,7 @@ class Entry(NamedPartition):
         records: int = 0,
     ) -> Entry:
         """A commit of that generation, which follows ``before``."""
+        ahead = before.partly_visible_to if before else None
         return cls(
             topic=partition.topic,
             partition=partition.partition,
@@ -195,6 +200,7 @@ class Entry(NamedPartition):
             generation=generation,
             published_to=before.visible if before and offset.tokens else None,
             records=records,
+            partly_visible_to=ahead if ahead is not None and ahead > offset.offset else None,
         )
 
 

@@ -106,10 +106,11 @@ def test_a_fenced_task_withdraws_nothing() -> None:
 
 def test_what_is_unpublishable_travels() -> None:
     """UnpublishableException: comes out of a pickle as it went in."""
-    error = UnpublishableException("gone", offset=3, metadata="m", discard=["t"])
+    error = UnpublishableException("gone", offset=3, metadata="m", discard=["t"], partly_visible_to=7)
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
     assert (str(copy), copy.offset, copy.metadata, copy.discard) == ("gone", 3, "m", ("t",))
+    assert copy.partly_visible_to == 7
 
 
 def test_a_further_attempt_does_not_read_past_a_withdrawn_commit() -> None:

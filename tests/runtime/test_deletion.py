@@ -18,6 +18,7 @@ from sinksdk import (
     OffsetAndMetadata,
     SinkConnector,
     SinkTask,
+    Token,
     TopicPartition,
     UnpublishableException,
 )
@@ -29,7 +30,7 @@ from sinksdk.runtime.environment import Environment, Threads
 from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import committed_offsets, table
-from sinksdk.store.generations import Generations, UnpublishedException
+from sinksdk.store.generations import Generations, PartlyVisibleException, UnpublishedException
 from sinksdk.store.keys import config_key, task_count_key
 from sinksdk.store.records import ConnectorRecord
 from tests.inline import InlineExecutor
@@ -48,6 +49,11 @@ class Outside:
         self.calls: list[str] = []
         self.is_down = False
         self.has_expired = False
+        self.lost = ""
+        """A token that expires before it is published."""
+        self.on_lost: Callable[[], None] = lambda: None
+        self.rows: list[int] = []
+        """Offsets of records that are seen."""
         self.start: Callable[[], None] = lambda: None
         self.waits = 0
 
@@ -82,8 +88,48 @@ class TwoPhase(SinkTask):
         self.outside.begun.difference_update(token.id for token in tokens)
 
 
+class Halves(TwoPhase):
+    """Each commit has two files, of even and of odd offsets; one may be visible, and the other one lost."""
+
+    def open(self, partitions: Any) -> None:
+        self.skip, self.held = set[int](), list[int]()
+        for partition in partitions:
+            committed = self.context.committed(partition)
+            self.skip.update(map(int, committed.metadata.split() if committed else ()))
+
+    def put(self, records: Any) -> None:
+        self.held += [record.offset for record in records if record.offset not in self.skip]
+
+    def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, Any]:
+        ((partition, at),) = offsets.items()
+        tokens = [
+            Token(f"{half} to {at.offset}", {"rows": [row for row in self.held if row % 2 == odd]})
+            for odd, half in enumerate(("even", "odd"))
+        ]
+        self.held = []
+        self.context.prepared({partition: tokens})
+        return {partition: OffsetAndMetadata(at.offset, publish=tokens)}
+
+    def publish(self, partition: TopicPartition, tokens: Any) -> None:
+        self.outside.reach()
+        seen: list[int] = []
+        for token in tokens:
+            if token.id == self.outside.lost:
+                self.outside.lost = ""
+                self.outside.on_lost()
+                raise UnpublishableException(
+                    "it has expired",
+                    offset=min(token.data["rows"] + seen),
+                    metadata=" ".join(map(str, seen)),
+                    discard=[token],
+                    partly_visible_to=max(seen) + 1,
+                )
+            seen += token.data["rows"]
+            self.outside.rows += token.data["rows"]
+
+
 class Connector(SinkConnector):
-    task_class = TwoPhase
+    task_class: ClassVar[type[SinkTask]] = TwoPhase
 
     def start(self, config: Any) -> None:
         TwoPhase.outside.calls.append("start")
@@ -91,6 +137,10 @@ class Connector(SinkConnector):
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
         TwoPhase.outside.calls.append(f"stop {is_deleted}")
+
+
+class OfHalves(Connector):
+    task_class = Halves
 
 
 class Group:
@@ -146,7 +196,8 @@ class HandSignal(ClosingSignal):
 class Scene:
     """A connector of which 10 records are committed and published, and whoever deletes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, made: type[Connector] = Connector) -> None:
+        self.made = made
         self.outside = TwoPhase.outside = Outside()
         self.store, self.group, self.clock = MemoryStore(), Group(), HandClock()
         self.herder = Herder(self.store)
@@ -163,10 +214,10 @@ class Scene:
         return ConnectorDriver(
             environment,
             source=self.source,
-            connector=connector or Connector(),
+            connector=connector or self.made(),
             config=ConnectorConfig.parse(raw),
             raw=raw,
-            launcher=InProcess(self.store, TwoPhase),
+            launcher=InProcess(self.store, self.made.task_class),
             group=self.group,
         )
 
@@ -184,7 +235,7 @@ class Scene:
 
     def worker(self, **options: Any) -> WorkerConnector:
         openers = Openers(
-            lambda record: (Connector(), ConnectorConfig.parse(record.config)), lambda record: self.group
+            lambda record: (self.made(), ConnectorConfig.parse(record.config)), lambda record: self.group
         )
         parts = {"drivers": self.driver, "openers": openers, "stays": True, **options}
         return WorkerConnector(self.environment, "c", **parts)
@@ -578,3 +629,106 @@ def test_who_goes_on_from_the_group_reads_each_record_once(scene: Scene) -> None
     assert read == {P0: (15, 20), P1: (0, 5)}
     assert scene.outside.seen == ["t-0 to 10", "t-0 to 15", "t-0 to 20", "t-1 to 5"]
     assert scene.signal.reason is None or scene.signal.reason is ClosingReason.REBALANCE
+
+
+@pytest.fixture
+def halves() -> Scene:
+    """10 records are seen; of 5 more, which are committed, only the even ones can be published."""
+    scene = Scene(OfHalves)
+    scene.leave_unpublished()
+    scene.outside.is_down, scene.outside.lost = False, "odd to 15"
+    return scene
+
+
+def go_on_from_the_group(scene: Scene) -> list[int]:
+    """Offsets that are seen after a connector of the same name was made anew, and has read on from the group."""
+    assert scene.is_gone()
+    scene.source.ends[P0] = 20
+    scene.herder.create("c", {**RAW, "offset.source": "group"})
+    scene.worker(stays=False).run(until_caught_up=True)
+    return sorted(scene.outside.rows)
+
+
+def test_a_connector_is_deleted_once_nothing_is_visible_above_its_commits(halves: Scene) -> None:
+    """Regression: records 10, 12 and 14 were visible, the group was at 10, and who went on from there doubled them."""
+    halves.herder.delete("c")
+    halves.worker().run()
+
+    assert halves.group.at == {P0: 15}
+    assert halves.outside.calls.count("stop True") == 1
+    assert halves.outside.calls[-1] == "stop True"
+    assert go_on_from_the_group(halves) == list(range(20))
+
+
+@pytest.mark.parametrize("state", ["pause", "stop"])
+def test_a_connector_that_is_idle_runs_for_that(halves: Scene, state: str) -> None:
+    """Only until it has overtaken what is visible, however much there is to read."""
+    getattr(halves.herder, state)("c")
+    halves.herder.configure("c", {**RAW, "generation.max.records": "5"})
+    halves.source.ends[P0] = 1_000
+    halves.herder.delete("c")
+    halves.worker().run()
+
+    assert halves.group.at == {P0: 15}
+    assert sorted(halves.outside.rows) == list(range(15))
+    assert halves.is_gone()
+
+
+def test_a_deletion_without_a_driver_says_what_it_waits_for(halves: Scene) -> None:
+    """Nobody is there who could read: it stays, and is deleted by the next one that runs it, whatever configuration that brings."""
+    halves.herder.delete("c")
+    with pytest.raises(PartlyVisibleException) as refused:
+        halves.worker(drivers=None, stays=False, patience=5.0).run()
+
+    assert "connector c is not deleted yet: of t-0 from offset 10 up to 15, some records are" in str(
+        refused.value
+    )
+    assert "'sinksdk run'" in str(refused.value)
+    assert "stop True" not in halves.outside.calls
+    halves.worker(stays=False, brings_config=True).run(until_caught_up=True)
+    assert halves.outside.calls[-1] == "stop True"
+    assert go_on_from_the_group(halves) == list(range(20))
+
+
+def test_a_running_connector_that_is_deleted_overtakes_it_too(halves: Scene) -> None:
+    """Its deletion is asked for just when half of a commit becomes visible: it stops, and not for good."""
+
+    def delete() -> None:
+        halves.herder.delete("c")
+
+    halves.outside.on_lost = delete
+    halves.worker().run()
+
+    assert halves.outside.calls[:2] == ["start", "stop False"]
+    assert halves.outside.calls.count("stop True") == 1
+    assert go_on_from_the_group(halves) == list(range(20))
+
+
+def test_who_forces_a_deletion_is_told_what_is_written_twice(
+    halves: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not wait, and the log has the offsets."""
+    halves.herder.delete("c", force=True)
+    halves.worker(drivers=None, stays=False).run()
+
+    assert halves.is_gone()
+    assert halves.group.at == {P0: 10}
+    assert "of t-0, some records from offset 10 up to 15 are visible; whoever reads on" in caplog.text
+
+
+def test_force_ends_the_wait_of_a_driver_that_cannot_overtake(halves: Scene) -> None:
+    """It reads and cannot commit, until its operator will not wait any more."""
+    halves.herder.delete("c")
+
+    def goes_away() -> None:
+        halves.outside.is_down = True
+
+    def go_on() -> None:
+        if halves.clock.at > 60:
+            halves.outside.is_down = False
+            halves.herder.delete("c", force=True)
+
+    halves.outside.on_lost, halves.clock.on_wait = goes_away, go_on
+    halves.worker().run()
+
+    assert halves.is_gone()

@@ -20,6 +20,7 @@ from sinksdk import (
     SinkRecord,
     SinkRecords,
     TopicPartition,
+    UnpublishableException,
 )
 from sinksdk.connectors.s3_archiver.config import MIB
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
@@ -611,6 +612,19 @@ def test_records_that_are_visible_are_passed_over_when_their_group_comes_again(b
     assert b.s3.uploads == {}
     assert "skip" not in json.loads(b.harness.committed[TP].metadata)
     assert problems(b) == []
+
+
+def test_a_withdrawal_says_how_far_its_group_is_visible() -> None:
+    """For the engine, which does not read the task's metadata: the offset after the last visible record."""
+    b = grouped(folders=Turns(3))
+    b.put(25)
+    stop_before(b, 4)
+    expire(b, 4)
+    tokens = b.harness.committed[TP].tokens
+    with pytest.raises(UnpublishableException) as withdrawn:
+        b.harness.task.publish(TP, tokens)
+
+    assert (withdrawn.value.offset, withdrawn.value.partly_visible_to) == (10, 19)
 
 
 def test_what_is_visible_above_a_commit_stays_in_its_metadata() -> None:

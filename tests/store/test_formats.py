@@ -78,6 +78,7 @@ ENTRY = Entry(
     withdrawn_from=150,
     published_to=90,
     records=40,
+    partly_visible_to=145,
 )
 ENTRY_JSON = {
     "topic": "flights",
@@ -89,6 +90,7 @@ ENTRY_JSON = {
     "withdrawn_from": 150,
     "published_to": 90,
     "records": 40,
+    "partly_visible_to": 145,
 }
 NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
 NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
@@ -689,6 +691,7 @@ def test_every_value_has_a_golden_text() -> None:
                 withdrawn_from=None,
                 published_to=None,
                 records=0,
+                partly_visible_to=None,
             ),
         ),
         (

@@ -186,6 +186,34 @@ def test_an_id_used_again_and_withdrawn_is_still_to_be_discarded(
     assert P0 not in merged(store, 5).stale
 
 
+def test_a_commit_says_what_is_visible_above_it_until_one_is_beyond(
+    store: MemoryStore, ledger: TaskLedger
+) -> None:
+    """withdraw: a second withdrawal does not forget what the first one left, and a commit forgets what it covers."""
+
+    def ahead() -> int | None:
+        ledger.flush()
+        return merged(store, 5).committed[P0].partly_visible_to
+
+    ledger.published(P0)
+    ledger.prepare({P0: [A]})
+    ledger.commit({P0: OffsetAndMetadata(30, publish=[A])})
+    assert ahead() is None
+    ledger.withdraw(P0, OffsetAndMetadata(10), [A], 25)
+    assert ahead() == 25
+
+    ledger.prepare({P0: [B]})
+    ledger.commit({P0: OffsetAndMetadata(20, publish=[B])})
+    assert ahead() == 25
+    ledger.withdraw(P0, OffsetAndMetadata(12), [B], 14)
+    assert ahead() == 25
+
+    ledger.commit({P0: OffsetAndMetadata(24)})
+    assert ahead() == 25
+    ledger.commit({P0: OffsetAndMetadata(25)})
+    assert ahead() is None
+
+
 def test_an_id_used_again_by_another_partition_is_its_alone(store: MemoryStore, ledger: TaskLedger) -> None:
     """prepare: regression: once it was committed there, it was still to be discarded here."""
     ledger.prepare({P1: [A]})
