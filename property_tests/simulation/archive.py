@@ -571,7 +571,8 @@ class Archive:
             if entry is None or (entry.partly_visible_to or 0) <= offsets[-1]:
                 return f"offsets up to {offsets[-1]} are visible, the commit at {committed} does not say so"
             if self.deletes and self.cluster.is_deleting:
-                self.world.happened["rows visible above a commit of a connector that is deleted"] += 1
+                # Counted by schedules: each of them looks after each step.
+                self.world.happened["schedules whose deletion waited for rows above a commit"] = 1
             self._parted[partition].update(offsets[bisect.bisect_left(offsets, committed) :])
             self.world.happened["rows visible above a withdrawn commit"] += 1
         pending = [token.data for token in entry.publish] if entry else []

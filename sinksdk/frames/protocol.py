@@ -44,9 +44,7 @@ class Writing:
         return WrittenBatch(query=self.query, batch=self.batch)
 
     def __str__(self) -> str:
-        if self.batch is None:
-            return f"batch write {self.query}"
-        return f"micro-batch {self.batch} of query {self.query}"
+        return str(self.as_written())
 
 
 @dataclass(frozen=True, slots=True)

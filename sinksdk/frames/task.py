@@ -32,6 +32,7 @@ class HeldCommits(CommitLog):
 
     def __init__(self, taken: TakenOver) -> None:
         self._ledger = taken.ledger
+        self._frames = taken.plan.frames
         self._planned = {p: frozenset(tokens) for p, tokens in by_partition(taken.plan.stale).items()}
         self._commits: dict[TopicPartition, OffsetAndMetadata] = {}
         self._held: dict[TopicPartition, dict[str, Token]] = {}
@@ -102,11 +103,14 @@ class HeldCommits(CommitLog):
             ConnectException: always.
         """
         committed = self._ledger.committed(partition)
+        # Nothing is committed after it before its tokens are published.
+        written = self._frames.written[-1] if self._frames and self._frames.written else "a micro-batch"
         lost = f", where {', '.join(token.id for token in discard)} can never be published" if discard else ""
+        at = committed.offset if committed else 0
         raise ConnectException(
-            f"{partition}: the task goes back from offset {committed.offset if committed else 0} to "
-            f"{offset.offset}{lost}; a DataFrame's rows cannot be read again, so nothing goes on here. Write "
-            f"them once more, with another 'name' and 'topic'; 'sinksdk delete --force' gives this one up"
+            f"{partition}: of {written}, the task goes back from offset {at} to {offset.offset}{lost}; a "
+            f"DataFrame's rows cannot be read again, so nothing goes on here. Write them once more, with "
+            f"another 'name' and 'topic'; 'sinksdk delete --force' gives this one up"
         )
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:

@@ -305,6 +305,11 @@ class WrittenBatch(Lasting):
     query: str
     batch: int | None = None
 
+    def __str__(self) -> str:
+        if self.batch is None:
+            return f"batch write {self.query}"
+        return f"micro-batch {self.batch} of query {self.query}"
+
 
 class FrameState(Lasting):
     """State of a connector that DataFrames are written to (``format("sinksdk")``).

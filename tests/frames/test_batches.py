@@ -287,8 +287,11 @@ def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:
     query = Query(store, outside)
     share = query.task(0, ["a"])
     for run in (query, Query(store, outside, run="run-2")):
-        with pytest.raises(ConnectException, match=r"goes back from offset 1 to 0; .* delete --force"):
+        with pytest.raises(
+            ConnectException, match=r"goes back from offset 1 to 0; .* delete --force"
+        ) as refused:
             run.commit(0, share)
+        assert "t-0: of micro-batch 0 of query q, the task goes back" in str(refused.value)
 
     assert committed(store) == {0: 1}
 
