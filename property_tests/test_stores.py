@@ -12,11 +12,19 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from property_tests.exercised import EXERCISED
 from sinksdk.store import Store
 from sinksdk.store.base import Conflict
-from tests.conftest import postgres
+from tests.conftest import minio_url, postgres
 from tests.store.backends import BACKENDS, Fault, LossyStore
-from tests.store.conftest import new_store, places, s3_server
+from tests.store.conftest import minio_server, new_store, places, s3_credentials, s3_server
 
-__all__ = ["new_store", "places", "postgres", "s3_server"]  # fixtures
+__all__ = [  # fixtures
+    "minio_server",
+    "minio_url",
+    "new_store",
+    "places",
+    "postgres",
+    "s3_credentials",
+    "s3_server",
+]
 
 KEYS = st.sampled_from(["a", "a/b", "a/c", "b"])
 LOST = st.lists(st.sampled_from(["before", "after"]), max_size=2)
@@ -95,7 +103,8 @@ class Stores(RuleBasedStateMachine):
 def test_stores_do_what_the_model_does(backend: str, new_store: Callable[[str], Store]) -> None:
     """Versions never repeat, old ones never win, and a lost answer leaves no doubt."""
     machine = type(f"Stores_{backend}", (Stores,), {"backend": backend, "open": staticmethod(new_store)})
-    few = {"max_examples": 25} if backend in ("postgresql", "s3") else {}  # each case makes a store anew
+    is_server = backend in ("postgresql", "s3", "minio")
+    few = {"max_examples": 25} if is_server else {}  # each case makes a store anew
     run_state_machine_as_test(
         machine, settings=settings(stateful_step_count=20, suppress_health_check=list(HealthCheck), **few)
     )
