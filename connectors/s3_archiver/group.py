@@ -114,7 +114,7 @@ class FileGroup:
     @property
     def held(self) -> int:
         """Bytes of memory that its data takes."""
-        return sum(file.held for file in self._files.values())
+        return sum(file.held for file in self._files.values()) + self.runs.nbytes
 
     def has(self, key: FileKey) -> bool:
         """Whether such a file is open."""

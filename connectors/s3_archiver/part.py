@@ -23,6 +23,8 @@ what a core encodes; with two, a partition's part seldom has to wait for that of
 
 _SPARES: Final = 2  # parts' worth of unused buffers that are kept: what one file takes that fills parts
 
+_LEAST_SPARE: Final = 5 * 1024 * 1024  # S3's least part that others follow
+
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
 """Runs something beside the task's thread, and returns what waits for its end; handed in, so that tests
 have no threads."""
@@ -140,30 +142,32 @@ def _noted(done: list[int], number: int, request: Callable[[], object]) -> None:
 class PartBuffer:
     """Bytes of one part with their CRC32, computed while they are warm in the cache.
 
-    Grows as it fills, so that many small files cost little, and keeps its memory when it is cleared:
-    fresh pages for every part would cost a tenth of the upload's speed.
+    A new one keeps the pieces that it is given, and joins them when they are sent: hundreds of buffers that
+    grow in turns would leave holes behind, half as much again as they hold. What was large enough for a part
+    that others follow keeps its memory for the next: fresh pages would cost a tenth of the upload's speed.
 
     Args:
         capacity: bytes of a full part.
     """
 
-    __slots__ = ("_data", "capacity", "crc32", "filled")
+    __slots__ = ("_data", "_pieces", "capacity", "crc32", "filled")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.filled = 0
         self.crc32 = 0
         self._data = bytearray()
+        self._pieces: deque[bytes] = deque()  # all of it, if there was no memory to fill
 
     @property
     def size(self) -> int:
-        """Bytes of its memory."""
+        """Bytes of the memory that it keeps."""
         return len(self._data)
 
     @property
     def held(self) -> int:
         """Bytes of memory that what is in it takes. One that was used before may be larger: there are few."""
-        return min(len(self._data), 2 * self.filled)
+        return min(len(self._data), 2 * self.filled) if self._data else self.filled
 
     @property
     def is_full(self) -> bool:
@@ -174,24 +178,29 @@ class PartBuffer:
         """Copy as much as fits; returns the rest."""
         count = min(len(data), self.capacity - self.filled)
         piece = data[:count]
+        self.crc32 = crc32(piece, self.crc32)
         room = len(self._data) - self.filled
-        if room:
+        if not self._data:
+            self._pieces.append(bytes(piece))
+        elif room:
             with memoryview(self._data) as target:
                 target[self.filled : self.filled + min(room, count)] = piece[:room]
-        if room < count:
+        if self._data and room < count:
             self._data += piece[room:]
-        self.crc32 = crc32(piece, self.crc32)
         self.filled += count
         return data[count:]
 
     def body(self) -> bytearray:
         """The bytes to send, and no copy of them: valid until the next :meth:`fill` or :meth:`clear`."""
+        while self._pieces:
+            self._data += self._pieces.popleft()  # one by one: they are not there twice
         if self.filled < len(self._data):
             del self._data[self.filled :]  # it grows again, which costs no more than a copy
         return self._data
 
     def clear(self) -> None:
         """Begin the next part."""
+        self._pieces.clear()
         self.filled = 0
         self.crc32 = 0
 
@@ -302,7 +311,8 @@ class PartPool:
 
     def give(self, buffer: PartBuffer) -> None:
         """Take a buffer back."""
-        if sum(spare.size for spare in self._free) + buffer.size <= _SPARES * self.capacity:
+        taken = sum(spare.size for spare in self._free)
+        if min(_LEAST_SPARE, self.capacity) <= buffer.size <= _SPARES * self.capacity - taken:
             buffer.clear()
             self._free.append(buffer)
 

@@ -190,6 +190,9 @@ _OF: Final = ":"
 _NO_ROWS: Final = RowRanges()
 
 
+_RUN_BYTES: Final = 20  # a file, and its first and last offset
+
+
 class RunsByFile:
     """Runs of neighbouring rows that go to the same of several files, by the files' indexes."""
 
@@ -230,6 +233,11 @@ class RunsByFile:
             )
         )
         self.count += len(begins)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that they take, about."""
+        return self.count * _RUN_BYTES
 
     def by_file(self, files: int) -> list[RowRanges]:
         """Each file's rows."""

@@ -35,7 +35,7 @@ from sinksdk.connectors.s3_archiver.writer import PartitionWriter
 
 log = logging.getLogger(__name__)
 
-_CHECKS: Final = 16  # of memory, while as much is put as may be held
+_CHECKS: Final = 64  # of memory, while as much is put as may be held
 _PATIENCE: Final = 5.0  # seconds of retries in a periodic commit: other connectors wait for the task slot
 _LONGEST_DELAY: Final = 10.0  # seconds
 

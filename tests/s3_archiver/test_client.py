@@ -270,21 +270,22 @@ def test_a_part_is_sent_without_a_copy_and_its_buffer_holds_the_next_one(parts: 
         buffer.clear()
 
 
-def test_a_part_buffer_grows_as_it_fills_and_keeps_its_memory() -> None:
+def test_a_part_buffer_takes_what_is_in_it_and_keeps_its_memory() -> None:
     """200 small files must not take 200 parts of memory; one large file must not ask for it anew."""
     buffer = PartBuffer(8 * 1024 * 1024)
     buffer.fill(memoryview(b"x" * 1000))
-    small = len(buffer._data)
+    assert (buffer.held, buffer.size) == (1000, 0)
     for _ in range(100):
         buffer.fill(memoryview(b"x" * 100_000))
     assert buffer.is_full
+    assert buffer.held == 8 * 1024 * 1024
     whole = buffer.body()
     buffer.clear()
 
-    assert small <= 64 * 1024
+    buffer.fill(memoryview(b"y" * 1000))
     assert buffer._data is whole
-    assert len(buffer._data) == 8 * 1024 * 1024
-    assert (buffer.filled, buffer.crc32) == (0, 0)
+    assert (len(whole), whole[:1001]) == (8 * 1024 * 1024, b"y" * 1000 + b"x")
+    assert buffer.held == 2000
 
 
 def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
@@ -293,12 +294,24 @@ def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
     taken = [pool.take() for _ in range(3)]
     for buffer in taken:
         buffer.fill(memoryview(bytes(100)))
+        buffer.body()
         pool.give(buffer)
 
     again = [pool.take() for _ in range(3)]
     assert again[:2] == [taken[1], taken[0]]
     assert again[1].filled == 0
     assert again[2] not in taken
+
+
+def test_a_pool_does_not_keep_what_small_files_took() -> None:
+    """Hundreds of them would begin the next group with memory that nobody counts."""
+    pool = PartPool(8 * 1024 * 1024)
+    buffer = pool.take()
+    buffer.fill(memoryview(bytes(1000)))
+    buffer.body()
+    pool.give(buffer)
+
+    assert pool.take() is not buffer
 
 
 @pytest.mark.parametrize(
