@@ -19,7 +19,7 @@ from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnavailable, table, take_over
-from sinksdk.store.generations import Generations, PartlyVisibleException, UnpublishedException
+from sinksdk.store.generations import Generations, UnpublishedException
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange, TaskPlan
 
@@ -30,6 +30,10 @@ _AT_ONCE: Final = RetryPolicy(0.0)
 
 Call = Callable[[str, Callable[[], Any]], Any]
 """Calls a method of the connector or its task; the first argument is its name."""
+
+
+class PartlyVisibleException(UnpublishedException):
+    """The connector is not deleted: records above a commit are visible, and would be written twice."""
 
 
 class Deletion:

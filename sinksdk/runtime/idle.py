@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sinksdk.control import registry
 from sinksdk.control.clean_up import CleanUp, Connectors, Groups
-from sinksdk.control.deletion import Deletion
+from sinksdk.control.deletion import Deletion, PartlyVisibleException
 from sinksdk.control.ends import Ends, EndsKeeper, EndsWatch
 from sinksdk.control.liveness import is_gone
 from sinksdk.control.status import State, StatusKeeper
@@ -17,7 +17,6 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import StoreRefused, StoreUnavailable
-from sinksdk.store.generations import PartlyVisibleException
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.store.reports import Waiting
 

@@ -48,10 +48,6 @@ class UnpublishedException(ConnectException):
     """Offsets are not altered, or the connector is not deleted: a commit is not published yet."""
 
 
-class PartlyVisibleException(UnpublishedException):
-    """The connector is not deleted: records above a commit are visible, and would be written twice."""
-
-
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A generation that only this driver may plan.

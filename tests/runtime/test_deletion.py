@@ -22,7 +22,7 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
-from sinksdk.control.deletion import Deletion
+from sinksdk.control.deletion import Deletion, PartlyVisibleException
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.runtime.driver import ConnectorDriver
@@ -30,7 +30,7 @@ from sinksdk.runtime.environment import Environment, Threads
 from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import committed_offsets, table
-from sinksdk.store.generations import Generations, PartlyVisibleException, UnpublishedException
+from sinksdk.store.generations import Generations, UnpublishedException
 from sinksdk.store.keys import config_key, task_count_key
 from sinksdk.store.records import ConnectorRecord
 from tests.inline import InlineExecutor
