@@ -9,10 +9,8 @@ network, the signature is all that protects it (and AWS refuses unsigned payload
 
 from __future__ import annotations
 
-import html
 import io
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -45,7 +43,6 @@ from sinksdk.connectors.s3_archiver.errors import (
     S3Trouble,
     failure_of,
 )
-from sinksdk.connectors.s3_archiver.repeated import Answer, Own, RepeatedRequests
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -107,12 +104,12 @@ def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> BotoS3:
         proxy=config.proxy(),
     )
     with _MAKING:  # tasks that begin at the same time in one process would each make one
-        client, repeated = _client(key)
-    return BotoS3(client, address, config.creation_options(), repeated)
+        client = _client(key)
+    return BotoS3(client, address, config.creation_options())
 
 
 @lru_cache(maxsize=16)  # a session and a client cost about half a second
-def _client(key: _ClientKey) -> tuple[S3Client, RepeatedRequests]:
+def _client(key: _ClientKey) -> S3Client:
     import boto3  # noqa: PLC0415 - 0.2 s that only a process which talks to S3 should pay
 
     s3: dict[str, Any] = {"addressing_style": "path" if key.is_path_style else "virtual"}
@@ -123,7 +120,7 @@ def _client(key: _ClientKey) -> tuple[S3Client, RepeatedRequests]:
     session = boto3.session.Session(
         botocore_session=_session(key.keys, key.role, key.proxy), region_name=key.region
     )
-    client = session.client(
+    return session.client(
         "s3",
         endpoint_url=key.endpoint or None,
         config=Config(
@@ -135,7 +132,6 @@ def _client(key: _ClientKey) -> tuple[S3Client, RepeatedRequests]:
             tcp_keepalive=True,
         ),
     )
-    return client, RepeatedRequests(client, session.get_credentials)
 
 
 def leaves_payload_unsigned(endpoint: str, proxy: str = "") -> bool:
@@ -187,14 +183,6 @@ def _proxies(url: str) -> dict[str, str] | None:
     return {"http": url, "https": url} if url else None
 
 
-_SMALL: Final = 5 * 1024 * 1024
-"""Bytes of a part that is made like others. Of a larger one its own bytes cost most, and boto3 asks the store
-before it sends them."""
-
-_ANY: Final = "any"
-_NO_CRC32: Final = "AAAAAA=="
-_UPLOAD_ID: Final = re.compile(rb"<UploadId>([^<]+)</UploadId>")
-_SIZE: Final = re.compile(rb"<Size>(\d+)</Size>")
 _CONTENT_TYPES: Final = {
     ".avro": "application/avro",
     ".gz": "application/gzip",
@@ -210,55 +198,34 @@ class BotoS3:
         client: boto3's client.
         endpoint: its address, empty for AWS's own.
         options: arguments of CreateMultipartUpload: encryption, ACL, storage class.
-        repeated: makes requests that many files need; without, boto3 makes all.
     """
 
-    def __init__(
-        self,
-        client: S3Client,
-        endpoint: str,
-        options: Mapping[str, str] | None = None,
-        repeated: RepeatedRequests | None = None,
-    ) -> None:
+    def __init__(self, client: S3Client, endpoint: str, options: Mapping[str, str] | None = None) -> None:
         self._client = client
         self.endpoint = endpoint
         self._options: Mapping[str, str] = options or {}
-        self._repeated = repeated
 
     def head_bucket(self, bucket: str) -> None:
         self._ask("HeadBucket", Location(bucket, ""), lambda: self._client.head_bucket(Bucket=bucket))
 
     def create_upload(self, location: Location, metadata: Mapping[str, str]) -> str:
-        same = {
-            "ContentType": _CONTENT_TYPES.get(
+        answer = self._ask_of(
+            "CreateMultipartUpload",
+            location,
+            Metadata=metadata,
+            ContentType=_CONTENT_TYPES.get(
                 location.key[location.key.rfind(".") :], "application/octet-stream"
             ),
-            "ChecksumAlgorithm": "CRC32",
-            "ChecksumType": "FULL_OBJECT",
+            ChecksumAlgorithm="CRC32",
+            ChecksumType="FULL_OBJECT",
             **self._options,
-        }
-        headers = {f"x-amz-meta-{name}".lower(): value for name, value in metadata.items()}
-        quick = self._again("CreateMultipartUpload", location, same, query={"uploads": ""}, headers=headers)
-        if quick and (found := _UPLOAD_ID.search(quick.content)):
-            return html.unescape(found[1].decode())
-        answer = self._ask_of("CreateMultipartUpload", location, Metadata=metadata, **same)
+        )
         upload_id: str = answer["UploadId"]
         return upload_id
 
     def upload_part(
         self, location: Location, upload_id: str, number: int, body: bytes | bytearray, crc32: str
     ) -> Part:
-        if len(body) <= _SMALL:
-            quick = self._again(
-                "UploadPart",
-                location,
-                {"UploadId": _ANY, "PartNumber": 1, "Body": b"", "ChecksumCRC32": _NO_CRC32},
-                query={"partNumber": str(number), "uploadId": upload_id},
-                headers={"x-amz-checksum-crc32": crc32},
-                body=body,
-            )
-            if quick and (etag := quick.headers.get("ETag")):
-                return Part(etag, crc32)
         answer = self._ask_of(
             "UploadPart", location, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=crc32
         )
@@ -274,17 +241,6 @@ class BotoS3:
         crc32: str,
         if_absent: bool = True,
     ) -> None:
-        same = {"ChecksumType": "FULL_OBJECT", **(_IF_ABSENT if if_absent else {})}
-        quick = self._again(
-            "CompleteMultipartUpload",
-            location,
-            {**same, "UploadId": _ANY, "MpuObjectSize": 1, "ChecksumCRC32": _NO_CRC32},
-            query={"uploadId": upload_id},
-            headers={"x-amz-mp-object-size": str(size), "x-amz-checksum-crc32": crc32},
-            body=_listing(parts),
-        )
-        if quick and b"<CompleteMultipartUploadResult" in quick.content:
-            return
         listed = [
             {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32": part.crc32}
             for number, part in enumerate(parts, 1)
@@ -296,7 +252,8 @@ class BotoS3:
             MultipartUpload={"Parts": listed},
             MpuObjectSize=size,
             ChecksumCRC32=crc32,
-            **same,
+            ChecksumType="FULL_OBJECT",
+            **(_IF_ABSENT if if_absent else {}),
         )
 
     def abort_upload(self, location: Location, upload_id: str) -> None:
@@ -345,9 +302,6 @@ class BotoS3:
                 yield PendingUpload(item["Key"], item["UploadId"])
 
     def uploaded_bytes(self, location: Location, upload_id: str) -> int:
-        quick = self._again("ListParts", location, {"UploadId": _ANY}, query={"uploadId": upload_id})
-        if quick and b"<ListParts" in quick.content and b"<IsTruncated>true" not in quick.content:
-            return sum(map(int, _SIZE.findall(quick.content)))
         paginator = self._client.get_paginator("list_parts")
         pages = paginator.paginate(Bucket=location.bucket, Key=location.key, UploadId=upload_id)
         try:
@@ -367,22 +321,6 @@ class BotoS3:
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
         pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
         self._ask_of("PutObjectTagging", location, Tagging={"TagSet": pairs})
-
-    def _again(
-        self,
-        operation: str,
-        location: Location,
-        example: Mapping[str, Any],
-        *,
-        query: Mapping[str, str],
-        headers: Mapping[str, str] | None = None,
-        body: bytes | bytearray = b"",
-    ) -> Answer | None:
-        """Make one of many requests that are alike; None: boto3 has to make it."""
-        if self._repeated is None:
-            return None
-        own = Own(location.key, query, headers or {}, body)
-        return self._repeated.ask(operation, location.bucket, own, example=example)
 
     def _ask_of(self, operation: str, location: Location, **arguments: Any) -> dict[str, Any]:
         """Make one request about an object. Raises what :meth:`_ask` raises."""
@@ -413,19 +351,6 @@ class BotoS3:
         endpoint = self.endpoint or self._client.meta.endpoint_url
         request = Request(operation, location.bucket, location.key, endpoint)
         return failure_of(request, code, detail, status)
-
-
-def _listing(parts: Sequence[Part]) -> bytes:
-    """The body of CompleteMultipartUpload."""
-    listed = "".join(
-        f"<Part><ETag>{html.escape(part.etag)}</ETag><ChecksumCRC32>{html.escape(part.crc32)}</ChecksumCRC32>"
-        f"<PartNumber>{number}</PartNumber></Part>"
-        for number, part in enumerate(parts, 1)
-    )
-    return (
-        f'<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{listed}'
-        f"</CompleteMultipartUpload>"
-    ).encode()
 
 
 class _Body(io.RawIOBase):

@@ -118,23 +118,6 @@ def test_a_part_travels_unsigned_with_its_own_checksum(s3: BotoS3, bucket: str, 
     assert part.size == 4
 
 
-def test_a_small_file_is_made_by_the_example_of_boto3s_requests(
-    s3: BotoS3, bucket: str, layer: FaultyS3
-) -> None:
-    """A server that looks at signatures takes ours, of keys with letters that are escaped; boto3 sends nothing."""
-    where = Location(bucket, "topics/orders/place=a b+ü~'/orders+0+0000000000.avro")
-    upload_id = s3.create_upload(where, {NONCE: "mine"})
-    part = s3.upload_part(where, upload_id, 1, bytearray(b"data"), crc.encode(zlib.crc32(b"data")))
-    assert s3.uploaded_bytes(where, upload_id) == 4
-    s3.complete_upload(where, upload_id, [part], size=4, crc32=part.crc32)
-
-    assert len(layer.seen) == 4
-    assert not [seen.operation for seen in layer.seen if "amz-sdk-request" in seen.headers]
-    info = s3.head(where)
-    assert info is not None
-    assert (info.size, info.metadata[NONCE], info.crc32) == (4, "mine", part.crc32)
-
-
 def test_nothing_is_visible_before_completion(s3: BotoS3, bucket: str) -> None:
     """HEAD and LIST see nothing of a finished upload; the listing of uploads does."""
     token = finished(s3, bucket)
