@@ -274,6 +274,7 @@ class Spark:
         self._forgets = world.dice.random() < 0.5
         self.is_table = world.dice.random() < 0.3
         """A table instead of files; then a micro-batch that is run again has the same partitions."""
+        self._runs = 0
         self._writers: list[str] = []
 
     def new_query(self, *, is_stream: bool) -> Query:
@@ -290,6 +291,7 @@ class Spark:
     def start(self, query: Query) -> Process:
         """Start a run of a query; beside one that runs already, if there is one."""
         run = str(UUID(int=self.world.dice.getrandbits(128)))
+        self._runs += 1
         self.world.tell(f"{query.name} is started as {run[:4]}")
         process = self.world.spawn(f"driver of {query.name} {run[:4]}", partial(self._drive, query, run))
         self.running[query.name] = process
@@ -404,6 +406,10 @@ class Spark:
                 self.world.violation(f"run {writer} writes again, after it was fenced")
             self._writers.append(writer)
             self.world.happened["a run takes over"] += 1
+
+    def runs_yet_to_write(self) -> int:
+        """Runs that have never taken the connector over; each may, once, as long as one of its tasks lives."""
+        return self._runs - len(self._writers)
 
     def unpublished(self) -> list[str]:
         """Tokens that are neither published nor discarded in the end."""
