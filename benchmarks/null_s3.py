@@ -8,6 +8,7 @@ It can be told to refuse some objects' data, and to take requests without ever a
 from __future__ import annotations
 
 import contextlib
+import html
 import itertools
 import json
 import socket
@@ -79,6 +80,7 @@ class _Seen:
     kept: dict[str, bytes] = field(default_factory=dict)
     uploading: Counter[str] = field(default_factory=Counter)
     whole: dict[str, int] = field(default_factory=dict)
+    pending: dict[str, str] = field(default_factory=dict)
     refused: str = ""
     ids: Iterator[int] = field(default_factory=itertools.count)
     answers: threading.Event = field(default_factory=threading.Event)
@@ -201,8 +203,11 @@ class _Connection:
             return "200 OK", self._obey(path)
         if method == "PUT" and self._seen.refuses(path):
             return "403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>"
-        if "uploadId=" in query or query.startswith("uploads"):
-            return self._upload(method, path, query)
+        asked = urllib.parse.parse_qs(query, keep_blank_values=True)
+        if method == "GET" and "uploads" in asked:
+            return self._pending(path.strip("/"), asked.get("prefix", [""])[0])
+        if "uploadId" in asked or "uploads" in asked:
+            return self._upload(method, path, asked.get("uploadId", [""])[0])
         return self._object(method, path, body)
 
     def _obey(self, path: str) -> bytes:
@@ -229,24 +234,38 @@ class _Connection:
             return "200 OK", self._seen.kept[path]
         return "404 Not Found", b"<Error><Code>NoSuchKey</Code></Error>"
 
-    def _upload(self, method: str, path: str, query: str) -> tuple[str, bytes]:
+    def _pending(self, bucket: str, prefix: str) -> tuple[str, bytes]:
+        self._seen.counts["ListMultipartUploads"] += 1
+        begin, of_bucket = f"/{bucket}/{prefix}", len(f"/{bucket}/")
+        listed = "".join(
+            f"<Upload><Key>{html.escape(key[of_bucket:])}</Key><UploadId>{upload}</UploadId></Upload>"
+            for upload, path in self._seen.pending.copy().items()
+            if (key := urllib.parse.unquote(path)).startswith(begin)
+        )
+        return "200 OK", f"<ListMultipartUploadsResult>{listed}</ListMultipartUploadsResult>".encode()
+
+    def _upload(self, method: str, path: str, upload: str) -> tuple[str, bytes]:
         operation = {
             "PUT": "UploadPart",
             "DELETE": "AbortMultipartUpload",
-            "POST": "CompleteMultipartUpload" if "uploadId=" in query else "CreateMultipartUpload",
+            "POST": "CompleteMultipartUpload" if upload else "CreateMultipartUpload",
         }.get(method, "List")
         self._seen.counts[operation] += 1
-        if operation == "UploadPart":
+        if operation == "CreateMultipartUpload":
+            upload = str(next(self._seen.ids))
+            self._seen.pending[upload] = path
+        elif operation == "UploadPart":
             self._seen.uploading[path] += self._size
         elif operation == "CompleteMultipartUpload":
             self._seen.whole[path] = self._seen.uploading.pop(path, 0)
+            self._seen.pending.pop(upload, None)
         elif operation == "AbortMultipartUpload":
             self._seen.uploading.pop(path, None)
+            self._seen.pending.pop(upload, None)
         replies: dict[str, tuple[str, bytes]] = {
             "CreateMultipartUpload": (
                 "200 OK",
-                b"<InitiateMultipartUploadResult><UploadId>%d</UploadId></InitiateMultipartUploadResult>"
-                % next(self._seen.ids),
+                f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>".encode(),
             ),
             "CompleteMultipartUpload": (
                 "200 OK",

@@ -40,6 +40,12 @@ LEAST_PART: Final = 5 * 1024 * 1024
 NONCE: Final = "sinksdk-nonce"
 """Object metadata that identifies the upload that made an object."""
 
+_ONE_BY_ONE: Final = 2
+"""Files of a group that are not worth a listing."""
+
+_LONGEST_LISTING: Final = 5_000
+"""Uploads of others and our own, in five requests, after which the rest is looked at one by one."""
+
 Chunk = bytes | bytearray | memoryview
 
 
@@ -380,6 +386,7 @@ class Publisher:
         self._together = together
         self._clients: dict[str, S3] = {}
         self._visible: set[str] = set()  # uploads that are published, of commits that are not as a whole
+        self._lists_uploads = True
 
     def publish(self, tokens: Sequence[Token]) -> None:
         """Make each object visible, group by group. Idempotent.
@@ -405,10 +412,39 @@ class Publisher:
         """
         try:
             left = [token for token in group if token.id not in self._visible]
-            self._together([partial(self._look, token) for token in left])
+            there = self._listed(left)
+            self._together([partial(self._look, token) for token in left if token.id not in there])
             self._together([partial(self._complete, token) for token in group])
         except UploadExpired as error:
             raise UploadExpired(str(error), error.token, self._settled(group)) from error
+
+    def _listed(self, tokens: Sequence[Token]) -> set[str]:
+        """Uploads that a listing has: of a large group a request or two, where each file's own would be many.
+
+        Those that it has not are looked at one by one. A listing may be refused, or be of one key only (MinIO):
+        a store that lists none of them is not asked again.
+        """
+        found: set[str] = set()
+        if not self._lists_uploads or len(tokens) <= _ONE_BY_ONE:
+            return found
+        bucket, keys = tokens[0].data["bucket"], sorted(token.data["key"] for token in tokens)
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(keys[0], keys[-1], strict=False))
+        prefix = "".join(letter for letter, _ in same)
+        s3, wanted = self._client(tokens[0]), {token.id for token in tokens}
+
+        def ask() -> None:
+            for pending in itertools.islice(s3.list_uploads(bucket, prefix), _LONGEST_LISTING):
+                if pending.upload_id in wanted:
+                    found.add(pending.upload_id)
+                    if found == wanted:
+                        return
+
+        try:
+            self._together([ask])
+        except S3Error as error:
+            log.info("%s: %s", Location(bucket, prefix), error)
+        self._lists_uploads = bool(found)
+        return found
 
     def _look(self, token: Token) -> None:
         """Raise UploadExpired if it can never be visible. Where nobody may look, completing it tells."""

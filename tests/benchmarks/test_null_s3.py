@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -57,6 +58,18 @@ def test_uploads_are_told_apart_and_say_what_they_hold(endpoint: NullS3) -> None
     assert len(begun) == 3
     ask(endpoint, "PUT", "/bucket/listed?partNumber=1&uploadId=upload", b"12345")
     assert b"<Size>5</Size>" in ask(endpoint, "GET", "/bucket/listed?uploadId=upload")
+
+
+def test_uploads_under_way_are_listed_until_they_end(endpoint: NullS3) -> None:
+    """Of one prefix, with keys as they are: those that are completed or aborted are gone."""
+    for key in ("day=1/a%2Bb", "day=1/c", "day=2/a"):
+        ask(endpoint, "POST", f"/bucket/{key}?uploads")
+    listed = ask(endpoint, "GET", "/bucket?uploads&prefix=day%3D1%2F")
+    assert re.findall(b"<Key>(.*?)</Key>", listed) == [b"day=1/a+b", b"day=1/c"]
+    first, second = (found.decode() for found in re.findall(b"<UploadId>(.*?)</UploadId>", listed))
+    ask(endpoint, "POST", f"/bucket/day=1/a+b?uploadId={first}", b"<xml/>")
+    ask(endpoint, "DELETE", f"/bucket/day=1/c?uploadId={second}")
+    assert b"<Key>" not in ask(endpoint, "GET", "/bucket?uploads&prefix=day%3D1%2F")
 
 
 def test_part_of_a_kept_object_can_be_read(endpoint: NullS3) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
+from sinksdk.connectors.s3_archiver.client import PendingUpload
 from sinksdk.connectors.s3_archiver.config import MIB
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
@@ -729,7 +732,7 @@ def test_groups_of_one_file_ask_nothing_more_than_before() -> None:
 
 
 def test_requests_of_a_groups_files_are_made_together() -> None:
-    """Creating, the last parts, looking and completing: each in one go."""
+    """Creating, the last parts and completing: each in one go; and one listing, which shows that all are there."""
     sizes = []
 
     def counting(requests: Iterable[Callable[[], object]]) -> None:
@@ -741,7 +744,7 @@ def test_requests_of_a_groups_files_are_made_together() -> None:
     b.put(10)
     b.harness.commit()
 
-    assert [size for size in sizes if size] == [5, 5, 5, 5]
+    assert [size for size in sizes if size] == [5, 5, 1, 5]
 
 
 def test_eight_requests_are_made_at_a_time() -> None:
@@ -803,8 +806,13 @@ def test_a_group_is_archived_by_one_attempt_however_little_s3_lets_through(per_s
 
     assert sorted(b.offsets()) == list(range(40))
     assert b.harness.outcome(TP).failure is None
-    operations = ("CreateMultipartUpload", "UploadPart", "ListParts", "CompleteMultipartUpload")
-    assert [asked.operation for asked in let_through] == [name for name in operations for _ in range(20)]
+    times = {
+        "CreateMultipartUpload": 20,
+        "UploadPart": 20,
+        "ListMultipartUploads": 1,
+        "CompleteMultipartUpload": 20,
+    }
+    assert [asked.operation for asked in let_through] == [name for name in times for _ in range(times[name])]
 
 
 def test_a_publication_goes_on_where_the_last_attempt_stopped() -> None:
@@ -829,7 +837,96 @@ def test_a_publication_goes_on_where_the_last_attempt_stopped() -> None:
     assert sorted(b.offsets()) == list(range(10))
     assert len(completed) == len(set(completed)) == 5
     looked = [asked.key for asked in b.s3.log if asked.operation == "ListParts"]
-    assert set(looked[5:]).isdisjoint(completed[:3])
+    assert set(looked) == set(completed[3:])
+    assert len([asked for asked in b.s3.log if asked.operation == "ListMultipartUploads"]) == 1
+
+
+def looks(b: Bench) -> Counter[str]:
+    """How uploads were looked at since the last time: requests by operation."""
+    found = Counter(asked.operation for asked in b.s3.log if asked.operation.startswith("List"))
+    b.s3.log.clear()
+    return found
+
+
+def test_a_large_group_is_looked_at_with_one_listing() -> None:
+    """Of 200 files one request in four is saved; only of a group of two each is looked at by itself."""
+    b = grouped(Limits(records=200), Turns(200))
+    b.put(200)
+    b.harness.commit()
+    assert len(b.visible()) == 200
+    assert looks(b) == {"ListMultipartUploads": 1}
+
+    b = grouped(folders=Turns(2))
+    b.put(10)
+    b.harness.commit()
+    assert looks(b) == {"ListParts": 2}
+
+
+def test_uploads_that_a_listing_leaves_out_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be cut off after others' uploads; no file waits, or is taken for expired, for that."""
+    b = grouped(folders=Turns(5))
+    all_of_them = b.s3.list_uploads
+
+    def some(bucket: str, prefix: str) -> Iterator[PendingUpload]:
+        yield PendingUpload("topics/orders/another", "another")
+        yield from itertools.islice(all_of_them(bucket, prefix), 3)
+
+    monkeypatch.setattr(b.s3, "list_uploads", some)
+    for commits in (1, 2):
+        b.put(10)
+        b.harness.commit()
+        assert len(b.visible()) == 5 * commits
+        assert looks(b) == {"ListMultipartUploads": 1, "ListParts": 2}
+
+
+def test_a_listing_ends_after_five_thousand_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may have left any number of them under the same folders."""
+    b = grouped(folders=Turns(3))
+    taken = itertools.count()
+
+    def endless(bucket: str, prefix: str) -> Iterator[PendingUpload]:
+        assert (bucket, prefix) == ("bucket", "topics/orders/partition=0/turn=")
+        return (PendingUpload("another", f"another-{number}") for number in taken)
+
+    monkeypatch.setattr(b.s3, "list_uploads", endless)
+    b.put(10)
+    b.harness.commit()
+    assert len(b.visible()) == 3
+    assert next(taken) == 5_000
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_where_uploads_cannot_be_listed_each_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """Nobody may list them, or the store lists those of one key only (MinIO): it is not asked again."""
+    b = grouped(folders=Turns(5))
+
+    def nothing(*_: str) -> Iterator[PendingUpload]:
+        return iter(())
+
+    if refused:
+        b.s3.plan = lambda asked: Fault(denied()) if asked.operation == "ListMultipartUploads" else None
+    else:
+        monkeypatch.setattr(b.s3, "list_uploads", nothing)
+    for commits in (1, 2):
+        b.put(10)
+        b.harness.commit()
+        assert len(b.visible()) == 5 * commits
+        assert looks(b) == {"ListParts": 5} | (
+            {"ListMultipartUploads": 1} if refused and commits == 1 else {}
+        )
+
+
+def test_a_listing_that_is_throttled_is_made_again() -> None:
+    """It is one of the group's requests: the publication waits, and goes on."""
+    b = grouped(folders=Turns(5))
+    b.s3.fail_next("ListMultipartUploads", slow_down())
+    b.put(10)
+    b.harness.commit()
+
+    assert len(b.visible()) == 5
+    assert looks(b) == {"ListMultipartUploads": 2}
 
 
 class Unsteady:
