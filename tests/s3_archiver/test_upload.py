@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinksdk import ConnectException, Token
@@ -97,6 +97,7 @@ def test_parts_are_equal_but_for_the_last(s3: FakeS3) -> None:
     assert [len(sent.parts[number]) for number in (1, 2, 3)] == [10, 10, 5]
 
 
+@settings(deadline=None)  # parts travel in threads, which may have to wait for a processor
 @given(
     st.lists(st.binary(max_size=40), max_size=12),
     st.integers(1, 25),
