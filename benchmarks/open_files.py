@@ -3,13 +3,16 @@
 ``python -m benchmarks.open_files [ROUNDS]`` prints the table; :func:`measure` returns its rows. A task in the
 test harness archives records of one topic partition to an endpoint that discards, over TLS: folders,
 encoding, compression, requests and the tokens of commits, without a source. Each record lies in any of 200
-hours by chance, which is the worst case, or all of them in the one folder of their partition. Files of 200
-hold half a megabyte (200 B) or one (1 KB) before compression: the default bound of memory allows for about as
-much. Larger ones would cost less, for a file is four requests, whatever its size.
+hours by chance, which is the worst case, or all of them in the one folder of their partition. There they
+become as many files as in the hours, one after the other, so that what is compared is having them open at a
+time; and a single file, so that what small files cost is seen, too: three requests each, whatever their size.
+Files of 200 hold half a megabyte (200 B) or one (1 KB) before compression: the default bound of memory allows
+for about as much.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -59,6 +62,27 @@ BY_HOUR: Final = {
 }
 
 
+class Way(NamedTuple):
+    """How the records become files.
+
+    Args:
+        open: files that are open at a time.
+        files: that the records of a flush become.
+    """
+
+    name: str
+    open: int
+    files: int
+
+
+LARGE, IN_TURN, AT_ONCE = (
+    Way("one large file", 1, 1),
+    Way(f"{FILES} files, one open at a time", 1, FILES),
+    Way(f"{FILES} files, all open", FILES, FILES),
+)
+WAYS: Final = (LARGE, IN_TURN, AT_ONCE)
+
+
 class Used(NamedTuple):
     """What a run has used.
 
@@ -80,44 +104,47 @@ def measure(rounds: int = 5) -> list[Row]:
 
 
 def _compared(endpoint: NullS3, shape: Shape, codec: str, rounds: int) -> list[Row]:
-    """Both in turns, each in a process of its own: a slow minute of the machine slows both alike."""
+    """All in turns, each in a process of its own: a slow minute of the machine slows all alike."""
     context = multiprocessing.get_context("spawn")
-    used: dict[int, list[Used]] = {1: [], FILES: []}
-    with ProcessPoolExecutor(1, context) as one, ProcessPoolExecutor(1, context) as many:
-        workers = {1: one, FILES: many}
+    used: dict[Way, list[Used]] = {way: [] for way in WAYS}
+    with contextlib.ExitStack() as stack:
+        workers = {way: stack.enter_context(ProcessPoolExecutor(1, context)) for way in WAYS}
         for number in range(rounds + 1):
-            for files, worker in workers.items():
-                found = worker.submit(archive, endpoint, shape, codec, files).result()
+            for way, worker in workers.items():
+                found = worker.submit(archive, endpoint, shape, codec, way).result()
                 if number:  # the first round warms up
-                    used[files].append(found)
-                    _check(endpoint, files)
+                    used[way].append(found)
+                    _check(endpoint, way)
                 endpoint.objects()
-    total = shape.flush_size * FLUSHES
-    ratio = statistics.median(b.cpu / a.cpu for a, b in zip(used[1], used[FILES], strict=True))
-    cpu = {
-        files: statistics.median(each.cpu for each in found) / total * 1e6 for files, found in used.items()
-    }
-    peak = {files: max(each.peak for each in found) for files, found in used.items()}
-    name = f"open files: {shape.name}, {codec}"
-    return [
-        Row(f"{name}, one", f"{cpu[1]:.2f} CPU s/M, {peak[1] / 1e6:,.0f} MB"),
-        Row.ratio(
-            f"{name}, {FILES}", f"{cpu[FILES]:.2f} CPU s/M, {peak[FILES] / 1e6:,.0f} MB", ratio, most=MOST
-        ),
-    ]
+    rows = []
+    for way, found in used.items():
+        cpu = statistics.median(each.cpu for each in found) / (shape.flush_size * FLUSHES) * 1e6
+        what = f"open files: {shape.name}, {codec}, {way.name}"
+        measured = f"{cpu:.2f} CPU s/M, {max(each.peak for each in found) / 1e6:,.0f} MB"
+        if way is AT_ONCE:
+            rows.append(Row.ratio(what, measured, _ratio(used[IN_TURN], found), most=MOST))
+            measured = "against one large file"
+            rows.append(Row(what, measured, f"{_ratio(used[LARGE], found):.2f} x"))
+        else:
+            rows.append(Row(what, measured))
+    return rows
 
 
-def _check(endpoint: NullS3, files: int) -> None:
+def _ratio(before: Sequence[Used], after: Sequence[Used]) -> float:
+    return statistics.median(b.cpu / a.cpu for a, b in zip(before, after, strict=True))
+
+
+def _check(endpoint: NullS3, way: Way) -> None:
     made = endpoint.objects()
-    assert len(made) == files * FLUSHES, f"{len(made)} objects instead of {files * FLUSHES}"
+    assert len(made) == way.files * FLUSHES, f"{len(made)} objects instead of {way.files * FLUSHES}"
 
 
-def archive(endpoint: NullS3, shape: Shape, codec: str, files: int) -> Used:
+def archive(endpoint: NullS3, shape: Shape, codec: str, way: Way) -> Used:
     """Archive the records of some flushes, from the task's start to its close."""
     if endpoint.certificate:
         os.environ["AWS_CA_BUNDLE"] = str(endpoint.certificate)
     batches = _batches(shape)
-    harness = SinkTaskHarness(S3ArchiverTask, _config(endpoint.url, shape, codec, files))
+    harness = SinkTaskHarness(S3ArchiverTask, _config(endpoint.url, shape, codec, way))
     begun = _cpu()
     harness.start()
     harness.assign(ORDERS)
@@ -131,7 +158,7 @@ def archive(endpoint: NullS3, shape: Shape, codec: str, files: int) -> Used:
     return Used(cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
-def _config(url: str, shape: Shape, codec: str, files: int) -> S3ArchiverConfig:
+def _config(url: str, shape: Shape, codec: str, way: Way) -> S3ArchiverConfig:
     return S3ArchiverConfig.parse(
         {
             "name": "bench",
@@ -140,10 +167,10 @@ def _config(url: str, shape: Shape, codec: str, files: int) -> S3ArchiverConfig:
             "store.url": url,
             "aws.access.key.id": "key",
             "aws.secret.access.key": "secret",
-            "flush.size": str(shape.flush_size),
+            "flush.size": str(shape.flush_size * way.open // way.files),
             "avro.codec": codec,
             "topics.dir": f"run-{time.time_ns()}",
-            **(BY_HOUR if files > 1 else {}),
+            **(BY_HOUR if way.open > 1 else {}),
         }
     )
 

@@ -44,9 +44,14 @@ class Stores(RuleBasedStateMachine):
         self.old: dict[str, list[str]] = {}
         self.exercised = EXERCISED[f"the store {self.backend}"]
 
+    def _spelled(self, key: str) -> str:
+        """MinIO keeps objects as files: none can be named as a folder of others, nor is any key of a store."""
+        return "a+" if key == "a" and self.backend == "minio" else key
+
     @rule(key=KEYS, number=st.integers(0, 3), lost=LOST)
     def write(self, key: str, number: int, lost: list[Fault]) -> None:
         """With the version that stands there, whatever answer is lost: it is written, once."""
+        key = self._spelled(key)
         before = self.values.get(key)
         self.store.faults["write"].extend(lost)
         version = self.store.put(key, {"number": number}, before[1] if before else None)
@@ -61,6 +66,7 @@ class Stores(RuleBasedStateMachine):
     @rule(key=KEYS, which=st.integers(0, 5), lost=LOST)
     def write_late(self, key: str, which: int, lost: list[Fault]) -> None:
         """With a version that does not stand there any more: a conflict, and nothing changes."""
+        key = self._spelled(key)
         old = [None, *self.old.get(key, [])] if key in self.values else self.old.get(key, [])
         if not old:
             self.write(key, 0, [])
@@ -74,6 +80,7 @@ class Stores(RuleBasedStateMachine):
     @rule(key=KEYS, lost=LOST)
     def delete(self, key: str, lost: list[Fault]) -> None:
         """With the right version it is gone; an old one is a conflict."""
+        key = self._spelled(key)
         if key not in self.values:
             self.write(key, 0, [])
         if self.old.get(key):
@@ -89,7 +96,7 @@ class Stores(RuleBasedStateMachine):
     def look(self, prefix: str) -> None:
         """What is listed and read is what was written."""
         assert self.store.list(prefix) == sorted(key for key in self.values if key.startswith(prefix))
-        for key in ("a", "a/b", "a/c", "b"):
+        for key in map(self._spelled, ("a", "a/b", "a/c", "b")):
             found = self.store.get(key)
             assert (found and (found.value["number"], found.version)) == self.values.get(key)
 

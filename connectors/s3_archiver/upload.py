@@ -421,8 +421,8 @@ class Publisher:
     def _listed(self, tokens: Sequence[Token]) -> set[str]:
         """Uploads that a listing has: of a large group a request or two, where each file's own would be many.
 
-        Those that it has not are looked at one by one. A listing may be refused, or be of one key only (MinIO):
-        a store that lists none of them is not asked again.
+        Those that it has not are looked at one by one. A listing may be refused, or be of one key only, as
+        MinIO's: a store that lists none of them is not asked again.
         """
         found: set[str] = set()
         if not self._lists_uploads or len(tokens) <= _ONE_BY_ONE:

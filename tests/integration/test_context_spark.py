@@ -83,7 +83,8 @@ class Driver:
         (self._folder / "finish").touch()
         output, errors = self._process.communicate(timeout=90)
         assert self._process.returncode == 0
-        assert errors == ""
+        # Where the application ends while a message to it is on its way, Spark says so, and nothing else happens.
+        assert [line for line in errors.splitlines() if "Could not find AppClient" not in line] == []
         return output.splitlines()
 
     def close(self) -> None:

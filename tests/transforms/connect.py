@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError
 
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
@@ -126,13 +126,19 @@ def _await_end(worker: Worker, bootstrap: str, name: str, topic: str) -> None:
     asked = [KafkaPartition(topic, partition) for partition in ends]
     group = f"connect-{name}"
     deadline = time.monotonic() + _PATIENCE
+    places: object = "nothing is committed"
     while time.monotonic() < deadline:
         if worker.failed(name):
             return
         found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, asked)])
-        places = found[group].result().topic_partitions
-        if {place.partition: place.offset for place in places} == ends:
-            return
+        try:
+            places = found[group].result().topic_partitions
+        except KafkaException as error:  # a broker that has just started loads its offsets first
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+        else:
+            if {place.partition: place.offset for place in places} == ends:
+                return
         time.sleep(0.1)
     raise TimeoutError(f"{name}: {places}; {worker.log.read_text()[-3000:]}")
 
