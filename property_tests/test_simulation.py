@@ -52,6 +52,8 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["commit withdrawn"] >= AT_ONCE // 100
     assert happened["schedules with groups of files"] >= AT_ONCE // 5
     assert happened["rows visible above a withdrawn commit"] >= AT_ONCE // 20
+    assert happened["schedules with files of keys and headers"] >= AT_ONCE // 10
+    assert happened["keys visible above a withdrawn commit"] >= AT_ONCE // 50
     assert happened["order violated"] >= AT_ONCE // 50
     assert happened["late row was passed over before it came"] >= AT_ONCE // 500
     assert happened["deletion asked for while something is unpublished"] >= AT_ONCE // 30

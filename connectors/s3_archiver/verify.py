@@ -587,20 +587,24 @@ def _count_offsets(
 ) -> None:
     """Values do not say their offsets: gaps are the offsets that commits span, without the records."""
     last = groups[-1].archived.files
-    ends = [said for said in map(Archived.of, commits) if said.files == last and said.end is not None]
+    ends = [commit for commit in filter(None, commits) if _is_end_of(last, Archived.of(commit))]
     begins = [place for place, group in enumerate(groups) if place == 0 or not group.before.files]
     gaps = []
     for begin, stop in itertools.pairwise([*begins, len(groups)]):
-        said = ends[-1] if ends and stop == len(groups) else None
-        gaps.append(_gaps_of_values(found, groups[begin:stop], said, tombstones, may_share=may_share))
+        commit = ends[-1] if ends and stop == len(groups) else None
+        gaps.append(_gaps_of_values(found, groups[begin:stop], commit, tombstones, may_share=may_share))
     known = [count for count in gaps if count is not None]
     found.gaps = sum(known) if len(known) == len(gaps) else None
+
+
+def _is_end_of(files: int, said: Archived) -> bool:
+    return said.files == files and said.end is not None
 
 
 def _gaps_of_values(
     found: PartitionReport,
     chain: Sequence[Group],
-    said: Archived | None,
+    commit: OffsetAndMetadata | None,
     tombstones: str | None,
     *,
     may_share: bool,
@@ -608,15 +612,18 @@ def _gaps_of_values(
     """What follows a group says where it ended, and how many records there were then.
 
     Args:
-        said: of the last one, by its commit; None: its end is not known, nor are gaps in it.
+        commit: of the last one; None: its end is not known, nor are gaps in it.
         tombstones: folder of the keys of records without a value; None where there is none.
         may_share: values may share an offset.
 
     Returns:
         The gaps; None if they cannot be told.
     """
+    said = None if commit is None else Archived.of(commit)
+    is_withdrawn = False
     for group, after in zip(chain, [*(group.before for group in chain[1:]), said], strict=True):
         _check_most(found, group, after)
+        is_withdrawn = is_withdrawn or (after is not None and after.end == group.before.end)
     if said is not None and said.end is not None:
         found.last = said.end - 1
     else:
@@ -637,12 +644,17 @@ def _gaps_of_values(
         for file in group.files
         if file.view == "keys" and file.name and file.name.path == tombstones
     )
+    end = said.end
+    if is_withdrawn:  # its visible files may reach further than what was written since
+        if commit is None:
+            return None
+        end = max(end, commit.offset, Skip.of_text(said.skip).end or 0)
     if may_share:
         return None
-    if records > said.end - start:
+    if records > end - start:
         found.problems.append(
-            f"{found.partition}: there are {records} records of offsets {start} to {said.end - 1}, more "
-            f"than there are offsets"
+            f"{found.partition}: there are {records} records of offsets {start} to {end - 1}, more than "
+            f"there are offsets"
         )
     return max(said.end - start - records, 0)
 

@@ -299,7 +299,7 @@ class PartitionWriter:
         """Encode a batch once, give each file its rows, and end what is full."""
         numbers = numbers_of(_offsets(batch))
         if self._skip:
-            is_new: Flags = ~np.logical_and.reduce(self._visible(batch, numbers))
+            is_new: Flags = ~np.logical_and.reduce(self._not_to_write(batch, numbers))
             batch, numbers = batch.filter(flag_column(is_new)), numbers[is_new]
         while batch.num_rows:
             rows, bad = self._by_file(batch, numbers)
@@ -320,10 +320,8 @@ class PartitionWriter:
     ) -> tuple[SortedRows, Mapping[int, DataException | None]]:
         """Which file each row goes to, and the rows that are bad."""
         split = self._factory.folders.split(self._partition, batch, self._held_since)
-        is_tombstone = None
         if self._factory.tombstones is not None:
-            is_tombstone = ~as_mask(has_value(batch))
-            split = _with_tombstones(split, is_tombstone, self._factory.tombstones)
+            split = _with_tombstones(split, _is_tombstone(batch), self._factory.tombstones)
         kinds = self._factory.format.kinds(self._partition, batch)
         codes, bad = split.codes, dict[int, DataException | None](split.bad)
         keys = [FileKey(path) for path in split.paths]
@@ -335,18 +333,18 @@ class PartitionWriter:
             some = batch.take(long_column(without_folder))
             by_format = self._factory.format.encode(self._partition, some).bad
             bad.update((without_folder[place], error) for place, error in by_format.items())
-        if len(self._factory.views) > 1 and (self._skip or is_tombstone is not None):
-            unwritten = self._visible(batch, numbers)
-            if is_tombstone is not None:
-                unwritten[0] |= is_tombstone
-            keys, codes = _by_views(keys, codes, unwritten)
+        if len(self._factory.views) > 1 and (self._skip or self._factory.tombstones is not None):
+            keys, codes = _by_views(keys, codes, self._not_to_write(batch, numbers))
         offsets = _offsets(batch)
         return SortedRows(keys, codes if len(keys) > 1 else None, offsets, numbers, split.timestamps), bad
 
-    def _visible(self, batch: pa.RecordBatch, numbers: Longs) -> Flags:
-        """Which rows are visible already: a line for each view."""
+    def _not_to_write(self, batch: pa.RecordBatch, numbers: Longs) -> Flags:
+        """Which rows are visible already, or have no value to write: a line for each view."""
         views = [view.name for view in self._factory.views]
-        return self._skip.holds(views, _offsets(batch), numbers)
+        unwritten = self._skip.holds(views, _offsets(batch), numbers)
+        if self._factory.tombstones is not None:
+            unwritten[0] |= _is_tombstone(batch)
+        return unwritten
 
     def _without(
         self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
@@ -517,6 +515,10 @@ class PartitionWriter:
 
 def _offsets(batch: pa.RecordBatch) -> Longs:
     return np.from_dlpack(batch.column("offset")).view(np.int64)
+
+
+def _is_tombstone(batch: pa.RecordBatch) -> Flags:
+    return ~as_mask(has_value(batch))
 
 
 def _with_tombstones(split: Split, is_tombstone: Flags, path: str) -> Split:

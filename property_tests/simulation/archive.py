@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import io
 import json
 import math
 import random
@@ -11,10 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-import fastavro
 from pydantic import Field
 
-from property_tests.simulation.groups import FLUSH_SIZE, Groups, is_in
+from property_tests.simulation.groups import FLUSH_SIZE, Content, Groups, is_in, offsets_in
 from property_tests.simulation.sink_cluster import LateRow, SinkCluster
 from property_tests.simulation.store import Bystander
 from property_tests.simulation.world import Process, World
@@ -32,9 +30,10 @@ from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files import Grain
-from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.layout import Archived, FileName, Layout
 from sinksdk.connectors.s3_archiver.part import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.connectors.s3_archiver.upload import view_of
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import says_news, table, whole
@@ -62,6 +61,7 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
 CONNECTOR = "archive"
+LAYOUT = Layout()
 CHANGES = {
     "CreateMultipartUpload",
     "UploadPart",
@@ -319,8 +319,10 @@ class Archive:
             world,
             CONNECTOR,
             SimulatedConnector,
-            raw,
+            raw | self.groups.settings,
             partitions=dice.randint(1, 3),
+            has_keys=bool(self.groups.settings),
+            tombstones=self.groups.tombstones,
             on_end=self._expect_stopped,
             on_result=self._look_at_result,
             group=self.group if self.deletes else None,
@@ -333,11 +335,15 @@ class Archive:
         self._rows: dict[str, tuple[str, Any]] = {}
         self._whole: dict[int, tuple[TaskRecord, TaskRecord | None]] = {}
         self._decoded: set[Location] = set()
-        self._visible: dict[TopicPartition, list[int]] = {p: [] for p in self.cluster.log.records}
+        self._visible: dict[Content, list[int]] = {
+            Content(partition, view): []
+            for partition in self.cluster.log.records
+            for view in self.groups.views
+        }
         self._highest: dict[TopicPartition, int] = {}
         self._begins: dict[TopicPartition, int] = {}
         """Where the present incarnation goes on, of partitions that it has not committed yet."""
-        self._parted: dict[TopicPartition, set[int]] = defaultdict(set)
+        self._parted: dict[Content, set[int]] = defaultdict(set)
         """Offsets of which rows were visible above a withdrawn commit."""
         self._pending: dict[TopicPartition, set[str]] = {}
         self._expired: set[str] = set()
@@ -431,25 +437,39 @@ class Archive:
         return is_newest
 
     def _unseen(self, partition: TopicPartition, end: int) -> list[int]:
-        """Records in front of an offset that are not visible."""
-        log, seen = self.cluster.log, Counter(self.visible()[partition])
-        return [
-            offset
-            for offset, times in log.expected[partition].items()
-            if offset < end and seen[offset] < times and offset not in log.withheld[partition]
-        ]
+        """Records in front of an offset of which not all is visible."""
+        unseen = set[int]()
+        for view in self.groups.views:
+            content = Content(partition, view)
+            seen = Counter(self.visible()[content])
+            unseen.update(
+                offset
+                for offset, times in self._expected(content).items()
+                if offset < end and seen[offset] < times
+            )
+        return sorted(unseen - self.cluster.log.withheld[partition])
+
+    def _expected(self, content: Content) -> Mapping[int, int]:
+        """How many rows there are to be of each offset."""
+        log = self.cluster.log
+        expected = log.expected[content.partition]
+        if content.view or not log.tombstones:
+            return expected
+        return {offset: times for offset, times in expected.items() if not log.is_tombstone(offset)}
 
     def _check_deletion(self, last: TaskCountRecord) -> None:
         """From here on nobody knows what was committed: all of it is visible, and the group says how far."""
-        for partition, offsets in self.visible().items():
+        for (partition, _), offsets in self.visible().items():
+            group = self.group.at.get(partition, 0)
+            if offsets and offsets[-1] >= group:
+                self.world.violation(
+                    f"{partition}: deleted, {offsets[-1]} is visible, the group is at {group}"
+                )
+        for partition in self.cluster.log.records:
             committed, group = self._highest.get(partition, 0), self.group.at.get(partition, 0)
             if unseen := self._unseen(partition, committed):
                 self.world.violation(
                     f"{partition}: deleted, committed to {committed}, nobody can see {unseen}"
-                )
-            if offsets and offsets[-1] >= group:
-                self.world.violation(
-                    f"{partition}: deleted, {offsets[-1]} is visible, the group is at {group}"
                 )
             self._highest[partition] = self._begins[partition] = group
         self._pending.clear()
@@ -530,27 +550,37 @@ class Archive:
             self._rows[key] = stored.version, row
         return row
 
-    def visible(self) -> dict[TopicPartition, list[int]]:
-        """Offsets that readers of the bucket see, by partition, sorted."""
+    def files(self) -> dict[Location, FileName]:
+        """What readers of the bucket see."""
+        named = {location: LAYOUT.parse(location.key) for location in self.s3.objects}
+        return {location: name for location, name in named.items() if name is not None}
+
+    def visible(self) -> dict[Content, list[int]]:
+        """Offsets that readers of the bucket see, sorted."""
         for location, found in self.s3.objects.items():
             if location not in self._decoded:
                 self._decoded.add(location)
-                if location.key.endswith(".avro"):
-                    for row in fastavro.reader(io.BytesIO(found.data)):
-                        bisect.insort(
-                            self._visible[TopicPartition(row["topic"], row["partition"])], row["offset"]
-                        )
+                name = LAYOUT.parse(location.key)
+                if name is not None:
+                    rows = self._visible[Content(name.partition, name.view)]
+                    rows += offsets_in(name, found.data)
+                    rows.sort()
         return self._visible
 
     def check(self) -> None:
         """Within what is committed, each record once; no commit goes back; nothing committed is lost."""
         commits = self.commits()
-        for partition, offsets in self.visible().items():
-            problem = self._problem(partition, offsets, commits.get(partition))
-            if problem is not None:
+        visible = self.visible()
+        for partition in self.cluster.log.records:
+            entry = commits.get(partition)
+            if problem := self._went_back(partition, entry):
                 self.world.violation(f"{partition}: {problem}")
+            for view in self.groups.views:
+                content = Content(partition, view)
+                if problem := self._problem(content, visible[content], entry):
+                    self.world.violation(f"{content}: {problem}")
 
-    def _problem(self, partition: TopicPartition, offsets: list[int], entry: Entry | None) -> str | None:
+    def _went_back(self, partition: TopicPartition, entry: Entry | None) -> str | None:
         committed = entry.offset if entry else self._begins.get(partition, 0)
         before = self._highest.get(partition, 0)
         if committed < before:
@@ -560,11 +590,17 @@ class Archive:
                 return f"the commit was withdrawn from {before} to {committed}, though none of its uploads expired"
             self.world.happened["commit withdrawn"] += 1
         self._highest[partition] = committed
-        expected, seen = self.cluster.log.expected[partition], Counter(offsets)
+        self._pending[partition] = {token.id for token in entry.publish} if entry else set()
+        return None
+
+    def _problem(self, content: Content, offsets: list[int], entry: Entry | None) -> str | None:
+        partition, view = content
+        committed = self._highest[partition]
+        expected, seen = self._expected(content), Counter(offsets)
         if any(times > expected.get(offset, 0) for offset, times in seen.items()):
             return f"seen twice in {offsets}"
         if offsets and offsets[-1] >= committed:
-            skip = self.groups.runs(Archived.of(entry.committed() if entry else None).skip)
+            skip = self.groups.runs(Archived.of(entry.committed() if entry else None).skip, view)
             above = [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
             if above:
                 return f"offsets {above} are visible, committed is {committed}"
@@ -573,17 +609,16 @@ class Archive:
             if self.deletes and self.cluster.is_deleting:
                 # Counted by schedules: each of them looks after each step.
                 self.world.happened["schedules whose deletion waited for rows above a commit"] = 1
-            self._parted[partition].update(offsets[bisect.bisect_left(offsets, committed) :])
-            self.world.happened["rows visible above a withdrawn commit"] += 1
-        pending = [token.data for token in entry.publish] if entry else []
-        self._pending[partition] = {token.id for token in entry.publish} if entry else set()
+            self._parted[content].update(offsets[bisect.bisect_left(offsets, committed) :])
+            self.world.happened[f"{view or 'rows'} visible above a withdrawn commit"] += 1
+        pending = [token for token in entry.publish if view_of(token) == view] if entry else []
         missing = [
             offset
             for offset, times in expected.items()
             if offset < committed
             and seen[offset] < times
             and offset not in self.cluster.log.withheld[partition]
-            and not any(is_in(self.groups.runs_of(data), offset) for data in pending)
+            and not any(is_in(self.groups.runs_of(token), offset) for token in pending)
         ]
         return f"committed to {committed}, lost {missing}" if missing else None
 
@@ -627,12 +662,13 @@ class Archive:
     def check_end(self) -> None:
         """Everything that was produced is visible, once, and nothing is left behind."""
         self.check()
-        for partition, offsets in self.visible().items():
+        for content, offsets in self.visible().items():
+            partition = content.partition
             # Rows that came late may have been passed over: all of an offset, or, where some of it had been
             # visible above a withdrawn commit, the others.
-            seen, parted = Counter(offsets), self._parted[partition]
+            seen, parted = Counter(offsets), self._parted[content]
             left = {o: seen[o] for o in self.cluster.log.withheld[partition] if not seen[o] or o in parted}
-            expected = self.cluster.log.expected[partition]
+            expected = self._expected(content)
             produced = [o for o, times in expected.items() for _ in range(left.get(o, times))]
             if self._highest[partition] != self.cluster.log.ends[partition]:
                 self.world.violation(
@@ -640,7 +676,7 @@ class Archive:
                     f"{self.cluster.log.ends[partition]}"
                 )
             if offsets != produced:
-                self.world.violation(f"{partition}: in the end {offsets} are visible of {produced}")
+                self.world.violation(f"{content}: in the end {offsets} are visible of {produced}")
         leaked = [
             f"{upload.location}"
             for upload_id, upload in self.s3.uploads.items()

@@ -1,25 +1,53 @@
-"""Several files of a topic partition in a simulated cluster: what makes them, and which rows are whose."""
+"""Several files of a topic partition in a simulated cluster: what makes them, what they hold, which rows are whose."""
 
 from __future__ import annotations
 
+import io
+import json
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
+import fastavro
 import numpy as np
 import pyarrow as pa
 
 from property_tests.simulation.world import Process, World
-from sinksdk import TopicPartition
+from sinksdk import Token, TopicPartition
 from sinksdk.connectors.s3_archiver.folders import Folders, Split
 from sinksdk.connectors.s3_archiver.formats import Kinds
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.layout import FileName
 from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
+from sinksdk.connectors.s3_archiver.ranges import RowRanges, Skip, numbers_of
 
 FLUSH_SIZE = 6
+_STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
+_WITH_KEYS_AND_HEADERS: Final = {
+    "format.class": "JsonFormat",
+    "value.converter": _STRINGS,
+    "store.kafka.keys": "true",
+    "keys.format.class": "JsonFormat",
+    "key.converter": _STRINGS,
+    "store.kafka.headers": "true",
+    "headers.format.class": "JsonFormat",
+}
 
 Runs = Sequence[tuple[int, int]]
+
+
+class Content(NamedTuple):
+    """What files of a topic partition hold: values (or whole records), keys, or headers.
+
+    Args:
+        view: see :class:`~sinksdk.connectors.s3_archiver.formats.views.View`.
+    """
+
+    partition: TopicPartition
+    view: str
+
+    def __str__(self) -> str:
+        return f"{self.view or 'records'} of {self.partition}"
 
 
 class Groups:
@@ -36,6 +64,11 @@ class Groups:
         """Of the archiver's task, that make several files."""
         self.siblings_expire = 0.0
         """Chance that an upload of a group expires when another one of it becomes visible."""
+        self.settings: dict[str, str] = {}
+        """Of the connector, for files of keys and headers beside those of values."""
+        self.views: tuple[str, ...] = ("",)
+        self.tombstones = 0
+        """Each so many offsets a record has no value, and lies in a folder for these; 0: none has."""
         self.gone: dict[Process, set[str]] = {}
         """Uploads that had expired when a process began to publish."""
         self._runs: dict[str, Runs] = {}
@@ -47,17 +80,45 @@ class Groups:
                 "limits": _limits(self.dice),
                 "file_format": SimulatedFormat() if self.dice.random() < 0.3 else None,
             }
+            self._have_keys_beside(world)
 
-    def runs_of(self, data: Mapping[str, Any]) -> Runs:
+    def _have_keys_beside(self, world: World) -> None:
+        chance = random.Random(f"{world.seed} keys")  # noqa: S311 - chance, not secrets; drawn apart
+        if chance.random() < 0.4:
+            world.happened["schedules with files of keys and headers"] += 1
+            self.views = ("", "keys", "headers")
+            self.settings = dict(_WITH_KEYS_AND_HEADERS)
+            self.arguments["file_format"] = None  # what the settings say
+            if chance.random() < 0.5:
+                world.happened["schedules with records that have a key and no value"] += 1
+                self.settings["behavior.on.null.values"] = "write"
+                self.tombstones = chance.choice((2, 3, 7))
+
+    def runs_of(self, token: Token) -> Runs:
         """Runs of offsets that a token's file has."""
-        return self.runs(data["ranges"]) if "ranges" in data else [(data["start"], data["end"] - 1)]
+        data = token.data
+        return self._read(data["ranges"]) if "ranges" in data else [(data["start"], data["end"] - 1)]
 
-    def runs(self, text: str) -> Runs:
-        """Runs of offsets that a text says; each text is read once."""
+    def runs(self, skip: str, view: str) -> Runs:
+        """Runs of offsets that a commit says are to be passed over."""
+        return self._read(Skip.of_text(skip).of.get(view, RowRanges()).to_text())
+
+    def _read(self, text: str) -> Runs:
+        """What a text says; each text is read once."""
         if text not in self._runs:
             ranges = RowRanges.of_text(text)
             self._runs[text] = list(zip(ranges.first.tolist(), ranges.last.tolist(), strict=True))
         return self._runs[text]
+
+
+def offsets_in(name: FileName, data: bytes) -> list[int]:
+    """Offsets of a file's rows, as their values, keys or headers say them."""
+    if name.extension == ".avro":
+        return [row["offset"] for row in fastavro.reader(io.BytesIO(data))]  # type: ignore[index, call-overload]
+    rows = [json.loads(line) for line in data.splitlines()]
+    if name.view == "headers":
+        rows = [header["value"] for row in rows for header in row["headers"]]
+    return [int(row) for row in rows]
 
 
 def is_in(runs: Runs, offset: int) -> bool:

@@ -345,6 +345,17 @@ class _NoSkip(Skip):
         return Skip()
 
 
+def visible_keys_and_headers_are_forgotten(patch: Patch) -> None:
+    """A withdrawn commit says which values above it are visible, and not which keys and headers."""
+    patch.setattr(task, "Skip", _SkipOfValues)
+
+
+class _SkipOfValues(Skip):
+    @classmethod
+    def union(cls, several: Iterable[Skip]) -> Skip:
+        return Skip({view: rows for view, rows in Skip.union(several).of.items() if not view})
+
+
 def visible_siblings_are_not_counted(patch: Patch) -> None:
     """What is visible of a group that is withdrawn counts as gone: the chain goes on without it."""
     patch.setattr(Publisher, "_settled", lambda self, group: [])
@@ -439,6 +450,7 @@ MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
         groups_are_published_without_looking,
         later_group_is_published_first,
         ranges_of_visible_siblings_are_forgotten,
+        visible_keys_and_headers_are_forgotten,
         visible_siblings_are_not_counted,
         siblings_are_not_aborted_first,
         skip_is_forgotten_above_a_commit,

@@ -43,7 +43,12 @@ def _told(
     def whole(world: World) -> None:
         archive = make(world)
         live(archive)
-        world.happened["records archived"] += sum(map(len, archive.visible().values()))
+        world.happened["records archived"] += sum(
+            len(rows) for content, rows in archive.visible().items() if not content.view
+        )
+        world.happened["keys and headers archived beside"] += sum(
+            len(rows) for content, rows in archive.visible().items() if content.view
+        )
         world.happened["files archived"] += len(archive.s3.visible())
 
     return told(seed, whole, again)
@@ -164,11 +169,8 @@ def _calm_down(archive: Archive) -> None:
     archive.s3.completes_from = archive.groups.siblings_expire = 0.0
     world.tell("from here on nothing goes wrong any more")
     _catch_up(archive)
-    late = {
-        location: found.data
-        for location, found in archive.s3.objects.items()
-        if location.key.endswith(".avro")  # the marker of an incarnation goes with it
-    }
+    # The marker of an incarnation goes with it.
+    late = {location: archive.s3.objects[location].data for location in archive.files()}
     for driver in cluster.drivers:
         cluster.ask(driver, ClosingReason.SHUTDOWN, final=True)
     claimed = archive.claimed()

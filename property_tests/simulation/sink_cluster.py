@@ -16,7 +16,7 @@ from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.engine.worker import ClosingRequest, Unread
-from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.records import RECORD_COLUMNS, Header, OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.session import Settings
@@ -53,10 +53,22 @@ class Log:
         seed: of the readings in which a row comes late, and of the transform. Dice of their own leave other
             schedules as they are.
         is_transformed: whether a transform follows.
+        has_keys: whether records have keys and headers; they say their offsets, as values do.
+        tombstones: each so many offsets a record has no value; 0: all have one.
     """
 
-    def __init__(self, partitions: int, seed: int, *, is_transformed: bool = False) -> None:
+    def __init__(
+        self,
+        partitions: int,
+        seed: int,
+        *,
+        is_transformed: bool = False,
+        has_keys: bool = False,
+        tombstones: int = 0,
+    ) -> None:
         self.is_transformed = is_transformed
+        self.tombstones = tombstones
+        self._has_keys = has_keys
         self._seed = seed
         chance = random.Random(f"transform {seed}")  # noqa: S311 - chance, not secrets
         self._drops_blocks = chance.choice((0.1, 0.4, 0.8)) if is_transformed else 0.0
@@ -81,13 +93,21 @@ class Log:
     def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
         """Append records after a gap of offsets that hold none."""
         first = self.ends[partition] + gap
-        produced = [
-            SinkRecord(*partition, offset=offset, value=b"%030d" % offset)
-            for offset in range(first, first + count)
-        ]
+        produced = [self._record(partition, offset) for offset in range(first, first + count)]
         self.records[partition] += produced
         self.expected[partition] |= {record.offset: self._times(record) for record in produced}
         self.ends[partition] = first + count + gap // 2
+
+    def _record(self, partition: TopicPartition, offset: int) -> SinkRecord:
+        value = None if self.is_tombstone(offset) else b"%030d" % offset
+        if not self._has_keys:
+            return SinkRecord(*partition, offset=offset, value=value)
+        said = b"%d" % offset
+        return SinkRecord(*partition, offset=offset, key=said, value=value, headers=(Header("offset", said),))
+
+    def is_tombstone(self, offset: int) -> bool:
+        """Whether the record of an offset has no value."""
+        return bool(self.tombstones) and offset % self.tombstones == 0
 
     def times(self, record: SinkRecord) -> int:
         """How many records the transform makes of one."""
@@ -235,18 +255,22 @@ def _wide(rows: Sequence[SinkRecord]) -> pa.RecordBatch:
     columns = {
         "topic": pa.array([row.topic for row in rows], pa.string()),
         "partition": pa.array([row.partition for row in rows], pa.int32()),
-        "offset": pa.array([row.offset for row in rows], pa.int64()),
-        "value": pa.array([row.value for row in rows], pa.binary()),
+        **_columns(rows),
     }
     return pa.RecordBatch.from_pydict(columns)
 
 
 def _batch(rows: Sequence[SinkRecord]) -> SinkRecords:
-    columns = {
-        "offset": pa.array([row.offset for row in rows], pa.int64()),
-        "value": pa.array([row.value for row in rows], pa.binary()),
-    }
-    return SinkRecords(rows[0].topic_partition, pa.RecordBatch.from_pydict(columns))
+    return SinkRecords(rows[0].topic_partition, pa.RecordBatch.from_pydict(_columns(rows)))
+
+
+def _columns(rows: Sequence[SinkRecord]) -> dict[str, Any]:
+    """Those that the records have."""
+    found = {"offset": [row.offset for row in rows], "value": [row.value for row in rows]}
+    if rows[0].headers:
+        found["key"] = [row.key for row in rows]
+        found["headers"] = [[header._asdict() for header in row.headers] for row in rows]
+    return {name: pa.array(column, RECORD_COLUMNS[name]) for name, column in found.items()}
 
 
 class SinkCluster(Cluster):
@@ -258,6 +282,8 @@ class SinkCluster(Cluster):
         connector: makes the connector.
         raw: its configuration.
         partitions: of the source.
+        has_keys: see :class:`Log`.
+        tombstones: see :class:`Log`.
         on_end: told of each task process that has ended by itself, in it.
         on_result: told what a task process reports, in it.
         group: what the commits are mirrored to, if anything.
@@ -271,12 +297,20 @@ class SinkCluster(Cluster):
         raw: Mapping[str, str],
         *,
         partitions: int,
+        has_keys: bool = False,
+        tombstones: int = 0,
         on_end: Callable[[Process], None] = lambda _: None,
         on_result: Callable[[TaskResult], None] = lambda _: None,
         group: OffsetGroup | None = None,
     ) -> None:
         super().__init__(world, name, raw, on_end=on_end)
-        self.log = Log(partitions, world.seed, is_transformed="records.sql" in raw)
+        self.log = Log(
+            partitions,
+            world.seed,
+            is_transformed="records.sql" in raw,
+            has_keys=has_keys,
+            tombstones=tombstones,
+        )
         self._on_result = on_result
         self._connector = connector
         self._group = group

@@ -288,6 +288,41 @@ def test_what_expired_beside_visible_values_is_written_again_alone(completed: in
     assert found_by_verify(made, keys) == []
 
 
+@pytest.mark.parametrize("batch", [1, 100])
+@pytest.mark.parametrize("completed", [1, 2, 3])
+def test_a_tombstone_whose_key_and_headers_are_visible_has_nothing_left_to_write(
+    completed: int, batch: int
+) -> None:
+    """It is passed over, as a record is whose value is visible, too; it had once failed its partition for ever."""
+    keys = {**TOMBSTONES, "flush.size": "4"}
+    made = bench(settings=config(keys))
+    deliver(made, 1, value=None)
+    deliver(made, 2)
+    deliver(made, 1, value=None)
+    stop_before(made, completed)
+    tokens = made.harness.committed[TP].tokens
+    expire(made, *(place for place, token in enumerate(tokens) if token.id in made.s3.uploads))
+    restarted(made)
+    restarted(made)
+
+    for given in [{"value": None}, {}, {}, {"value": None}] if batch == 1 else []:
+        deliver(made, 1, **given)
+    if batch > 1:
+        records = [
+            SinkRecord(*TP, offset=n, key=b"k%d" % n, value=value, headers=(Header("h", b"%d" % n),))
+            for n, value in enumerate((None, b"[1]", b"[2]", None))
+        ]
+        made.harness.deliver(TP, SinkRecords.of(TP, records))
+    made.harness.revoke()
+
+    assert made.committed() == 4
+    assert sorted(all_lines(made, "json")) == [[1], [2]]
+    assert sorted(all_lines(made, "keys.json")) == ["k0", "k1", "k2", "k3"]
+    assert len(all_lines(made, "headers.json")) == 4
+    assert made.s3.uploads == {}
+    assert found_by_verify(made, keys) == []
+
+
 # -- configuration ---------------------------------------------------------------------------------------
 
 
