@@ -227,6 +227,16 @@ def test_sparks_errors_are_logged_here(caplog: pytest.LogCaptureFixture, capsys:
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("endpoint", ["AppClient", "CoarseGrainedScheduler"])
+def test_messages_to_what_has_ended_with_the_application_are_no_errors(
+    caplog: pytest.LogCaptureFixture, endpoint: str
+) -> None:
+    """Spark says so where an application ends while one is on its way, and nothing else happens."""
+    trace = f"org.apache.spark.SparkException: Could not find {endpoint}."
+    got = logged(caplog, f"\x1fERROR\x1fInbox\x1fIgnoring error\x1f{trace}\x1e\tat z\n")
+    assert [level for level, _ in got] == [logging.DEBUG, logging.DEBUG]
+
+
 def test_the_error_of_a_python_worker_is_what_python_says(caplog: pytest.LogCaptureFixture) -> None:
     """Its last line, not that there was a traceback; the whole of it at level DEBUG."""
     trace = (

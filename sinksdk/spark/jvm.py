@@ -35,6 +35,8 @@ _UNAVAILABLE: Final = f"{StoreUnavailable.__module__}.{StoreUnavailable.__qualna
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _SQLSTATE: Final = re.compile(r"SQLSTATE: (\w{5})")
+_GONE: Final = re.compile(r"Could not find (AppClient|CoarseGrainedScheduler)\b")
+"""A message was on its way to what had ended with the application: Spark's race, of which nothing comes."""
 _TASK: Final = re.compile(r"Task (\d+) in stage")
 
 _log = logging.getLogger(__name__)
@@ -186,6 +188,8 @@ def pass_on(line: str) -> None:
     _, level, source, message, trace = line.rstrip("\n").split(_FIELD, 4)
     lines = trace.split(_LINE)
     number = logging.CRITICAL if level == "FATAL" else logging.getLevelName(level)
+    if _GONE.search(f"{message} {lines[0]}"):
+        number = logging.DEBUG
     # Of a Python worker's error, what Python says, not that there was one.
     cause = raised("\n".join(lines)) or lines[0]
     _log.log(number, "%s: %s", source, f"{message} ({cause})" if cause else message)
