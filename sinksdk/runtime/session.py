@@ -120,9 +120,12 @@ class DriverSession:
                 reason = self._take_turn(drive)
                 if reason is None:
                     self.connector_requests.expect_no_error()
-                if reason is ClosingReason.DELETE and self._has_unpublished():
-                    reason = ClosingReason.STOP  # deleting a stopped connector publishes first
-                self.status.become("UNASSIGNED")
+                if reason is ClosingReason.DELETE:
+                    # Not UNASSIGNED: this process goes on and deletes it, and nobody else is to take over.
+                    if self._has_unpublished():
+                        reason = ClosingReason.STOP  # deleting a stopped connector publishes first
+                else:
+                    self.status.become("UNASSIGNED")
         except FencedException:
             raise  # the newer driver writes the status now
         except Exception as error:

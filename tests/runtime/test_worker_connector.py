@@ -256,6 +256,22 @@ def test_deleting_a_running_connector_stops_it_for_good(scene: Scene) -> None:
     assert scene.store.list("connectors/c/") == [task_count_key("c")]
 
 
+def test_while_its_process_deletes_a_connector_nobody_else_takes_it_over(scene: Scene) -> None:
+    """An operator's command deletes what has no driver: between the last task and the deletion there is one."""
+    seen: list[str] = []
+
+    def look(_: bool) -> None:
+        row = table.read(scene.store, status_key("c"), ConnectorStatus)
+        seen.append(row.value.state if row else "")
+
+    scene.outside.stop = look
+    with scene.running() as thread:
+        soon(lambda: scene.committed() == 10, "nothing was read")
+        Herder(scene.store).delete("c")
+        thread.join(5)
+    assert seen == ["RUNNING"]
+
+
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
 def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, state: str) -> None:
     """D4: the KIP is silent, Connect would skip it; here a connector is made and started for it."""
