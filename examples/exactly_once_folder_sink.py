@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from pydantic import Field
 
@@ -38,9 +38,14 @@ class HiddenFile:
     """A file that readers do not look at yet."""
 
     token: Token
-    stream: TextIO
+    stream: BinaryIO
     records: int = 0
-    is_whole: bool = True
+    end: int = 0  # bytes of what was accepted; behind it may be what a put has left that failed
+
+    def cut(self) -> None:
+        """Take back what was not accepted."""
+        self.stream.seek(self.end)
+        self.stream.truncate()
 
 
 class FolderTask(SinkTask):
@@ -54,10 +59,9 @@ class FolderTask(SinkTask):
             self.files[partition] = self.begin(partition, records.first_offset)
         file = self.files[partition]
         lines = [json.dumps({"offset": record.offset, "value": record.value}) + "\n" for record in records]
-        file.is_whole = False  # if writing fails, half of a batch that was not accepted may be in it
-        file.stream.writelines(lines)
-        file.is_whole = True
-        file.records += len(lines)
+        file.cut()
+        file.stream.write("".join(lines).encode())
+        file.end, file.records = file.stream.tell(), file.records + len(lines)
         if file.records >= self.config.flush_size:
             self.context.request_commit()
 
@@ -67,7 +71,7 @@ class FolderTask(SinkTask):
         name = f"{partition}+{offset:010d}"
         hidden = (self.config.folder / f".{name}-{uuid.uuid4().hex}").absolute()
         visible = (self.config.folder / f"{name}.jsonl").absolute()
-        stream = hidden.open("x", encoding="utf-8")
+        stream = hidden.open("xb")
         token = Token(str(hidden), {"visible": str(visible)})
         self.context.prepared({partition: [token]})
         return HiddenFile(token, stream)
@@ -77,9 +81,9 @@ class FolderTask(SinkTask):
         ready = {}
         for partition, offset in offsets.items():
             file = self.files.get(partition)
-            if file is None:
+            if file is None or not file.records:
                 ready[partition] = offset  # nothing but records that were skipped
-            elif file.is_whole and file.records >= least:
+            elif file.records >= least:
                 finish(self.files.pop(partition))
                 ready[partition] = OffsetAndMetadata(offset.offset, publish=[file.token])
         return ready
@@ -107,6 +111,7 @@ class FolderTask(SinkTask):
 
 def finish(file: HiddenFile) -> None:
     """Make what was written durable: the commit comes next."""
+    file.cut()
     file.stream.flush()
     os.fsync(file.stream.fileno())
     file.stream.close()

@@ -63,6 +63,7 @@ FILES: Final[Mapping[Kind, Mapping[str, str]]] = {
         "my-source.json": "an example's configuration",
         "example/input/a.jsonl": "what it reads",
         "example/input/b.jsonl": "",
+        "example/show_topic.py": "prints what is in the topic",
         "pyproject.toml": "the package, with its entry point",
         "Makefile": "make test, make run, make show, make check",
         "README.md": "what to change where",

@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 from sinksdk.connector import Connector, ConnectorContext, ConnectorIdentity
 from sinksdk.errors import ConfigException
 from sinksdk.settings.checks import connector_problems, task_configs_of
-from sinksdk.settings.model import ConfigModel
 
 _ENDING: Final = 1.0  # seconds that a thread may need to end after stop
 
@@ -58,11 +57,11 @@ class ConnectorHarness(ConnectorContext):
         self._before = set(threading.enumerate())
         self.connector.start(self.config)
 
-    def task_configs(self) -> list[ConfigModel]:
+    def task_configs(self) -> list[Any]:
         """Call ``task_configs`` with ``tasks.max``, which answers a request for it.
 
         Returns:
-            What ``start`` of each task would be given.
+            What ``start`` of each task would be given: of the connector's ``config_class``.
 
         Raises:
             ConnectException: the driver would refuse what it returns.

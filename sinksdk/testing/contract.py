@@ -135,14 +135,17 @@ class ContractError(AssertionError):
         self.problem = problem
         self.story = tuple(story)
         self.steps = tuple(steps)
-        lines = [f"{number:>3}. {sentence}" for number, sentence in enumerate(story, 1)]
-        again = f"{self.replayed_by}([{', '.join(map(repr, steps))}], …)"
-        super().__init__(
-            "\n".join([problem, "", "What happened:", *lines, "", "The same again:", f"    {again}"])
-        )
+        super().__init__(f"{problem}\n{self.told(story, steps)}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.problem, self.story, self.steps)
+
+    @classmethod
+    def told(cls, story: Sequence[str], steps: Sequence[Step]) -> str:
+        """What happened, and how to have it again."""
+        lines = [f"{number:>3}. {sentence}" for number, sentence in enumerate(story, 1)]
+        again = f"{cls.replayed_by}([{', '.join(map(repr, steps))}], …)"
+        return "\n".join(["", "What happened:", *lines, "", "The same again:", f"    {again}"])
 
 
 class SinkContractError(ContractError):

@@ -436,7 +436,7 @@ class Judge:
             kept_back = self._source.offsets(partition)[-1:]
             if kept_back and kept_back[0] >= commit:
                 self.blame(
-                    f"closing left {partition} committed up to {commit} only, and it was put up to "
+                    f"closing left the commit of {partition} at {commit}, and its last record has offset "
                     f"{kept_back[0]}: what pre_commit does not return while is_closing() is read again; "
                     f"return all of it then, or declare commits_on_close=False"
                 )

@@ -295,7 +295,8 @@ class KeepsFive(zoo.BufferingSink):
 def test_a_closing_commit_that_keeps_everything_back_is_the_sinks_mistake(promise: Guarantee) -> None:
     """It ignores is_closing(), the mistake that costs every rebalance the most; not one of read_back."""
     with pytest.raises(
-        SinkContractError, match=r"closing left records-0 committed up to 0 only.*return all of it then"
+        SinkContractError,
+        match=r"closing left the commit of records-0 at 0, and its last.*return all of it then",
     ):
         check_sink(KeepsFive, read_back=read_back, capabilities=Capabilities(promise))
 
@@ -437,7 +438,7 @@ def test_a_verdict_is_not_masked_by_cleaning_up() -> None:
     def clean_up(destination: Place) -> None:
         destination.is_gone = True
 
-    with pytest.raises(SinkContractError, match="closing left records-"):
+    with pytest.raises(SinkContractError, match="closing left the commit of records-"):
         check_sink(zoo.DropsTheTail, read_back=look, destination=Place, clean_up=clean_up)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,33 @@ def test_pytest_shows_the_authors_test() -> None:
         check(Late)
     shown = {Path(str(entry.path)).name for entry in caught.traceback.filter(caught)}
     assert shown == {Path(__file__).name}
+
+
+def test_what_fails_outside_of_the_source_tells_what_had_happened() -> None:
+    """An exception of `changes`, of the origin or of `expected` is the author's; it has the story, and the replay."""
+
+    def fail(_: MemoryOrigin) -> None:
+        raise OSError("database is locked")
+
+    with pytest.raises(OSError, match="database is locked") as caught:
+        check(changes=[fail])
+    told = "\n".join(caught.value.__notes__)
+    assert "What happened:" in told
+    assert "replay_source([" in told
+
+
+class Hasty(PartSource):
+    """Waits for a millisecond, and would not hear a stop."""
+
+    def wait(self) -> None:
+        """Whoever configures a minute here waits for it after a stop, too."""
+        time.sleep(0.001)
+
+
+def test_a_pause_too_short_to_show_a_deaf_stop_is_told() -> None:
+    """A poll that always returns at once by itself hides whether `stop` ends its wait; the report says so."""
+    sentence = "no poll was still waiting when its task was stopped"
+    assert sentence in str(check(Hasty, cases=5))
+    heard = check(cases=5)
+    assert sentence not in str(heard)
+    assert heard.exercised["stops of a poll that waited"] > 0

@@ -56,7 +56,10 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
         "lost: records-0",
     ),
     "MixesPartitions": ([("deliver", 0, 1), ("deliver", 1, 1), ("rebalance",)], "records-"),
-    "DropsTheTail": ([("deliver", 0, 1)], "closing left records-0 committed up to 0 only"),
+    "DropsTheTail": (
+        [("deliver", 0, 1)],
+        "closing left the commit of records-0 at 0, and its last record has offset 0",
+    ),
     "TopicBlind": ([("deliver", 0, 1), ("deliver", 2, 1)], "and offset 0 is not at the destination"),
     "DropsNulls": ([("deliver", 0, 2)], "lost: records-0 is committed up to 2, and offset 1"),
     "DropsKeyless": ([("deliver", 0, 3)], "lost: records-0 is committed up to 3, and offset 2"),

@@ -51,6 +51,9 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
 STEPS: Final = tuple(_SENTENCES)
 """Names of the steps there are."""
 
+STOPPED_WAITS: Final = "stops of a poll that waited"
+"""What is counted when ``stop`` ends a ``poll`` that an idle task waits in."""
+
 
 def _operation(where: str, at: int) -> str:
     return f"{ordinal(at)} {_OPERATIONS.get(where, where)}"
@@ -115,13 +118,19 @@ class SourceTrial:
     # -- running -------------------------------------------------------------------------------------
 
     def play(self, steps: Sequence[Step]) -> SourceContractError | None:
-        """Run the steps, then the rest, and return the problem. Cleans up."""
+        """Run the steps, then the rest, and return the problem. Cleans up.
+
+        An exception of what the author gave, such as ``changes``, tells what had happened before it.
+        """
         try:
             self._watch(lambda: self._play(steps))
             self._count_what_happened()
             if self.judge.problem is None:
                 return None
             return SourceContractError(self.judge.problem + self._hint(), self.story, self.steps)
+        except Exception as error:
+            error.add_note(SourceContractError.told(self.story, self.steps))
+            raise
         finally:
             if not self.is_hanging:
                 self._bury_the_dead()
@@ -313,6 +322,8 @@ class SourceTrial:
         now, patience = time.monotonic(), self.subject.patience
         if call.name == "poll" and attempt.asked_at is None:
             if now - call.since > self._patience:
+                if self._idle:  # it has waited long enough to be no short pause on a busy machine
+                    self.exercised[STOPPED_WAITS] += 1
                 attempt.ask_to_stop()
         elif now - max(call.since, attempt.asked_at or 0.0) > patience:
             self.is_hanging = True

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 
-import hypothesis
-from sinksdk import Token, TopicPartition
+from sinksdk import SinkRecords, Token, TopicPartition
 from sinksdk.testing import (
     Capabilities,
     FaultPlan,
@@ -20,6 +19,10 @@ from my_sink import (
     MySinkConfig,
     MySinkTask,
 )
+from my_sink.destination import HiddenFile
+
+# Thousands of files are synced: in a folder in memory this takes seconds.
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def config(folder: Path, flush_size: int = 3) -> MySinkConfig:
@@ -33,17 +36,21 @@ class Destination:
 
     def __init__(self, faults: FaultPlan) -> None:
         self.faults = faults
-        self.folder = Path(mkdtemp())
+        self.folder = Path(mkdtemp(dir=MEMORY))
 
     def remove(self) -> None:
         shutil.rmtree(self.folder)
 
 
 class FaultyTask(MySinkTask):
-    """Publishing and discarding may fail, or have their answers lost."""
+    """Writing, publishing and discarding may fail, or have their answers lost."""
 
     def __init__(self, destination: Destination) -> None:
         self.faults = destination.faults
+
+    def write(self, file: HiddenFile, records: SinkRecords) -> int:
+        write = super().write
+        return self.faults.run("destination", lambda: write(file, records))
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         publish = super().publish
@@ -78,12 +85,6 @@ def test_each_record_is_seen_once_and_only_when_it_is_committed() -> None:
         capabilities=Capabilities(Guarantee.EXACTLY_ONCE, ordered=True),
         leftovers=hidden,
         clean_up=Destination.remove,
-        settings=hypothesis.settings(
-            max_examples=30,
-            stateful_step_count=15,
-            derandomize=True,
-            deadline=None,
-        ),
     )
 
 

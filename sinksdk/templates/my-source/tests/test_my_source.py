@@ -4,10 +4,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import NamedTuple
 
 import pytest
 from sinksdk import ConnectException
-from sinksdk.testing import check_source
+from sinksdk.testing import FaultPlan, check_source
 
 from my_source import (
     MySourceConfig,
@@ -17,34 +18,54 @@ from my_source import (
 )
 
 
-def new_folder(faults: object) -> Path:
+class Origin(NamedTuple):
+    """A folder, and what goes wrong where it is read."""
+
+    folder: Path
+    faults: FaultPlan
+
+
+class Task(MySourceTask):
+    """The task, whose reads fail now and then, or are the last thing before a crash."""
+
+    def __init__(self, origin: Origin) -> None:
+        super().__init__()
+        self.faults = origin.faults
+
+    def read(self, part: str, position: int, most: int) -> list[tuple[bytes, int]]:
+        read = super().read
+        return self.faults.run("origin", lambda: read(part, position, most))
+
+
+def new_folder(faults: FaultPlan) -> Origin:
     folder = Path(mkdtemp())
     (folder / "a.jsonl").write_text("a-1\na-2\na-3\n")
     (folder / "b.jsonl").write_text("b-1\nb-")
-    return folder
+    return Origin(folder, faults)
 
 
-def append(folder: Path) -> None:
-    with (folder / "b.jsonl").open("a") as file:
+def append(to: Origin) -> None:
+    with (to.folder / "b.jsonl").open("a") as file:
         file.write("2\n")
 
 
-def add(folder: Path) -> None:
-    (folder / "c.jsonl").write_text("c-1\nc-2\n")
+def add(to: Origin) -> None:
+    (to.folder / "c.jsonl").write_text("c-1\nc-2\n")
 
 
-def expected(folder: Path) -> Iterator[bytes]:
+def expected(of: Origin) -> Iterator[bytes]:
     """What the topic must hold in the end."""
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in sorted(of.folder.glob("*.jsonl")):
         yield from path.read_bytes().splitlines()
 
 
 def configs(
-    folder: Path,
+    of: Origin,
     tasks: int,
 ) -> list[MySourceConfig]:
-    keys = {"name": "test", "topic": "lines", "folder": str(folder)}
-    keys |= {"poll.interval.ms": "1", "batch.records": "4"}
+    keys = {"name": "test", "topic": "lines", "folder": str(of.folder)}
+    # A minute: only a stop that ends the pause can end it in time.
+    keys |= {"poll.interval.ms": "60000", "batch.records": "4"}
     own = MySourceConnector().task_configs(tasks)
     parse = MySourceConfig.parse
     return [parse({**keys, **more}) for more in own]
@@ -53,13 +74,12 @@ def configs(
 def test_each_line_is_in_the_topic_once() -> None:
     """Crashes, zombies, stops and other numbers of tasks, while files grow."""
     check_source(
-        lambda folder: MySourceTask(),
+        Task,
         expected=expected,
         origin=new_folder,
         task_configs=configs,
         changes=[append, add],
-        clean_up=shutil.rmtree,
-        cases=100,
+        clean_up=lambda origin: shutil.rmtree(origin.folder),
     )
 
 

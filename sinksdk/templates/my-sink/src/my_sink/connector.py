@@ -47,9 +47,14 @@ class MySinkTask(SinkTask):
             self.files[partition] = file
             self.context.prepared({partition: [file.token]})  # before it holds anything
         file = self.files[partition]
-        file.write(records)
+        file.end = self.write(file, records)
+        file.records += len(records)  # only now they are accepted
         if file.records >= self.config.flush_size:
             self.context.request_commit()
+
+    def write(self, file: HiddenFile, records: SinkRecords) -> int:
+        """What may fail for a moment raises RetriableException, and is done again."""
+        return file.write(records)
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
         """Returns what is durable: full files, and everything on close."""
@@ -57,9 +62,9 @@ class MySinkTask(SinkTask):
         ready = {}
         for partition, offset in offsets.items():
             file = self.files.get(partition)
-            if file is None:
+            if file is None or not file.records:
                 ready[partition] = offset
-            elif file.is_whole and file.records >= least:
+            elif file.records >= least:
                 file.finish()
                 del self.files[partition]
                 tokens = [file.token]

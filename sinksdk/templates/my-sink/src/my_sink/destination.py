@@ -10,7 +10,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TextIO
+from typing import BinaryIO, Self
 
 from sinksdk import ConnectException, SinkRecord, SinkRecords, Token, TopicPartition
 
@@ -20,10 +20,10 @@ class HiddenFile:
     """A file that readers do not look at yet."""
 
     token: Token
-    stream: TextIO
+    stream: BinaryIO
     records: int = 0
-    is_whole: bool = True
-    """False: half of a batch may be in it, since writing failed."""
+    end: int = 0
+    """Bytes of what was accepted: behind it is what a put has left that failed."""
 
     @classmethod
     def begin(cls, folder: Path, partition: TopicPartition, offset: int) -> Self:
@@ -32,17 +32,25 @@ class HiddenFile:
         hidden = folder.absolute() / f".{name}-{uuid.uuid4().hex}"
         visible = folder.absolute() / f"{name}.jsonl"
         token = Token(str(hidden), {"visible": str(visible)})
-        return cls(token, hidden.open("x", encoding="utf-8"))
+        return cls(token, hidden.open("xb"))
 
-    def write(self, records: SinkRecords) -> None:
-        lines = [line(record) for record in records]
-        self.is_whole = False
-        self.stream.writelines(lines)
-        self.is_whole = True
-        self.records += len(lines)
+    def write(self, records: SinkRecords) -> int:
+        """Write them behind what was accepted, and return the new end.
+
+        When this fails with RetriableException, the same records come again.
+        """
+        self.cut()
+        self.stream.writelines(line(record).encode() for record in records)
+        return self.stream.tell()
+
+    def cut(self) -> None:
+        """Take back what was not accepted."""
+        self.stream.seek(self.end)
+        self.stream.truncate()
 
     def finish(self) -> None:
         """Make it durable: the commit comes next."""
+        self.cut()
         self.stream.flush()
         os.fsync(self.stream.fileno())
         self.stream.close()

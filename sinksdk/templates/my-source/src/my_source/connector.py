@@ -66,13 +66,17 @@ class MySourceTask(SourceTask):
         reached: dict[str, int] = {}
         for part in parts:
             position = self.positions[part]
-            for value, end in origin.read(self.config.folder, part, position, most):
+            for value, end in self.read(part, position, most):
                 records.append(self.record(part, value, end))
                 reached[part] = end
         self.positions |= reached
         if not records:
             self.stopping.wait(self.config.poll_interval_ms / 1_000)
         return records
+
+    def read(self, part: str, position: int, most: int) -> list[tuple[bytes, int]]:
+        """The next records. Raise RetriableException for what may pass: poll is tried again."""
+        return origin.read(self.config.folder, part, position, most)
 
     def is_mine(self, part: str) -> bool:
         """Tasks divide the parts; whichever task reads one, its offsets are the same."""
