@@ -496,7 +496,9 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "confluent-verdicts": lambda: verdicts(confluents()),
     "connect-metrics": lambda: metrics(CONNECT_METRICS),
     "connect-verdicts": lambda: verdicts(CONNECT_OPTIONS),
-    "exactly-once-task": lambda: source(exactly_once_folder_sink.FolderTask),
+    "exactly-once-task": lambda: source(
+        exactly_once_folder_sink.HiddenFile, exactly_once_folder_sink.FolderTask
+    ),
     "exit-codes": exit_codes,
     "fault-plan": lambda: methods(FaultPlan),
     "faults": lambda: members(FaultKind),

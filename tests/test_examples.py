@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from sinksdk import (
     FencedException,
     OffsetAndMetadata,
     OffsetRange,
+    RetriableException,
     SinkConnector,
     TopicPartition,
 )
@@ -245,20 +247,46 @@ def test_a_zombie_makes_nothing_visible(harness: SinkTaskHarness, tmp_path: Path
     assert visible(tmp_path) == {}
 
 
+class HalfWritten:
+    """A file in which the next write is broken off."""
+
+    def __init__(self, stream: Any, error: Exception) -> None:
+        self.stream, self.error = stream, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, content: bytes) -> None:
+        """Half of it, once."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            self.stream.write(content[: len(content) // 2])
+            raise error
+        self.stream.write(content)
+
+
 def test_half_a_batch_is_never_committed(harness: SinkTaskHarness, tmp_path: Path) -> None:
-    """When the disk is full in the middle of a batch, its file is discarded with what it holds."""
+    """When the disk is full in the middle of a batch, what was accepted before is committed, and nothing else."""
     harness.deliver(P0, values(4))
     file = harness.task.files[P0]  # type: ignore[attr-defined]  # the example's own
-    write = file.stream.write
-
-    def half(lines: list[str]) -> None:
-        write(lines[0])
-        raise OSError(28, "no space left on device")
-
-    file.stream.writelines = half
+    file.stream = HalfWritten(file.stream, OSError(28, "no space left on device"))
     harness.deliver(P0, values(4))
-    assert harness.committed == {}
-    assert (visible(tmp_path), hidden(tmp_path)) == ({}, [])
+    assert harness.committed[P0].offset == 4
+    crash_and_restart(harness)
+    assert visible(tmp_path) == {"readings-0+0000000000.jsonl": [0, 1, 2, 3]}
+    assert hidden(tmp_path) == []
+
+
+def test_a_batch_that_comes_again_is_written_once(harness: SinkTaskHarness, tmp_path: Path) -> None:
+    """Half of it was written when the destination asked for a moment's patience."""
+    harness.deliver(P0, values(4))
+    file = harness.task.files[P0]  # type: ignore[attr-defined]  # the example's own
+    file.stream = HalfWritten(file.stream, RetriableException("busy"))
+    harness.deliver(P0, values(6))
+    harness.advance(1)
+    harness.tick()
+    harness.commit()
+    assert visible(tmp_path) == {"readings-0+0000000000.jsonl": list(range(10))}
 
 
 def test_metadata_is_left_alone(harness: SinkTaskHarness) -> None:

@@ -29,10 +29,9 @@ class TypedTask(FolderTask):
         file = self.files[partition]
         kinds = [str(records.arrow.column(name).type) for name in ("key", "value")]
         rows = [[record.offset, repr(record.key), repr(record.value), *kinds] for record in records]
-        file.is_whole = False
-        file.stream.writelines(f"{json.dumps(row)}\n" for row in rows)
-        file.is_whole = True
-        file.records += len(rows)
+        file.cut()
+        file.stream.writelines(f"{json.dumps(row)}\n".encode() for row in rows)
+        file.end, file.records = file.stream.tell(), file.records + len(rows)
         if file.records >= self.config.flush_size:
             self.context.request_commit()
 
