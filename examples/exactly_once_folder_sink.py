@@ -58,10 +58,8 @@ class FolderTask(SinkTask):
         if partition not in self.files:
             self.files[partition] = self.begin(partition, records.first_offset)
         file = self.files[partition]
-        lines = [json.dumps({"offset": record.offset, "value": record.value}) + "\n" for record in records]
-        file.cut()
-        file.stream.write("".join(lines).encode())
-        file.end, file.records = file.stream.tell(), file.records + len(lines)
+        file.end = self.write(file, records)  # only now they are accepted
+        file.records += len(records)
         if file.records >= self.config.flush_size:
             self.context.request_commit()
 
@@ -75,6 +73,13 @@ class FolderTask(SinkTask):
         token = Token(str(hidden), {"visible": str(visible)})
         self.context.prepared({partition: [token]})
         return HiddenFile(token, stream)
+
+    def write(self, file: HiddenFile, records: SinkRecords) -> int:
+        """Write behind what was accepted; the new end."""
+        lines = [json.dumps({"offset": record.offset, "value": record.value}) + "\n" for record in records]
+        file.cut()
+        file.stream.write("".join(lines).encode())
+        return file.stream.tell()
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
         least = 0 if self.context.is_closing() else self.config.flush_size

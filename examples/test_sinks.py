@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from examples import exactly_once_folder_sink, folder_sink, queue_sink, upsert_sink, webhook_sink
 from examples.webhook_receiver import Endpoint, Mishap
-from sinksdk import RetriableException, SinkRecord, Token, TopicPartition
+from sinksdk import RetriableException, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink, replay
 
 FEW = settings(max_examples=40, stateful_step_count=15, derandomize=True, database=None, deadline=None)
@@ -61,10 +61,14 @@ class FolderTask(folder_sink.FolderTask):
 
 
 class ExactlyOnceFolderTask(exactly_once_folder_sink.FolderTask):
-    """Publishing and discarding may fail, or have their answers lost."""
+    """Writing, publishing and discarding may fail, or have their answers lost."""
 
     def __init__(self, folder: Folder) -> None:
         self.faults = folder.faults
+
+    def write(self, file: exactly_once_folder_sink.HiddenFile, records: SinkRecords) -> int:
+        write = super().write
+        return self.faults.run("destination", lambda: write(file, records))
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         publish = super().publish

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from examples.exactly_once_folder_sink import ExactlyOnceFolderSink, FolderConfig, FolderTask
+from examples.exactly_once_folder_sink import ExactlyOnceFolderSink, FolderConfig, FolderTask, HiddenFile
 from sinksdk import SinkRecords
 
 
@@ -23,17 +23,14 @@ class TypedTask(FolderTask):
     def put(self, records: SinkRecords) -> None:
         if self.config.slow.exists():
             time.sleep(0.1)
-        partition = records.partition
-        if partition not in self.files:
-            self.files[partition] = self.begin(partition, records.first_offset)
-        file = self.files[partition]
+        super().put(records)
+
+    def write(self, file: HiddenFile, records: SinkRecords) -> int:
         kinds = [str(records.arrow.column(name).type) for name in ("key", "value")]
         rows = [[record.offset, repr(record.key), repr(record.value), *kinds] for record in records]
         file.cut()
         file.stream.writelines(f"{json.dumps(row)}\n".encode() for row in rows)
-        file.end, file.records = file.stream.tell(), file.records + len(rows)
-        if file.records >= self.config.flush_size:
-            self.context.request_commit()
+        return file.stream.tell()
 
 
 class TypedSink(ExactlyOnceFolderSink):
