@@ -82,7 +82,7 @@ def _show(console: Console, config: Path, checked: Checked) -> None:
         write_list(console, checked.warnings, "yellow")
     console.print()
     if checked.is_startable:
-        write(console, "it would start, as far as its configuration tells", "bold green")
+        write(console, "it would start", "bold green")
         for key in checked.unchecked:
             write(
                 console,
