@@ -93,6 +93,8 @@ class Cast(OfOnePart):
 
     def typed(self, column: pa.Array) -> pa.Array:
         """Of a column of any type, or of structures."""
+        if column.null_count == len(column):
+            return column  # a null stays null, whatever its type
         casts = casts_of(self.keys.spec)
         if _WHOLE in casts:
             return _cast_column(column, casts[_WHOLE])

@@ -70,6 +70,8 @@ class InsertField(BuiltIn):
         """The records, with the fields."""
         content = content_of(records, self.part)
         if isinstance(content, pa.Array):
+            if content.null_count == len(content):
+                return records  # a null stays null, whatever its type
             self.expect_struct(content, may_be_null=True)
             inserted = [(name, self._column(values, kind)) for name, values, kind in self._inserted(records)]
             return with_content(records, self.part, rebuilt([*fields_of(content), *inserted], content))
@@ -147,6 +149,8 @@ class ReplaceField(OfOnePart):
 
     def typed(self, column: pa.Array) -> pa.Array:
         """Of structures."""
+        if column.null_count == len(column):
+            return column  # a null stays null, whatever its type
         fields = fields_of(self.expect_struct(column, may_be_null=True))
         return rebuilt([(self._renamed(name), item) for name, item in fields if self._stays(name)], column)
 

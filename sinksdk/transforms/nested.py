@@ -134,9 +134,9 @@ class Flatten(OfOnePart):
 
     def typed(self, column: pa.Array) -> pa.Array:
         """Of structures. Lists stay as they are."""
-        self.expect_struct(column, may_be_null=True)
         if column.null_count == len(column):
-            return column  # also where it has fields that cannot be flattened
+            return column  # a null stays null, whatever its type
+        self.expect_struct(column, may_be_null=True)
         return rebuilt(list(self._flat_columns(column, "")), column)
 
     def _flat_columns(self, column: pa.Array, prefix: str) -> Iterator[tuple[str, pa.Array]]:

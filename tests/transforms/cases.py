@@ -59,7 +59,10 @@ _MOMENT: Final = 1700000001234
 _OLD: Final = -11676096000000  # 1600-01-01; before 1582 the calendar of Java is another one
 
 _PLAIN: Final = (_value(_ANNE), _value(None), _value("text"), _value([1]), _value({}))
-_TYPED: Final = (_value(_ANNE, _PERSON), _value(None, _PERSON), _value("text", {"type": "string"}))
+_TYPED: Final = (
+    *(_value(_ANNE, _PERSON), _value(None, _PERSON), _value("text", {"type": "string"})),
+    _value(None, {"type": "string", "optional": True}),
+)
 
 
 def _insert() -> list[Case]:
