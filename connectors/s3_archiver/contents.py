@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Self
 
 from sinksdk import Verdict
@@ -21,7 +21,7 @@ _same, _ignored, _unsupported = Verdict.same, Verdict.ignored, Verdict.unsupport
 _NO_TIME = _ignored("it belongs to folders by time, and 'partitioner.class' makes none")
 _NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' makes none")
 _FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
-_NOT_THE_FORMAT = _ignored("it belongs to other formats than 'format.class'")
+_NOT_THE_FORMAT = _ignored("it belongs to other formats than those that are written")
 _NO_KEYS = _ignored("files hold values, and no keys")
 _NO_KEYS_BESIDE = _ignored("it belongs to 'store.kafka.keys' = true")
 _NO_HEADERS_BESIDE = _ignored("it belongs to 'store.kafka.headers' = true")
@@ -93,7 +93,7 @@ def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
         rules["schema.compatibility"] = _NO_LINES_SCHEMA
     if not _text(values, "transforms"):  # which need what converters make of keys and values
         rules.update(_of_nothing_converted(made, values))
-    rules.update(dict.fromkeys(_keys_of_other_formats(made.format), _NOT_THE_FORMAT))
+    rules.update(dict.fromkeys(_keys_of_other_formats(_formats(made, values)), _NOT_THE_FORMAT))
     rules.update(_without_effect(made))
     if made.holds_values:
         rules.update(_of_nothing_beside(values))
@@ -159,8 +159,17 @@ _KEYS_OF_FORMATS: Final[Mapping[str, str]] = {
 }
 
 
-def _keys_of_other_formats(name: str) -> list[str]:
-    own = _KEYS_OF_FORMATS.get(name, "").split()
+def _formats(made: Contents, values: Mapping[str, object]) -> set[str]:
+    """The formats that are written: of the files, and of keys and headers beside values."""
+    found = {made.format}
+    for part in ("keys", "headers"):
+        if made.holds_values and _is_true(values, f"store.kafka.{part}"):
+            found.add(_text(values, f"{part}.format.class").rpartition(".")[2] or "AvroFormat")
+    return found
+
+
+def _keys_of_other_formats(names: Collection[str]) -> list[str]:
+    own = [key for name in names for key in _KEYS_OF_FORMATS.get(name, "").split()]
     return [key for keys in _KEYS_OF_FORMATS.values() for key in keys.split() if key not in own]
 
 

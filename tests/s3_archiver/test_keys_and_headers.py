@@ -360,3 +360,17 @@ def test_the_tokens_of_a_commit_are_no_more_for_keys_and_headers() -> None:
     alone, beside = config({"format.class": "JsonFormat"}).limits(), config(JSON).limits()
     assert (alone.files, beside.files) == (MOST_OPEN_FILES, MOST_OPEN_FILES // 3)
     assert beside.runs == alone.runs // 3
+
+
+def test_bytes_of_keys_stand_before_the_configured_separator() -> None:
+    """``format.bytearray.separator`` belongs to files of keys, too, whatever the format of values is."""
+    keys = {
+        "key.converter": "bytes",
+        "keys.format.class": "ByteArrayFormat",
+        "format.bytearray.separator": ";",
+        "format.bytearray.extension": ".raw",
+    }
+    made = bench(settings=config({**JSON, **keys}))
+    deliver(made, 2)
+    made.harness.revoke()
+    assert made.s3.data(f"{FIRST}.keys.raw") == b"k0;k1;"
