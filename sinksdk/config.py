@@ -21,9 +21,10 @@ from sinksdk.settings.job import (
 )
 from sinksdk.settings.model import ConfigKey, ConfigModel, NameList
 from sinksdk.settings.transforms import ChainSettings, chain_reference, rules_with_chain
+from sinksdk.support.zones import time_zone
 from sinksdk.transforms.chain import Chain
 
-__all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig", "NameList"]
+__all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig", "NameList", "time_zone"]
 
 CONSUMER_OVERRIDES: Final = "consumer.override."
 """Prefix of the Kafka consumer's keys."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
-from zoneinfo import ZoneInfo
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.settings.model import ConfigModel
+from sinksdk.support.zones import next_multiple, time_zone
 
 if TYPE_CHECKING:
     from sinksdk.records import TopicPartition
@@ -30,9 +29,9 @@ class BatchPolicy:
             records wait in the source.
         max_wait: seconds after which a partition is read even without a whole batch, counted from when its
             oldest unread record was first seen. None: only whole batches (and closings).
-        align_to: name of a time zone: ``max_wait`` then ends at the next multiple of itself since
-            that zone's midnight (Confluent's ``rotate.schedule.interval.ms``), so never later than without
-            it.
+        align_to: name of a time zone, or an offset like ``+05:30``: ``max_wait`` then ends at the next
+            multiple of itself since that zone's midnight or at the next midnight, whichever is first
+            (Confluent's ``rotate.schedule.interval.ms``), so never later than without it.
     """
 
     max_records: int | None = None
@@ -45,6 +44,8 @@ class BatchPolicy:
         if self.max_records is None and self.max_wait is None:
             message = "a policy without max_records and without max_wait would never read anything"
             raise ValueError(message)
+        if self.align_to:
+            time_zone(self.align_to)
 
     def due_at(self, first_seen: float) -> float:
         """Due time of a batch whose oldest record was first seen at that time; in seconds since the epoch."""
@@ -52,10 +53,7 @@ class BatchPolicy:
             return math.inf
         if not self.align_to or not self.max_wait:
             return first_seen + self.max_wait
-        moment = dt.datetime.fromtimestamp(first_seen, ZoneInfo(self.align_to))
-        midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-        elapsed = first_seen - midnight
-        return midnight + (math.floor(elapsed / self.max_wait) + 1) * self.max_wait
+        return next_multiple(first_seen, self.max_wait, time_zone(self.align_to))
 
 
 @dataclass(frozen=True, slots=True)

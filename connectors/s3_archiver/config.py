@@ -8,12 +8,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
-from zoneinfo import ZoneInfo
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Converted, Verdict
-from sinksdk.config import NameList
+from sinksdk.config import NameList, time_zone
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
@@ -229,14 +228,14 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         default=-1,
         ge=-1,
         alias="rotate.schedule.interval.ms",
-        description="End files at every multiple of so many milliseconds after midnight, by the wall "
-        "clock, also when no record arrives. Still exactly-once. -1: never.",
+        description="End files at every multiple of so many milliseconds after midnight and at midnight, by "
+        "the wall clock, also when no record arrives. Still exactly-once. -1: never.",
     )
     timezone: str = Field(
         default="UTC",
         alias="timezone",
         description="Time zone of folders by time, and whose midnight `rotate.schedule.interval.ms` counts "
-        "from.",
+        "from: a name like `Europe/Berlin`, or an offset like `+05:30` or `UTC+08:00`.",
     )
     partitioner_class: str = Field(
         default="DefaultPartitioner",
@@ -433,10 +432,9 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         if self.partitioner_max_open_files == 0:
             yield f"'partitioner.max.open.files' must be at least 1, or -1 for {MOST_OPEN_FILES:,}"
         try:
-            ZoneInfo(self.timezone)
-        except (KeyError, ValueError, OSError):
-            yield f"'timezone': no time zone is called '{self.timezone}' (Area/City, or UTC)"
-
+            time_zone(self.timezone)
+        except ValueError as error:
+            yield f"'timezone': {error}: take Area/City, UTC, or an offset like +05:30"
         if self.flush_size is None and self.schedule() is None and self.record_interval() is None:
             yield (
                 "'flush.size' is required and not set: nothing else says when a partition is read. Leave it "

@@ -10,12 +10,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 
 from sinksdk import ConfigException
+from sinksdk.config import time_zone
 
 Integers = npt.NDArray[np.int64]
 
@@ -274,8 +274,8 @@ class Zone:
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self._zone = ZoneInfo(name)
+        self._zone = time_zone(name)
+        self.name = str(self._zone)
         self._from = self._to = 0
         """What was looked at, in milliseconds."""
         self._changes: Integers = np.empty(0, np.int64)

@@ -53,7 +53,7 @@ def ask(cases: Sequence[Case]) -> list[str]:
     Raises:
         MavenError: Kafka's jars cannot be had.
     """
-    return _java(
+    return ask_java(
         "Lines.java",
         [
             (
@@ -72,10 +72,15 @@ def ask_for_folders(cases: Sequence[tuple[str, int, str, int]]) -> list[str]:
     Raises:
         MavenError: its jar cannot be had.
     """
-    return _java("Folders.java", cases)
+    return ask_java("Folders.java", cases)
 
 
-def _java(program: str, cases: Sequence[Any]) -> list[str]:
+def ask_java(program: str, cases: Sequence[Any]) -> list[str]:
+    """What a program of ``java/`` writes, a text for each case.
+
+    Raises:
+        MavenError: the jars that these programs need cannot be had.
+    """
     jars = copy_jars(_HERE / "java" / "pom.xml", f"kafka-connect-converters-{KAFKA}-joda")
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     done = subprocess.run(

@@ -173,6 +173,22 @@ def test_timestamps_in_fields_are_those_of_the_original(name: str, kind: str, te
 # -- partitioners --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("zone", "folder"),
+    [
+        ("+05:30", "2026-01-10T04 +05:30 +05:30"),
+        ("UTC+08:00", "2026-01-10T07 +08:00 +08:00"),
+        ("-03", "2026-01-09T20 -03:00 -03:00"),
+        ("Z", "2026-01-09T23 +00:00 UTC"),
+    ],
+)
+def test_folders_by_time_in_a_fixed_offset(zone: str, folder: str) -> None:
+    """``timezone`` may be an offset, as Joda-Time takes it."""
+    made = by_time("YYYY-MM-dd'T'HH ZZ ZZZ", timestamp_extractor="Record", timezone=zone)
+
+    assert split(made, timed([1_768_000_000_000])) == [folder]
+
+
 def test_folders_by_kafka_partition_are_the_default() -> None:
     """DefaultPartitioner: ``partition=`` and the number; no timestamps are found, since nobody asks."""
     found = folders().split(TP, timed([1, None, 2]), 0.0)

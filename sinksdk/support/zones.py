@@ -1,0 +1,85 @@
+"""Time zones by the names that Joda-Time takes, and the schedule that restarts at each local midnight.
+
+Confluent's sinks hand ``timezone`` to Joda-Time's ``DateTimeZone.forID``. It knows the zones of the tz
+database, ``UT``, ``GMT`` and ``Z`` for UTC, and fixed offsets, with or without ``UTC``, ``GMT`` or ``UT``
+before them (fractions of a second, which it also takes, are refused here).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import re
+from contextlib import suppress
+from typing import Final
+from zoneinfo import ZoneInfo
+
+UTC: Final = "UTC"
+_NAMES: Final = {"UT": UTC, "Z": UTC, "GMT": "Etc/GMT"}
+_OF_THE_MACHINE: Final = re.compile(r"posix/.*|right/.*|posixrules|localtime|Factory")
+"""Files of the tz database that are no zones, or another zone on each machine."""
+_OFFSET: Final = re.compile(
+    r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>[01]\d|2[0-3])"
+    r"(?:(?P<colon>:?)(?P<minutes>[0-5]\d)(?:(?P=colon)(?P<seconds>[0-5]\d))?)?",
+    re.ASCII,
+)
+
+
+@functools.lru_cache(maxsize=64)
+def time_zone(name: str) -> dt.tzinfo:
+    """Return the time zone that Joda-Time has under a name; ``str()`` of it names the zone.
+
+    Raises:
+        ValueError: there is no such zone.
+    """
+    if found := _OFFSET.fullmatch(name):
+        hours, minutes, seconds = (int(found[part] or 0) for part in ("hours", "minutes", "seconds"))
+        return _fixed(found["sign"], hours, minutes, seconds)
+    if not _OF_THE_MACHINE.fullmatch(name):
+        with suppress(LookupError, OSError, ValueError):
+            return ZoneInfo(_NAMES.get(name, name))
+    raise ValueError(f"no time zone is called '{name}'")
+
+
+def _fixed(sign: str, hours: int, minutes: int, seconds: int) -> dt.tzinfo:
+    offset = dt.timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    if not offset:
+        return ZoneInfo(UTC)
+    name = f"{sign}{hours:02}:{minutes:02}" + (f":{seconds:02}" if seconds else "")
+    return dt.timezone(-offset if sign == "-" else offset, name)
+
+
+def next_multiple(moment: float, seconds: float, zone: dt.tzinfo) -> float:
+    """Return the next multiple of a period since local midnight, or the next local midnight if sooner.
+
+    A day has its true length: 23 or 25 hours where the clock is put forward or back. Confluent's
+    ``rotate.schedule.interval.ms`` is due then (``DateTimeUtils.getNextTimeAdjustedByDay``).
+
+    Args:
+        moment: seconds since the epoch; the result is later.
+        seconds: the period.
+    """
+    day = dt.datetime.fromtimestamp(moment, zone).date()
+    begin = _midnights(day, zone)[0]
+    # Where the clock goes back over midnight, a date's midnight comes twice, or has passed already.
+    coming = (at for days in (1, 2) for at in _midnights(day + dt.timedelta(days=days), zone) if at > moment)
+    return min(begin + ((moment - begin) // seconds + 1) * seconds, *coming)
+
+
+def _midnights(day: dt.date, zone: dt.tzinfo) -> list[float]:
+    """Return when a date begins, in epoch seconds: twice where the clock goes back over its midnight."""
+    local = dt.datetime.combine(day, dt.time(), zone)
+    first, second = local, local.replace(fold=1)
+    if first.utcoffset() == second.utcoffset():
+        return [first.timestamp()]
+    if first.timestamp() < second.timestamp():
+        return [first.timestamp(), second.timestamp()]
+    # The clock skips this midnight: the date begins when it is put forward.
+    before, behind = int(second.timestamp()) - 1, int(first.timestamp())
+    while behind - before > 1:
+        middle = (before + behind) // 2
+        if dt.datetime.fromtimestamp(middle, zone).utcoffset() == first.utcoffset():
+            before = middle
+        else:
+            behind = middle
+    return [float(behind)]
