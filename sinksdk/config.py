@@ -21,6 +21,7 @@ from sinksdk.settings.job import (
 )
 from sinksdk.settings.model import ConfigKey, ConfigModel, NameList
 from sinksdk.settings.transforms import ChainSettings, chain_reference, rules_with_chain
+from sinksdk.support.java_regex import JavaRegexError, java_pattern
 from sinksdk.support.zones import time_zone
 from sinksdk.transforms.chain import Chain
 
@@ -41,7 +42,7 @@ class SubscriptionSettings(BaseModel):
     topics_regex: str | None = Field(
         default=None,
         alias="topics.regex",
-        description="Topics to read, as a regular expression that matches the whole name.",
+        description="Topics to read, as a regular expression of Java's that matches the whole name.",
     )
     generation_max_ms: int = Field(
         default=60_000,
@@ -174,9 +175,9 @@ class ConnectorConfig(
             found.append("exactly one of 'topics' and 'topics.regex' must be set")
         if self.topics_regex:
             try:
-                re.compile(self.topics_regex)
-            except re.error as error:
-                found.append(f"'topics.regex' is no regular expression: {error}")
+                java_pattern(self.topics_regex)
+            except JavaRegexError as error:
+                found.append(f"'topics.regex' is no regular expression of Java's: {error}")
         found += self.transform_problems()
         converter_problems = list(self.converter_problems())
         found += converter_problems or self._read()[1]

@@ -10,6 +10,8 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
+from sinksdk.support.java_regex import JavaRegexError, java_pattern
+
 LONGEST_NAME: Final = 450
 """Characters of a connector's name, percent-encoded: a key of any store stays below S3's 1,024 bytes."""
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
@@ -226,6 +228,6 @@ class ErrorSettings(RetrySettings):
 
 def _matches(regex: str, topic: str) -> bool:
     try:
-        return re.fullmatch(regex, topic) is not None
-    except re.error:
+        return java_pattern(regex).fullmatch(topic) is not None
+    except JavaRegexError:
         return False  # reported for 'topics.regex' itself

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -10,6 +9,7 @@ from typing import Final, Protocol
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConfigException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -22,7 +22,7 @@ class Subscription:
 
     Args:
         topics: each must exist.
-        regex: in Python's syntax; it may match nothing yet.
+        regex: in Java's syntax, as in Kafka Connect; it may match nothing yet.
 
     Raises:
         ConfigException: not exactly one of the two is given, or the expression is invalid.
@@ -38,9 +38,11 @@ class Subscription:
             raise ConfigException(message)
         if self.regex:
             try:
-                re.compile(self.regex)
-            except re.error as error:
-                raise ConfigException(f"'topics.regex' is no regular expression: {error}") from error
+                java_pattern(self.regex)
+            except JavaRegexError as error:
+                raise ConfigException(
+                    f"'topics.regex' is no regular expression of Java's: {error}"
+                ) from error
 
     def select(self, existing: Iterable[str]) -> frozenset[str]:
         """Those of the existing topics that are subscribed to.
@@ -49,7 +51,7 @@ class Subscription:
             MissingSourceTopicException: named topics do not exist; it names all of them.
         """
         if self.regex:
-            return frozenset(topic for topic in existing if re.fullmatch(self.regex, topic))
+            return frozenset(filter(java_pattern(self.regex).fullmatch, existing))
         missing = set(self.topics).difference(existing)
         if missing:
             raise MissingSourceTopicException(missing)
@@ -57,7 +59,7 @@ class Subscription:
 
     def covers(self, topic: str) -> bool:
         """Whether a topic of that name is subscribed to, whether it exists or not."""
-        return bool(re.fullmatch(self.regex, topic)) if self.regex else topic in self.topics
+        return bool(java_pattern(self.regex).fullmatch(topic)) if self.regex else topic in self.topics
 
     def without(self, topics: Container[str]) -> Subscription | None:
         """The same without some of the named topics; None when none is left."""

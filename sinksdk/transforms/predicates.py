@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
 from sinksdk.records import SinkRecords
+from sinksdk.support.java_regex import JavaRegexError, java_pattern
 from sinksdk.transforms.base import Keys
 from sinksdk.transforms.headers import Name, are_tombstones
 from sinksdk.transforms.parts import headers_of
@@ -32,16 +31,14 @@ class RecordIsTombstone:
 class TopicNameMatchesKeys(Keys):
     """Of which topics."""
 
-    pattern: str = Field(description="A regular expression that matches the topic's whole name.")
+    pattern: str = Field(description="A regular expression of Java's that matches the topic's whole name.")
 
     @field_validator("pattern")
     @classmethod
     def _compiled(cls, pattern: str) -> str:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", FutureWarning)  # sets in sets, as only Java has them
-                re.compile(pattern)
-        except (re.error, FutureWarning) as error:
+            java_pattern(pattern)
+        except JavaRegexError as error:
             raise ValueError(f"Invalid regex: {error}") from error
         return pattern
 
@@ -52,7 +49,7 @@ class TopicNameMatches:
     keys_class: ClassVar[type[Keys]] = TopicNameMatchesKeys
 
     def __init__(self, keys: Any) -> None:
-        self._pattern = re.compile(keys.pattern)
+        self._pattern = java_pattern(keys.pattern)
 
     def test(self, records: SinkRecords) -> Sequence[bool]:
         """All of them or none: they are of one topic."""

@@ -1,0 +1,668 @@
+r"""Java's regular expressions, as Kafka Connect takes them for names of topics, translated for Python.
+
+``topics.regex`` and ``TopicNameMatches`` are patterns of ``java.util.regex`` in Kafka Connect, matched
+against a topic's whole name (``Matcher.matches``). Its syntax is not Python's: ``[a-z&&[^b]]``,
+``\p{Lower}``, ``\Q.\E`` and ``(?<name>…)`` mean something else in Python, or nothing.
+
+Names of topics are ASCII (``[a-zA-Z0-9._-]``), so each character, class and property becomes the set of the
+ASCII characters that it matches, and flags are applied here. What Python's engine cannot do is refused.
+Other characters, which Kafka refuses in names of topics, are matched by dots, negations and themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, NoReturn
+
+Characters = frozenset[str]
+
+_OTHERS: Final = chr(0x10FFFF)
+"""Stands for all characters beyond ASCII that are not named."""
+_ASCII: Final[Characters] = frozenset(map(chr, range(128)))
+_ALL: Final[Characters] = _ASCII | {_OTHERS}
+_NOTHING: Final[Characters] = frozenset()
+_END: Final = ""
+_NEVER: Final = "(?!)"
+
+
+class JavaRegexError(ValueError):
+    """A pattern that Java refuses, or that cannot be translated; the message names the construct."""
+
+
+@functools.lru_cache(maxsize=256)
+def java_pattern(text: str) -> re.Pattern[str]:
+    """Translate a pattern of ``java.util.regex``; ``fullmatch`` answers for ASCII as ``matches`` does there.
+
+    Raises:
+        JavaRegexError: Java would refuse it, or there is no translation.
+    """
+    translated = _Translator(text).whole()
+    try:
+        return re.compile(translated, re.DOTALL | re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise JavaRegexError(f"it has no translation into Python's regular expressions: {error}") from error
+
+
+# -- characters --------------------------------------------------------------------------------------------
+
+
+def _chosen(is_in: Callable[[str], bool]) -> Characters:
+    return frozenset(filter(is_in, _ASCII))
+
+
+def _in_categories(*names: str) -> Characters:
+    return _chosen(lambda character: unicodedata.category(character).startswith(names))
+
+
+_LOWER: Final = _chosen(str.islower)
+_UPPER: Final = _chosen(str.isupper)
+_LETTERS: Final = _LOWER | _UPPER
+_DIGITS: Final = frozenset("0123456789")
+_WORD: Final = _LETTERS | _DIGITS | {"_"}
+_SPACE: Final = frozenset(" \t\n\x0b\f\r")
+_PUNCTUATION: Final = _chosen(lambda character: "!" <= character <= "~") - _LETTERS - _DIGITS
+_CONTROL: Final = _in_categories("Cc")
+_IDENTIFIER_IGNORABLE: Final = _chosen(lambda c: c <= "\x08" or "\x0e" <= c <= "\x1b" or c == "\x7f")
+_BLANK: Final = frozenset(" \t")
+_VERTICAL: Final = frozenset("\n\x0b\f\r")
+_CASED: Final = frozenset({"Lower", "Upper", "Lu", "Ll", "Lt", "LOWERCASE", "UPPERCASE", "TITLECASE"})
+"""Properties that match every letter where case is ignored, since Java 16."""
+
+_CLASSES: Final[Mapping[str, Characters]] = {
+    "d": _DIGITS,
+    "D": _ALL - _DIGITS,
+    "s": _SPACE,
+    "S": _ALL - _SPACE,
+    "w": _WORD,
+    "W": _ALL - _WORD,
+    "h": _BLANK,
+    "H": _ALL - _BLANK,
+    "v": _VERTICAL,
+    "V": _ALL - _VERTICAL,
+}
+_POSIX: Final[Mapping[str, Characters]] = {
+    "ASCII": _ASCII,
+    "Alnum": _LETTERS | _DIGITS,
+    "Alpha": _LETTERS,
+    "Blank": _BLANK,
+    "Cntrl": _CONTROL,
+    "Digit": _DIGITS,
+    "Graph": _LETTERS | _DIGITS | _PUNCTUATION,
+    "Lower": _LOWER,
+    "Print": _LETTERS | _DIGITS | _PUNCTUATION | {" "},
+    "Punct": _PUNCTUATION,
+    "Space": _SPACE,
+    "Upper": _UPPER,
+    "XDigit": frozenset("0123456789abcdefABCDEF"),
+}
+_OF_JAVA: Final[Mapping[str, Characters]] = {
+    "Alphabetic": _LETTERS,
+    "Defined": _ALL,
+    "Digit": _DIGITS,
+    "ISOControl": _CONTROL,
+    "IdentifierIgnorable": _IDENTIFIER_IGNORABLE,
+    "Ideographic": _NOTHING,
+    "JavaIdentifierPart": _WORD | {"$"} | _IDENTIFIER_IGNORABLE,
+    "JavaIdentifierStart": _LETTERS | {"_", "$"},
+    "Letter": _LETTERS,
+    "LetterOrDigit": _LETTERS | _DIGITS,
+    "LowerCase": _LOWER,
+    "Mirrored": frozenset("()<>[]{}"),
+    "SpaceChar": frozenset(" "),
+    "TitleCase": _NOTHING,
+    "UnicodeIdentifierPart": _WORD | _IDENTIFIER_IGNORABLE,
+    "UnicodeIdentifierStart": _LETTERS,
+    "UpperCase": _UPPER,
+    "Whitespace": _SPACE | set("\x1c\x1d\x1e\x1f"),
+}
+"""``\\p{java…}``: methods of ``java.lang.Character``."""
+_BINARY: Final[Mapping[str, Characters]] = {
+    "ALPHABETIC": _LETTERS,
+    "ASSIGNED": _ALL,
+    "CONTROL": _CONTROL,
+    "DIGIT": _DIGITS,
+    "HEX_DIGIT": _POSIX["XDigit"],
+    "HEXDIGIT": _POSIX["XDigit"],
+    "IDEOGRAPHIC": _NOTHING,
+    "JOIN_CONTROL": _NOTHING,
+    "JOINCONTROL": _NOTHING,
+    "LETTER": _LETTERS,
+    "LOWERCASE": _LOWER,
+    "NONCHARACTER_CODE_POINT": _NOTHING,
+    "NONCHARACTERCODEPOINT": _NOTHING,
+    "PUNCTUATION": _in_categories("P"),
+    "TITLECASE": _NOTHING,
+    "UPPERCASE": _UPPER,
+    "WHITE_SPACE": _SPACE,
+    "WHITESPACE": _SPACE,
+}
+"""``\\p{Is…}``: Unicode's binary properties."""
+_CATEGORIES: Final = re.compile(r"L[ultmo]?|M[nec]?|N[dlo]?|Z[slp]?|C[cfosn]?|P[dsecoif]?|S[mcko]?")
+_UNIONS: Final[Mapping[str, Characters]] = {
+    "LC": _LETTERS,
+    "LD": _LETTERS | _DIGITS,
+    "L1": _ASCII,
+    "all": _ALL,
+}
+_SCRIPTS: Final[Mapping[str, Characters]] = {
+    "LATIN": _LETTERS,
+    "LATN": _LETTERS,
+    "COMMON": _ASCII - _LETTERS,
+    "ZYYY": _ASCII - _LETTERS,
+    **dict.fromkeys(("GREEK", "GREK", "CYRILLIC", "CYRL", "ARABIC", "ARAB", "HEBREW", "HEBR"), _NOTHING),
+    **dict.fromkeys(("HAN", "HANI", "HIRAGANA", "HIRA", "KATAKANA", "KANA", "HANGUL", "HANG"), _NOTHING),
+}
+_BLOCKS: Final[Mapping[str, Characters]] = {
+    "BASICLATIN": _ASCII,
+    "BASIC LATIN": _ASCII,
+    "BASIC_LATIN": _ASCII,
+    **dict.fromkeys(("GREEK", "CYRILLIC", "ARABIC", "HEBREW", "HIRAGANA", "KATAKANA"), _NOTHING),
+}
+_CONTROLS: Final[Mapping[str, str]] = {
+    "a": "\a",
+    "e": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+}
+_ANCHORS: Final[Mapping[str, str]] = {
+    "A": r"\A",
+    "B": r"\B",
+    "G": r"\A",
+    "Z": r"\Z",
+    "b": r"\b",
+    "z": r"\Z",
+}
+_LINE_END: Final = r"\r\n|[\n-\r]"
+_GRAPHEME: Final = r"\r\n|."
+_FLAGS: Final = "idmsuxU"
+_LOOK: Final = {"=": "(?=", "!": "(?!", ">": "(?>", "<=": "(?<=", "<!": "(?<!"}
+_NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
+
+
+def _of_text(characters: Iterable[str]) -> str:
+    """Return an expression that matches one of these characters."""
+    found = frozenset(characters)
+    is_negated = _OTHERS in found
+    if is_negated:
+        found = _ASCII - found
+    if not found:
+        return "." if is_negated else _NEVER
+    return f"[{'^' * is_negated}{''.join(map(_escaped, sorted(found)))}]"
+
+
+def _escaped(character: str) -> str:
+    return f"\\U{ord(character):08x}"
+
+
+class _Unit(NamedTuple):
+    r"""A character of the pattern; a literal one stands between ``\Q`` and ``\E``."""
+
+    character: str
+    is_literal: bool = False
+
+
+def _unquoted(text: str) -> list[_Unit]:
+    r"""Take ``\Q`` and ``\E`` out of a pattern; a quotation that is not closed goes to the end."""
+    units: list[_Unit] = []
+    at = 0
+    while at < len(text):
+        if text.startswith(r"\Q", at):
+            end = text.find(r"\E", at + 2)
+            end = len(text) if end < 0 else end
+            units += (_Unit(character, is_literal=True) for character in text[at + 2 : end])
+            at = end + 2
+        else:
+            length = 2 if text[at] == "\\" else 1
+            units += map(_Unit, text[at : at + length])
+            at += length
+    return units
+
+
+# -- expressions -------------------------------------------------------------------------------------------
+
+
+class _Translator:
+    """Reads a pattern by Java's grammar, from left to right, and writes Python's."""
+
+    def __init__(self, text: str) -> None:
+        self._units = _unquoted(text)
+        self._at = 0
+        self._flags: frozenset[str] = frozenset()
+        self._groups = 0
+        self._open: list[int] = []
+        self._names: dict[str, int] = {}
+
+    def whole(self) -> str:
+        """Return the whole pattern in Python's syntax."""
+        branches = self._branches()
+        if not self._is_at_end:
+            self._refuse("')' without '('")
+        return "|".join(branches)
+
+    # -- reading --
+
+    @property
+    def _is_at_end(self) -> bool:
+        return self._at >= len(self._units)
+
+    def _peek(self, further: int = 0) -> str:
+        """Return the character that comes, empty for a literal one and at the end."""
+        at = self._at + further
+        if at >= len(self._units) or self._units[at].is_literal:
+            return _END
+        return self._units[at].character
+
+    def _take(self, text: str) -> bool:
+        """Read a text if it comes."""
+        if any(self._peek(place) != character for place, character in enumerate(text)):
+            return False
+        self._at += len(text)
+        return True
+
+    def _next(self, what: str) -> str:
+        """Read a character, whatever it is."""
+        if self._is_at_end:
+            self._refuse(f"{what} is not closed")
+        self._at += 1
+        return self._units[self._at - 1].character
+
+    def _until(self, end: str, what: str) -> str:
+        text = ""
+        while not self._take(end):
+            text += self._next(what)
+        return text
+
+    def _skip_comments(self) -> None:
+        """Pass over space and comments where the flag ``x`` is set."""
+        while "x" in self._flags:
+            if self._peek() and self._peek() in _SPACE:
+                self._at += 1
+            elif self._peek() == "#":
+                while not self._is_at_end and self._units[self._at].character not in "\n\r":
+                    self._at += 1
+            else:
+                return
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise JavaRegexError(f"{why} (at character {min(self._at, len(self._units)) + 1})")
+
+    # -- structure --
+
+    def _branches(self) -> list[str]:
+        """Read alternatives up to the end of their group."""
+        branches = [self._sequence()]
+        while self._take("|"):
+            branches.append(self._sequence())
+        return branches
+
+    def _sequence(self) -> str:
+        pieces: list[str] = []
+        while True:
+            self._skip_comments()
+            if self._is_at_end or self._peek() in ("|", ")"):
+                return "".join(pieces)
+            atom = self._atom()
+            if atom is not None:
+                pieces.append(self._repeated(atom))
+
+    def _atom(self) -> str | None:
+        """Read what a quantifier may follow; None for flags."""
+        character = self._peek()
+        read = {"(": self._group, "[": self._class_, "\\": self._escaped}.get(character)
+        if read is not None:
+            return read()
+        if character and character in "*+?":
+            self._refuse(f"the quantifier '{character}' has nothing before it")
+        if character == "{":
+            self._refuse("'{' repeats nothing; write \\{ for the character")
+        literal = self._next("the pattern")
+        if character in ("^", "$"):
+            return r"(?:\A)" if character == "^" else r"(?:\Z)"
+        return _of_text(self._dot() if character == "." else self._matching(literal))
+
+    def _class_(self) -> str:
+        return _of_text(self._class())
+
+    def _dot(self) -> Characters:
+        if "s" in self._flags:
+            return _ALL
+        return _ALL - set("\n" if "d" in self._flags else "\n\r")
+
+    def _repeated(self, atom: str) -> str:
+        """Read the quantifier behind an atom, if there is one."""
+        self._skip_comments()
+        character = self._peek()
+        if character and character in "*+?":
+            self._at += 1
+            count = character
+        elif self._take("{"):
+            count = self._count()
+        else:
+            return atom
+        self._skip_comments()
+        mode = self._peek()
+        if mode and mode in "+?":
+            self._at += 1
+        return f"(?:{atom}){count}{mode if mode and mode in '+?' else ''}"
+
+    def _count(self) -> str:
+        text = self._until("}", "the quantifier '{'")
+        found = re.fullmatch(r"(\d+)(?:(,)(\d*))?", text, re.ASCII)
+        if found is None or (found[3] and int(found[3]) < int(found[1])):
+            self._refuse(f"'{{{text}}}' is no number of repetitions")
+        return f"{{{text}}}"
+
+    def _group(self) -> str | None:
+        """Read a group, or flags (None)."""
+        begin = self._at
+        outer = self._flags
+        self._take("(")
+        if not self._take("?"):
+            return self._captured(None, outer)
+        for mark in ("<=", "<!", "=", "!", ">"):
+            if self._take(mark):
+                return self._looked(mark, outer)
+        if self._take("<"):
+            name = self._until(">", "the name of a group")
+            if not _NAME.fullmatch(name) or name in self._names:
+                self._refuse(f"'{name}' cannot be the name of a group, or is another's already")
+            return self._captured(name, outer)
+        if not self._read_flags(begin):
+            return None
+        branches = self._closed(begin)
+        self._flags = outer
+        return f"(?:{'|'.join(branches)})"
+
+    def _closed(self, begin: int) -> list[str]:
+        branches = self._branches()
+        if not self._take(")"):
+            self._at = begin
+            self._refuse("'(' is not closed")
+        return branches
+
+    def _captured(self, name: str | None, outer: frozenset[str]) -> str:
+        self._groups += 1
+        number = self._groups
+        if name:
+            self._names[name] = number
+        self._open.append(number)
+        branches = self._closed(self._at)
+        self._open.remove(number)
+        self._flags = outer
+        return f"(?P<g{number}>{'|'.join(branches)})"
+
+    def _looked(self, mark: str, outer: frozenset[str]) -> str:
+        begin = self._at
+        branches = self._closed(begin)
+        self._flags = outer
+        opening = _LOOK[mark]
+        if not mark.startswith("<"):
+            return f"{opening}{'|'.join(branches)})"
+        # Python wants all alternatives of one length, so each looks behind by itself.
+        behind = [f"{opening}{branch})" for branch in branches]
+        for one in behind:
+            try:
+                re.compile(re.sub(r"\(\?P=g\d+\)", "", one))
+            except re.error:
+                self._at = begin
+                self._refuse(f"'(?{mark}…)' looks behind for texts of different lengths")
+        return f"(?:{'|'.join(behind)})" if mark == "<=" else f"(?:{''.join(behind)})"
+
+    def _read_flags(self, begin: int) -> bool:
+        """Read flags up to ``:`` (True) or ``)``."""
+        flags, is_on = set(self._flags), True
+        while True:
+            letter = self._next("a group's flags")
+            if letter in (":", ")"):
+                self._flags = frozenset(flags)
+                return letter == ":"
+            if letter == "-" and is_on:
+                is_on = False
+            elif letter in _FLAGS:
+                named = {letter, "u"} if letter == "U" else {letter}
+                flags = flags | named if is_on else flags - named
+            else:
+                self._at = begin
+                self._refuse(f"'(?{letter}' begins no group of Java's")
+
+    # -- escapes --
+
+    def _escaped(self) -> str:
+        """Read an escape outside of a class."""
+        begin = self._at
+        self._take("\\")
+        letter = self._peek()
+        if letter in _ANCHORS:
+            self._at += 1
+            if letter == "b" and self._take("{g}"):
+                self._at = begin
+                self._refuse(r"'\b{g}' has no translation")
+            return f"(?:{_ANCHORS[letter]})"
+        if self._take("R"):
+            return f"(?:{_LINE_END})"
+        if self._take("X"):
+            return f"(?:{_GRAPHEME})"
+        if self._take("k"):
+            if not self._take("<"):
+                self._refuse(r"'\k' is not followed by '<'")
+            name = self._until(">", "the name of a group")
+            if name not in self._names:
+                self._refuse(f"no group before it is called '{name}'")
+            return self._reference(self._names[name])
+        if letter and letter in "123456789":
+            number = int(self._next("a reference"))
+            while (digit := self._peek()) and digit in _DIGITS and number * 10 + int(digit) <= self._groups:
+                number = number * 10 + int(self._next("a reference"))
+            return self._reference(number)
+        self._at = begin
+        found = self._escape()
+        return _of_text(found if isinstance(found, frozenset) else self._matching(found))
+
+    def _reference(self, number: int) -> str:
+        if number > self._groups:
+            self._refuse(f"'\\{number}' refers to a group that does not come before it")
+        if number in self._open:
+            self._refuse(f"'\\{number}' refers to the group that it is in")
+        flag = "i" if "i" in self._flags else ""
+        return f"(?{flag}:(?P=g{number}))"
+
+    def _escape(self) -> str | Characters:
+        """Read an escape that is a character, or a set of them."""
+        begin = self._at
+        self._take("\\")
+        letter = self._next("the escape '\\'")
+        if letter in "pP":
+            found = self._property()
+            return _ALL - found if letter == "P" else found
+        if letter in _CLASSES:
+            return _CLASSES[letter]
+        if letter in _CONTROLS:
+            return _CONTROLS[letter]
+        numbers = {
+            "0": self._octal,
+            "x": self._hexadecimal,
+            "u": self._four,
+            "c": self._control,
+            "N": self._named,
+        }
+        if letter in numbers:
+            return numbers[letter]()
+        if letter.isascii() and letter.isalnum():
+            self._at = begin
+            self._refuse(f"'\\{letter}' is no escape of Java's here")
+        return letter
+
+    def _four(self) -> str:
+        return self._code(self._digits(4))
+
+    def _control(self) -> str:
+        return chr(ord(self._next(r"'\c'")) ^ 64)
+
+    def _octal(self) -> str:
+        digits = ""
+        while (
+            (digit := self._peek()) and digit in "01234567" and len(digits) < (3 if digits[:1] < "4" else 2)
+        ):
+            digits += self._next("a number")
+        if not digits:
+            self._refuse(r"'\0' is not followed by an octal number")
+        return chr(int(digits, 8))
+
+    def _hexadecimal(self) -> str:
+        return self._code(self._until("}", r"'\x{'") if self._take("{") else self._digits(2))
+
+    def _digits(self, count: int) -> str:
+        return "".join(self._next("a number") for _ in range(count))
+
+    def _code(self, digits: str) -> str:
+        if not re.fullmatch(r"[0-9a-fA-F]+", digits) or int(digits, 16) > 0x10FFFF:  # noqa: PLR2004 - Unicode's last
+            self._refuse(f"'{digits}' is no hexadecimal number of a character")
+        return chr(int(digits, 16))
+
+    def _named(self) -> str:
+        if not self._take("{"):
+            self._refuse(r"'\N' is not followed by '{'")
+        name = self._until("}", r"'\N{'")
+        try:
+            return unicodedata.lookup(name)
+        except KeyError:
+            self._refuse(f"no character is called '{name}'")
+
+    # -- properties --
+
+    def _property(self) -> Characters:
+        r"""Read what follows ``\p``."""
+        name = self._until("}", r"'\p{'") if self._take("{") else self._next(r"'\p'")
+        found = self._of_name(name)
+        if found is None:
+            self._refuse(f"the property '\\p{{{name}}}' is unknown, or has no translation")
+        return found
+
+    def _of_name(self, name: str) -> Characters | None:
+        key, separator, value = name.partition("=")
+        if separator:
+            return self._of_pair(key.lower(), value)
+        if name.startswith("In"):
+            return _BLOCKS.get(name[2:].upper())
+        if name.startswith("java"):
+            return self._either_case(name[4:].upper(), _OF_JAVA.get(name[4:]))
+        if name.startswith("Is"):
+            return self._of_unicode(name[2:])
+        if "U" in self._flags and name == "Punct":
+            return _BINARY["PUNCTUATION"]
+        return self._either_case(name, _POSIX.get(name)) or self._of_category(name)
+
+    def _of_unicode(self, name: str) -> Characters | None:
+        binary = self._either_case(name.upper(), _BINARY.get(name.upper()))
+        if binary is not None:
+            return binary
+        by_category = self._of_category(name)
+        return by_category if by_category is not None else _SCRIPTS.get(name.upper())
+
+    def _of_pair(self, key: str, value: str) -> Characters | None:
+        if key in ("sc", "script"):
+            return _SCRIPTS.get(value.upper())
+        if key in ("blk", "block"):
+            return _BLOCKS.get(value.upper())
+        return self._of_category(value) if key in ("gc", "general_category") else None
+
+    def _of_category(self, name: str) -> Characters | None:
+        if name in _UNIONS:
+            return _UNIONS[name]
+        return self._either_case(name, _in_categories(name)) if _CATEGORIES.fullmatch(name) else None
+
+    def _either_case(self, name: str, found: Characters | None) -> Characters | None:
+        is_cased = "i" in self._flags and name in _CASED
+        return _LETTERS if found is not None and is_cased else found
+
+    # -- classes --
+
+    def _matching(self, character: str) -> Characters:
+        """Return the ASCII characters that a literal one matches, by the flags for case."""
+        if "i" not in self._flags:
+            return frozenset({character})
+        if "u" in self._flags:
+            folded = character.upper().lower()
+            return frozenset({character, *_chosen(lambda one: one.upper().lower() == folded)})
+        return frozenset({character, *(character.swapcase() if character.isascii() else "")})
+
+    def _range(self, first: str, last: str) -> Characters:
+        if last < first:
+            self._refuse(f"the range '{first}-{last}' ends before it begins")
+        found = _chosen(lambda one: first <= one <= last)
+        if "i" not in self._flags:
+            return found
+        return found | {one.swapcase() for one in found}
+
+    def _class(self) -> Characters:
+        """Read a class from its bracket to the other."""
+        begin = self._at
+        self._take("[")
+        is_negated = self._take("^")
+        found = self._members(begin)
+        self._take("]")
+        return _ALL - found if is_negated else found
+
+    def _members(self, begin: int) -> Characters:
+        """Read members and intersections up to the closing bracket, which stays."""
+        found: Characters | None = None
+        has_intersected = False
+        while True:
+            self._skip_comments()
+            if self._is_at_end:
+                self._at = begin
+                self._refuse("'[' is not closed")
+            if self._peek() == "]" and found is not None:
+                return found
+            if self._take("&&"):
+                found = self._intersected(found, begin)
+                has_intersected = True
+            elif has_intersected:
+                self._refuse("members of a class behind '&&' and a single '&' have no translation")
+            else:
+                found = (found or _NOTHING) | self._member()
+
+    def _intersected(self, left: Characters | None, begin: int) -> Characters:
+        """Read the right side of ``&&``: classes in brackets, and what stands between them."""
+        right: Characters | None = None
+        self._skip_comments()
+        while self._peek() not in ("]", "&"):
+            more = self._class() if self._peek() == "[" else self._members(begin)
+            right = more if right is None else right | more
+            self._skip_comments()
+            if self._is_at_end:
+                self._at = begin
+                self._refuse("'[' is not closed")
+        if right is None:
+            self._refuse("'&&' has nothing behind it")
+        return right if left is None else left & right
+
+    def _member(self) -> Characters:
+        """Read a character, a range, a set, or a class in the class."""
+        if self._peek() == "[":
+            return self._class()
+        first = self._class_character()
+        if isinstance(first, frozenset):
+            return first
+        self._skip_comments()
+        if self._peek() != "-" or self._peek(1) in ("[", "]"):
+            return self._matching(first)
+        self._take("-")
+        self._skip_comments()
+        last = self._class_character()
+        if isinstance(last, frozenset):
+            self._refuse("a range ends in a set of characters")
+        return self._range(first, last)
+
+    def _class_character(self) -> str | Characters:
+        if self._peek() == "\\":
+            if self._peek(1) == "v" and self._peek(2) == "-":
+                self._at += 2
+                return "\x0b"
+            return self._escape()
+        return self._next("a class")

@@ -1,0 +1,101 @@
+"""``topics.regex`` and ``TopicNameMatches`` are Java's regular expressions, which match a topic's whole name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sinksdk import ConfigException, ConnectorConfig
+from sinksdk.support.java_regex import JavaRegexError, java_pattern
+from sinksdk.topics.base import Subscription
+from tests.kafka.maven import MavenError
+from tests.needs import missing
+from tests.s3_archiver.original_patterns import ANSWERS, PATTERNS, REFUSED, TOPICS, WRITTEN, ask
+
+ORIGINAL: dict[str, str] = json.loads(ANSWERS.read_text())
+UNTRANSLATED = {
+    *(
+        "[a-c&&]",
+        "[a&&&b]+",
+        "[a&&[b]&c]",
+        r"(a)\2",
+        r"\1(a)",
+        r"(a\1)",
+        r"(a|b\1)+",
+        r"\b{g}a\b{g}",
+        r"\b{g}",
+    ),
+    ".+(?<=a+)",
+}
+"""What Java takes and Python cannot match, or what even in Java matches something else than it says."""
+
+
+def answer(pattern: str) -> str:
+    """A 1 or 0 for each topic, or ``!``."""
+    try:
+        translated = java_pattern(pattern)
+    except JavaRegexError:
+        return REFUSED
+    return "".join("1" if translated.fullmatch(topic) else "0" for topic in TOPICS)
+
+
+def test_java_patterns_match_the_topics_that_java_matches() -> None:
+    """None matches other topics than in Java; of those made by chance, odd ones may be refused."""
+    found = {pattern: answer(pattern) for pattern in ORIGINAL}
+
+    assert [(pattern, one) for pattern, one in found.items() if one not in (ORIGINAL[pattern], REFUSED)] == []
+    untranslated = {one for one in WRITTEN if found[one] == REFUSED and ORIGINAL[one] != REFUSED}
+    assert untranslated == UNTRANSLATED
+
+
+@pytest.mark.slow
+def test_the_kept_answers_to_patterns_are_javas() -> None:
+    """Asked anew, they are the same."""
+    try:
+        answers = ask(PATTERNS)
+    except MavenError as error:
+        missing("Java's answers", f"the jar that reads the questions comes from Maven Central: {error}")
+    assert answers == ORIGINAL
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (r"[a-z", r"'\[' is not closed"),
+        (r"a(b", r"'\(' is not closed"),
+        (r"a)b", r"'\)' without '\('"),
+        (r"*.orders", r"the quantifier '\*' has nothing before it \(at character 1\)"),
+        (r"\y", r"'\\y' is no escape of Java's"),
+        (r"\p{Nothing}", r"the property '\\p\{Nothing\}' is unknown"),
+        (r"(?P<name>a)", r"'\(\?P' begins no group of Java's"),
+        (r"(?<=a+)b", r"'\(\?<=…\)' looks behind for texts of different lengths"),
+        (r"\b{g}a", r"'\\b\{g\}' has no translation"),
+        (r"(a)\2", r"'\\2' refers to a group that does not come before it"),
+        (r"[a-z&&]", r"'&&' has nothing behind it"),
+    ],
+)
+def test_a_pattern_that_is_refused_names_the_construct(pattern: str, said: str) -> None:
+    """For ``topics.regex``, before anything starts."""
+    with pytest.raises(ConfigException, match=f"'topics.regex'.*{said}"):
+        Subscription(regex=pattern)
+    with pytest.raises(ConfigException, match=f"'topics.regex'.*{said}"):
+        ConnectorConfig.parse({"name": "a", "topics.regex": pattern})
+
+
+def test_topics_regex_is_a_java_regular_expression() -> None:
+    """Of the topics that exist, those that Kafka Connect would subscribe to."""
+    subscription = Subscription(regex="[a-z&&[^b]]+")
+
+    assert subscription.select(["acd", "abc", "xz", "b"]) == {"acd", "xz"}
+    assert subscription.covers("acd")
+    assert not subscription.covers("abc")
+
+
+def test_a_dead_letter_topic_that_topics_regex_matches_is_refused() -> None:
+    """The same expression decides."""
+    keys = {"name": "a", "topics.regex": r"\p{Lower}+", "errors.deadletterqueue.topic.name": "dead"}
+
+    with pytest.raises(ConfigException, match="the connector reads 'dead' itself"):
+        ConnectorConfig.parse(keys)
+    ConnectorConfig.parse({**keys, "errors.deadletterqueue.topic.name": "dead-letters"})
