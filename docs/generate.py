@@ -46,6 +46,7 @@ from sinksdk.metrics.metric import Metric
 from sinksdk.metrics.own import OWN_METRICS
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
+from sinksdk.settings.converter_keys import CONVERTER_KEYS
 from sinksdk.source import (
     OffsetStorageReader,
     SourceConnector,
@@ -496,6 +497,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "confluent-verdicts": lambda: verdicts(confluents()),
     "connect-metrics": lambda: metrics(CONNECT_METRICS),
     "connect-verdicts": lambda: verdicts(CONNECT_OPTIONS),
+    "converter-verdicts": lambda: verdicts(CONVERTER_KEYS),
     "exactly-once-task": lambda: source(
         exactly_once_folder_sink.HiddenFile, exactly_once_folder_sink.FolderTask
     ),

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from sinksdk.compatibility import Rules
 from sinksdk.errors import ConfigException
+from sinksdk.settings.converter_keys import converter_rules
 from sinksdk.settings.converters import ConverterSettings
 from sinksdk.settings.job import (
     DEAD_LETTER_DIRECTORY,
@@ -218,9 +219,13 @@ class ConnectorConfig(
             kinds = {part: kind for part, kind in kinds.items() if kind != "bytes"}
         return self.read_chain(keys, kinds)
 
+    def converter_keys(self, prefix: str, /) -> Mapping[str, str]:
+        """Keys of a converter without their prefix, references resolved; empty if not parsed from text."""
+        return self.overrides(prefix)
+
     @classmethod
     def _rules_for(cls, values: Mapping[str, Any], /) -> tuple[Rules, ...]:
-        return rules_with_chain(values, *cls._rules())
+        return *rules_with_chain(values, *cls._rules()), converter_rules(values)
 
     @classmethod
     def reference_for(cls, values: Mapping[str, Any], /) -> Iterator[ConfigKey]:

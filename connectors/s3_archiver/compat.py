@@ -349,12 +349,6 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
                 ),
             }
         ),
-        **_keys(
-            "value.converter.enhanced.* value.converter.*.subject.name.strategy value.converter.connect.* "
-            "value.converter.auto.register.schemas value.converter.use.latest.version "
-            "value.converter.schemas.cache.*",
-            _OF_JAVA,
-        ),
     }
 )
 

@@ -42,7 +42,13 @@ def _converter(side: str) -> Mapping[str, Verdict]:
         side: _same("bytes, string, json, avro and numbers, under Connect's class names or these"),
         f"{side}.schemas.enable": _same("if not set, the envelope is taken off where it is there"),
         f"{side}.schema.registry.url": _same(),
-        f"{side}.basic.auth.credentials.source": _same(),
+        f"{side}.basic.auth.credentials.source": _same().when(
+            {
+                "SASL_INHERIT": _unsupported(
+                    f"Kafka's login is not known here: take USER_INFO, and set '{side}.basic.auth.user.info'"
+                )
+            }
+        ),
         f"{side}.basic.auth.user.info": _same(),
         f"{side}.schema.registry.basic.auth.user.info": _same(
             f"an older name of '{side}.basic.auth.user.info'"

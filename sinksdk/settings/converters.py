@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field, SecretStr
 
 from sinksdk.errors import ConfigException
+from sinksdk.settings.converter_keys import client_settings
 from sinksdk.values.declared import declared_shape
 
 _CONNECT: Final = "org.apache.kafka.connect"
@@ -56,10 +57,12 @@ class RegistryAddress:
     Args:
         urls: separated by commas; may hold a password.
         user_info: ``user:password`` for basic authentication; by default what the URL holds, if anything.
+        client: further settings of the registry's client: certificates, tokens, a proxy.
     """
 
     urls: str = field(repr=False)
     user_info: str | None = field(default=None, repr=False)
+    client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         return ", ".join(map(_without_password, self.urls.split(",")))
@@ -176,7 +179,15 @@ class ConverterSettings(BaseModel):
         user_info: SecretStr | None = getattr(self, f"{side}_user_info")
         if getattr(self, f"{side}_credentials_source") == "URL":
             user_info = None
-        return RegistryAddress(urls, user_info.get_secret_value() if user_info else None) if urls else None
+        if not urls:
+            return None
+        prefix = f"{side.replace('_', '.')}."
+        client = client_settings(self.converter_keys(prefix))
+        return RegistryAddress(urls, user_info.get_secret_value() if user_info else None, client)
+
+    def converter_keys(self, _prefix: str, /) -> Mapping[str, str]:
+        """Keys of a converter without their prefix, references resolved; empty if not parsed from text."""
+        return {}
 
     def needs_registry(self) -> bool:
         """Whether a schema registry will be asked. Raises ConfigException for an unknown name."""
@@ -199,6 +210,7 @@ class ConverterSettings(BaseModel):
                 is_given = getattr(self, f"{side}_converter_user_info") is not None
                 yield from _registry_problems(f"{side}.converter", spec.registry)
                 yield from _credentials_problems(f"{side}.converter", source, is_given=is_given)
+                yield from _client_problems(f"{side}.converter", spec.registry)
 
 
 def _encoding_problems(converter: str, encoding: str) -> Iterator[str]:
@@ -228,6 +240,32 @@ def _registry_problems(converter: str, registry: RegistryAddress | None) -> Iter
     addresses = [urlsplit(url.strip()) for url in registry.urls.split(",")]
     if any(address.scheme not in ("http", "https") or not address.hostname for address in addresses):
         yield f"{key}: each URL must look like https://registry.example:8081"
+
+
+def _client_problems(converter: str, registry: RegistryAddress | None) -> Iterator[str]:
+    """What the registry's client would refuse, or would find missing at its first request."""
+    client = dict(registry.client if registry is not None else ())
+    for key in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"):
+        if key in client and not client[key].startswith("/"):
+            yield f"'{converter}.schema.registry.{key}' must be an absolute path, the same on every executor"
+    if "ssl.key.location" in client and "ssl.certificate.location" not in client:
+        yield f"'{converter}.schema.registry.ssl.key.location' needs '….ssl.certificate.location'"
+    needed = {
+        "STATIC_TOKEN": ("bearer.auth.token",),
+        "OAUTHBEARER": (
+            *("bearer.auth.issuer.endpoint.url", "bearer.auth.client.id", "bearer.auth.client.secret"),
+        ),
+    }.get(client.get("bearer.auth.credentials.source", ""), ())
+    yield from (
+        f"'{converter}.{key}' is required with '{converter}.bearer.auth.credentials.source' and not set"
+        for key in needed
+        if key not in client
+    )
+    if needed and registry is not None and registry.user_info is not None:
+        yield (
+            f"'{converter}.basic.auth.user.info' and '{converter}.bearer.auth.credentials.source' are two "
+            f"logins: keep one"
+        )
 
 
 def _credentials_problems(converter: str, source: str, *, is_given: bool) -> Iterator[str]:

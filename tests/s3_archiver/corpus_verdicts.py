@@ -98,8 +98,7 @@ EXPECTED: Final = {
         same="avro.codec timezone partitioner.class locale timestamp.extractor timestamp.field "
         "rotate.interval.ms rotate.file.on.partition.change value.converter "
         "value.converter.schema.registry.url",
-        differs="format.class",
-        ignored="value.converter.enhanced.avro.schema.support",
+        differs="format.class value.converter.enhanced.avro.schema.support",
     ),
     "dead_letters": Expected(
         same="avro.codec errors.retry.delay.max.ms errors.tolerance errors.log.enable "

@@ -38,11 +38,22 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - slow to load
     except ImportError as error:
         raise ConfigException(_INSTALL) from error
-    settings: dict[str, Any] = {"url": address.urls, "timeout": _TIMEOUT, "max.retries": 0}
+    settings: dict[str, Any] = {
+        "url": address.urls,
+        "timeout": _TIMEOUT,
+        "max.retries": 0,
+        **dict(address.client),
+    }
     if address.user_info is not None:
         settings["basic.auth.user.info"] = address.user_info
     try:
         client = SchemaRegistryClient(settings)
+    except OSError as error:  # ssl.SSLError is one
+        files = [f"{key} {settings[key]}" for key in settings if key.endswith(".location")]
+        raise ConfigException(
+            f"the schema registry {address} cannot be asked: a certificate or key is missing or no PEM "
+            f"({', '.join(files)}): {error}"
+        ) from error
     except ValueError as error:
         reason = "user and password stand in the URL and in basic.auth.user.info, or not as user:password"
         raise ConfigException(f"the schema registry {address} cannot be asked: {reason}") from error
