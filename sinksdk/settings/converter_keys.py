@@ -20,7 +20,7 @@ _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 _NAMESPACE: Final = "schema.registry."
 _URL: Final = "schema.registry.url"
 _PEM: Final = "PEM"
-_CLIENT_KEYS: Final = (
+_CLIENT_KEYS: Final[tuple[str, ...]] = (
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
     *("bearer.auth.credentials.source", "bearer.auth.token", "bearer.auth.issuer.endpoint.url"),
     *("bearer.auth.client.id", "bearer.auth.client.secret", "bearer.auth.scope"),
