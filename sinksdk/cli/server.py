@@ -92,6 +92,14 @@ def server(
             help="Folder with files that configurations may name as ${file:/path:key}; may be repeated.",
         ),
     ] = None,
+    config_sql: Annotated[
+        bool,
+        typer.Option(
+            "--config-sql",
+            help="Let 'records.sql' read any table and file that Spark reaches, and call Java methods; by "
+            "default it reads 'records' only.",
+        ),
+    ] = False,
     log_format: LogFormat = LogFormats.TEXT,
     verbose: Verbose = False,
 ) -> None:
@@ -103,7 +111,7 @@ def server(
     source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
     place = source.place(store, master=master, conf=conf or (), is_shared=True, places=places)
     # What comes over REST refers to nothing that is not allowed here.
-    providers = ConfigProviders(config_env or (), config_files or (), _HOW_TO_ALLOW)
+    providers = ConfigProviders(config_env or (), config_files or (), _HOW_TO_ALLOW, sql=config_sql)
     open_deployment = prepare_server(place, providers)
     logs = start_logging(log_format, verbose=verbose, level="INFO")
     from sinksdk.server.rest import RestServer  # noqa: PLC0415 - an extra, which is there by now

@@ -100,7 +100,12 @@ class SparkOnDemand:
         if isinstance(ready, PreparedSink) and spark is not None:
             takes_bytes = ready.connector.task_class.takes_bytes
             SparkLauncher.check(
-                ready.config, spark, columns_read(ready), self._python_path, takes_bytes=takes_bytes
+                ready.config,
+                spark,
+                columns_read(ready),
+                self._python_path,
+                takes_bytes=takes_bytes,
+                is_confined=not self._deployment.providers.sql,
             )
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
@@ -118,6 +123,7 @@ class SparkOnDemand:
                 *(spark, source, columns_read(ready), spec(), ready.config),
                 session=session,
                 takes_bytes=takes_bytes,
+                is_confined=not self._deployment.providers.sql,
             )
 
         return LauncherOnDemand(self, lambda spark, plan: launcher(spark).launch(plan))

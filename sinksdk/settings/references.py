@@ -46,12 +46,14 @@ class ConfigProviders:
     Args:
         variables: names of environment variables, as shell patterns.
         folders: with everything below them; symbolic links are followed first.
+        sql: whether ``records.sql`` may read tables and files besides ``records``, and call Java methods.
         hint: what to do about a reference that is not allowed, for messages.
     """
 
     variables: Collection[str] = ()
     folders: Collection[Path] = ()
     hint: str = ""
+    sql: bool = False
 
     def problems(self, config: Mapping[str, str]) -> list[str]:
         """A sentence for each reference that is not allowed; nothing is read for it."""
@@ -74,7 +76,7 @@ class ConfigProviders:
         return bool(path) and any(real.is_relative_to(folder.resolve()) for folder in self.folders)
 
 
-ALL_PROVIDERS: Final = ConfigProviders(("*",), (Path("/"),))
+ALL_PROVIDERS: Final = ConfigProviders(("*",), (Path("/"),), sql=True)
 """For configurations of the user who started the process, who can read all of that anyway."""
 
 

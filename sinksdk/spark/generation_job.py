@@ -134,6 +134,7 @@ class SparkLauncher:
         config: may have a transform.
         session: the user's, in a copy of which transforms run; None: Spark's default session.
         takes_bytes: whether the sink's task does.
+        is_confined: whether ``records.sql`` may read the view ``records`` only.
 
     Raises:
         ConfigException: the transform cannot be used.
@@ -149,13 +150,19 @@ class SparkLauncher:
         *,
         session: SparkSession | None = None,
         takes_bytes: bool = False,
+        is_confined: bool = False,
     ) -> None:
         self._spark = spark
         self._source = source
         self._columns = columns
         self._template = template
         self._transformed = TransformedRecords.of(
-            config, session or spark, columns, template.python_path, takes_bytes=takes_bytes
+            config,
+            session or spark,
+            columns,
+            template.python_path,
+            takes_bytes=takes_bytes,
+            is_confined=is_confined,
         )
 
     @staticmethod
@@ -166,9 +173,12 @@ class SparkLauncher:
         python_path: Sequence[str],
         *,
         takes_bytes: bool,
+        is_confined: bool,
     ) -> None:
         """Raise what making a launcher would, before there is anything to launch."""
-        TransformedRecords.of(config, spark, columns, python_path, takes_bytes=takes_bytes)
+        TransformedRecords.of(
+            config, spark, columns, python_path, takes_bytes=takes_bytes, is_confined=is_confined
+        )
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
         """Start the job of a generation.

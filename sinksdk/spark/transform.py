@@ -63,6 +63,8 @@ _SETTINGS: Final = {
     # It would add exchanges after the plan was looked at, and one stage leaves it nothing to adapt.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
+    # ${env:…} and ${system:…} in a query would read the driver's environment past sinksdk's own references.
+    "spark.sql.variable.substitute": "false",
 }
 """Of the session that transforms run in, a copy of the user's."""
 
@@ -126,14 +128,18 @@ class Transform:
     apply: Callable[[DataFrame], DataFrame]
 
     @classmethod
-    def of(cls, config: ConnectorConfig) -> Transform | None:
-        """The configured one, if there is one.
+    def of(cls, config: ConnectorConfig, *, is_confined: bool = False) -> Transform | None:
+        """Return the configured transform; None if the configuration has none.
+
+        Args:
+            is_confined: whether ``records.sql`` may read the view ``records`` only. Its author reaches the
+                driver over the network, and is not to read the driver's files, tables and environment.
 
         Raises:
             ConfigException: its function cannot be imported.
         """
         if config.records_sql is not None:
-            return cls("records.sql", _Query(config.records_sql))
+            return cls("records.sql", _Query(config.records_sql, is_confined=is_confined))
         if config.records_transform is not None:
             return cls("records.transform", _function(config.records_transform))
         return None
@@ -142,25 +148,109 @@ class Transform:
 class _Query:
     """A SELECT over the view ``records``."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, is_confined: bool = False) -> None:
         self._text = text.strip().rstrip(";")
+        self._is_confined = is_confined
 
     def __call__(self, records: DataFrame) -> DataFrame:
         from pyspark.errors import ParseException  # noqa: PLC0415 - loaded with the session
 
         session = records.sparkSession
         # Alone, so that positions in its message are the user's.
-        session._jsparkSession.sessionState().sqlParser().parsePlan(self._text)  # noqa: SLF001 - as above
+        parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(self._text)  # noqa: SLF001 - as above
+        if self._is_confined:
+            # Before Spark looks names up: the analysis of text.`/path` opens the file.
+            _confine(parsed, _names_parsed)
         records.createOrReplaceTempView(_VIEW)
         try:  # in brackets, since Spark would run a statement at once
-            return _within_brackets(session, self._text)
+            frame = _within_brackets(session, self._text)
         except ParseException as error:
             message = "it is a statement: give one SELECT over the view 'records'"
             raise ConfigException(message) from error
+        if self._is_confined:
+            # The parser cannot tell a CTE from a table of the same name, the analyzed plan can.
+            _confine(frame._jdf.queryExecution().analyzed(), _names_analyzed)  # noqa: SLF001 - as above
+        return frame
 
 
 def _within_brackets(session: SparkSession, text: str) -> DataFrame:
     return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608 - SQL is what they configure
+
+
+_REFLECTION: Final = frozenset({"reflect", "java_method", "try_reflect", "callmethodviareflection"})
+_HELD: Final = frozenset({"LocalRelation", "OneRowRelation", "Range", "CTERelationRef"})
+"""Leaves of an analyzed plan that read nothing but the query itself."""
+_HOW_TO_ALLOW: Final = "whoever starts the server allows other relations and Java methods with --config-sql"
+
+
+def _confine(plan: Any, names: Callable[[Any, set[str]], list[str]]) -> None:
+    """Refuse a plan that reads more than the records.
+
+    Raises:
+        ConfigException: it reads another relation, or calls Java methods.
+    """
+    nodes = list(_every_node(plan))
+    for node in nodes:
+        for expression in _every_expression(node):
+            if _called(expression) in _REFLECTION:
+                raise ConfigException(
+                    f"it calls Java methods by reflection ({_called(expression)}), which reach the "
+                    f"environment and files of the server: {_HOW_TO_ALLOW}"
+                )
+    ctes = {name.lower() for node in nodes if "UnresolvedWith" in node.nodeName() for name in _ctes(node)}
+    for node in nodes:
+        for name in names(node, {_VIEW, *ctes}):
+            raise ConfigException(
+                f"it reads {name}, and may read no other relation than '{_VIEW}' here: {_HOW_TO_ALLOW}"
+            )
+
+
+def _names_parsed(node: Any, known: set[str]) -> list[str]:
+    """The relation that a node of a parsed plan names, unless the query itself defines it."""
+    match node.nodeName().lstrip("'"):
+        case "UnresolvedRelation":
+            parts = list(_each(node.multipartIdentifier()))
+            return [] if len(parts) == 1 and parts[0].lower() in known else [".".join(parts)]
+        case "PlanWithUnresolvedIdentifier" | "RelationTimeTravel":
+            return ["a relation whose name is computed"]
+    return []
+
+
+def _names_analyzed(node: Any, _: set[str]) -> list[str]:
+    """The relation that a leaf of an analyzed plan reads, unless it is the records or stands in the query."""
+    if node.children().size() or node.nodeName() in _HELD or _is_own(node):
+        return []
+    return [node.nodeName()]
+
+
+def _is_own(node: Any) -> bool:
+    # The records are a Range whose rows tasks replace by those they read.
+    return str(node.getClass().getSimpleName()) == "Range"
+
+
+def _ctes(node: Any) -> list[str]:
+    return [pair._1() for pair in _each(node.cteRelations())]  # noqa: SLF001 - of a Scala tuple
+
+
+def _every_node(plan: Any) -> Iterator[Any]:
+    """A logical plan, what is below it, its CTEs and its subqueries."""
+    yield plan
+    for child in (*_each(plan.children()), *_each(plan.innerChildren())):
+        yield from _every_node(child)
+
+
+def _every_expression(node: Any) -> Iterator[Any]:
+    below = list(_each(node.expressions()))
+    while below:
+        expression = below.pop()
+        yield expression
+        below += _each(expression.children())
+
+
+def _called(expression: Any) -> str:
+    if expression.getClass().getSimpleName() == "UnresolvedFunction":
+        return str(list(_each(expression.nameParts()))[-1]).lower()
+    return str(expression.getClass().getSimpleName()).lower()
 
 
 def _function(path: str) -> Callable[[DataFrame], DataFrame]:
@@ -215,16 +305,18 @@ class TransformedRecords:
         python_path: Collection[str],
         *,
         takes_bytes: bool,
+        is_confined: bool = False,
     ) -> TransformedRecords | None:
         """Those of a connector's configuration; None if it has no transform.
 
         Args:
             takes_bytes: whether the sink's task does.
+            is_confined: as for :meth:`Transform.of`.
 
         Raises:
             ConfigException: its transform cannot be used.
         """
-        transform = Transform.of(config) if config is not None else None
+        transform = Transform.of(config, is_confined=is_confined) if config is not None else None
         if transform is None or config is None:
             return None
         as_bytes = becoming_bytes(config, takes_bytes=takes_bytes)
