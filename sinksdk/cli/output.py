@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sinksdk.errors import ConfigException, ConnectException, FencedException, MissingSourceTopicException
+from sinksdk.store import StoreUnreadable
 from sinksdk.support.confidential import SECRETS
 
 P = ParamSpec("P")
@@ -41,7 +42,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     """Something failed for good; what was committed stays committed."""
     BAD_CONFIG = 2
-    """The configuration or the command line cannot work; nothing was started."""
+    """The configuration, the command line or the store cannot work, nor can they after a restart."""
     FENCED = 3
     """A newer driver of the same connector has taken over."""
     MISSING_TOPIC = 4
@@ -51,7 +52,7 @@ class ExitCode(IntEnum):
 def exit_code_of(error: BaseException) -> ExitCode:
     """The exit code an error ends the process with."""
     match error:
-        case ConfigException():
+        case ConfigException() | StoreUnreadable():
             return ExitCode.BAD_CONFIG
         case FencedException():
             return ExitCode.FENCED

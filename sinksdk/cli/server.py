@@ -114,6 +114,7 @@ def server(
     providers = ConfigProviders(config_env or (), config_files or (), _HOW_TO_ALLOW, sql=config_sql)
     open_deployment = prepare_server(place, providers)
     logs = start_logging(log_format, verbose=verbose, level="INFO")
+    _raise_file_limit()
     from sinksdk.server.rest import RestServer  # noqa: PLC0415 - an extra, which is there by now
 
     console, left = stdout(), list[str]()
@@ -160,3 +161,20 @@ def server(
         message = f"these connectors did not end and were left behind: {', '.join(left)}"
         raise ConnectException(message)
     write(console, "stopped")
+
+
+def _raise_file_limit() -> None:
+    """Raise the soft limit of open files: 30 connectors on Kafka hold some 700, and it is often 1,024."""
+    try:
+        import resource  # noqa: PLC0415 - Windows has none
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    log.info("raised the limit of open files from %d to %d", soft, wanted)
+
+
+_OPEN_FILES: Final = 65_536

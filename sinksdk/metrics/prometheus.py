@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 from prometheus_client.exposition import choose_encoder
@@ -14,6 +15,7 @@ from prometheus_client.metrics_core import (
     UnknownMetricFamily,
 )
 from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from sinksdk.control.herder import Herder
@@ -27,6 +29,9 @@ from sinksdk.support.measures import Timing
 log = logging.getLogger(__name__)
 
 METRICS: Final = (*CONNECT_METRICS, *OWN_METRICS)
+
+_PROCESS: Final = ProcessCollector(registry=None)
+"""``process_*`` of the server: processor time, memory, open file descriptors and their limit."""
 
 
 class StoreCollector(Collector):
@@ -45,7 +50,7 @@ class StoreCollector(Collector):
             unreadable.append(name)
 
         now = Scrape(self._herder.infos(leave_out), unreadable, self._places)
-        return (_family(metric, now) for metric in METRICS)
+        return chain((_family(metric, now) for metric in METRICS), _PROCESS.collect())
 
 
 def exposition(herder: Herder, accept: str, places: Places | None = None) -> tuple[bytes, str]:

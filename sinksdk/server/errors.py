@@ -50,9 +50,11 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 _MEANINGS: Final = {
     400: "The request says nothing that can be done: every problem at once.",
     401: "Credentials are needed.",
-    403: "The request comes from another site's page, or names a host that this server is not.",
+    403: "The request comes from another site's page, names a host that this server is not, or needs another "
+    "role than its client has.",
     404: "There is no such connector, task, plugin or logger.",
     409: "The name is taken, the connector is being deleted, or somebody else is just changing it.",
+    413: "The body is larger than 8 MiB.",
     415: "The body is not JSON by its Content-Type.",
     500: "The server or its store has failed.",
     503: "The store does not answer.",
@@ -63,7 +65,11 @@ _METHOD_NOT_ALLOWED: Final = 405
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
     """What a path may answer besides its success and what every path may, for the interface's description."""
-    return {code: {"model": Error, "description": _MEANINGS[code]} for code in sorted({*codes, *_ALWAYS})}
+    with_body = (413,) if 415 in codes else ()  # noqa: PLR2004 - what has a body may have too much of it
+    return {
+        code: {"model": Error, "description": _MEANINGS[code]}
+        for code in sorted({*codes, *with_body, *_ALWAYS})
+    }
 
 
 def answer(code: int, message: str) -> JSONResponse:

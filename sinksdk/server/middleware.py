@@ -1,18 +1,24 @@
-"""What stands around an application: who may ask, from where; paths, HEAD and errors as in Kafka Connect."""
+"""Middleware of the REST API: roles, audit, body limit; paths, HEAD and errors as in Kafka Connect."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import ipaddress
+import logging
+import time
+from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,8 +27,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sinksdk.errors import ConfigException
 from sinksdk.server.errors import answer, answer_errors
 
+log = logging.getLogger(__name__)
+audit = logging.getLogger("sinksdk.server.audit")
+"""Who changed what, and who was refused."""
+
 _PROBES: Final = ("/live", "/ready")
 """Paths that need no credentials: what probes a process has none, and they tell nothing else."""
+_MEASURED: Final = ("/metrics", "/health")
+"""Paths for the role METRICS."""
+_READS: Final = ("GET", "HEAD", "OPTIONS")
+
+BODY_BYTES: Final = 8 * 1024 * 1024
+"""Largest body of a request: offsets of some 50,000 partitions."""
 
 _WITH_BODIES: Final = ("POST", "PUT", "PATCH")
 
@@ -31,51 +47,108 @@ NAMELESS: Final = "token"
 """The user whose password, in basic authentication, is any of the tokens: they have no names of their own."""
 
 
+class Role(IntEnum):
+    """What a client may do; each role includes those before it."""
+
+    METRICS = 1
+    """``GET /metrics`` and ``/health``: Prometheus."""
+    READ = 2
+    """Every GET: an operator who looks, a dashboard."""
+    WRITE = 3
+    """Everything. Who may create connectors runs code with the server's rights."""
+
+
+class Client(NamedTuple):
+    """Who sent a request; ``name`` is a user's, or the line of a token in the file of credentials."""
+
+    name: str
+    role: Role
+
+
+class Login(NamedTuple):
+    """One line of the file of credentials: ``text`` is a token, or ``user:password``."""
+
+    text: str
+    role: Role = Role.WRITE
+    line: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who is let in: bearer tokens, and users, each ``user:password``."""
+    """Who has access: bearer tokens, and users, each ``user:password``."""
 
-    tokens: Collection[str] = ()
-    users: Collection[str] = ()
+    tokens: Collection[Login] = ()
+    users: Collection[Login] = ()
 
     @classmethod
     def read(cls, path: Path) -> Credentials:
-        """Read a file: a line ``user:password`` is a user, one without a colon is a token; ``#`` comments.
+        """Read a file of credentials.
+
+        A line ``user:password`` is a user, one without a colon is a token; ``#`` begins a comment. A line
+        ``[metrics]``, ``[read]`` or ``[write]`` sets the role of the lines below it; until the first of
+        them it is ``write``.
 
         Raises:
-            ConfigException: the file cannot be read, or has no credentials.
+            ConfigException: the file cannot be read, has no credentials, or names another role.
         """
         try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+            lines = path.read_text(encoding="utf-8").splitlines()
+            mode = path.stat().st_mode
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigException(f"the credentials {path} cannot be read: {type(error).__name__}") from None
-        found = [line for line in lines if line and not line.startswith("#")]
+        role, found = Role.WRITE, list[Login]()
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if line.startswith("[") and line.endswith("]"):
+                role = _role(line[1:-1], f"the credentials {path}, line {number}")
+            elif line and not line.startswith("#"):
+                found.append(Login(line, role, number))
         if not found:
             raise ConfigException(f"the credentials {path} let nobody in: write a token, or user:password")
-        return cls([line for line in found if ":" not in line], [line for line in found if ":" in line])
+        if mode & 0o077:
+            # No refusal: Kubernetes mounts secrets so, inside a container that others do not enter.
+            log.warning(
+                "other users of this machine may read the credentials in %s (mode %04o): chmod 600 %s",
+                *(path, mode & 0o777, path),
+            )
+        return cls(
+            [login for login in found if ":" not in login.text],
+            [login for login in found if ":" in login.text],
+        )
 
-    def allow(self, header: str) -> bool:
-        """Whether an ``Authorization`` header lets in; compared in constant time.
+    def client(self, header: str) -> Client | None:
+        """Return whose ``Authorization`` header it is; None if it is not valid. Compared in constant time.
 
-        A browser can ask its user for a name and a password, never for a token: so a token is let in as the
+        A browser can ask its user for a name and a password, never for a token: so a token is valid as the
         password of a user :data:`NAMELESS` as well.
         """
         scheme, _, given = header.partition(" ")
         if scheme.lower() == "bearer":
-            return _is_among(given.strip(), self.tokens)
+            return _found(given.strip(), [(login.text, login) for login in self.tokens])
         if scheme.lower() == "basic":
             try:
                 pair = base64.b64decode(given, validate=True).decode()
             except ValueError:  # no base64, no ASCII, no UTF-8
-                return False
-            as_users = [*self.users, *(f"{NAMELESS}:{token}" for token in self.tokens)]
-            return _is_among(pair, as_users)
-        return False
+                return None
+            as_users = [(f"{NAMELESS}:{login.text}", login) for login in self.tokens]
+            return _found(pair, [*((login.text, login) for login in self.users), *as_users])
+        return None
 
 
-def _is_among(given: str, known: Collection[str]) -> bool:
+def _role(name: str, where: str) -> Role:
+    try:
+        return Role[name.strip().upper()]
+    except KeyError:
+        raise ConfigException(f"{where}: [{name}] is no role: write [metrics], [read] or [write]") from None
+
+
+def _found(given: str, known: Collection[tuple[str, Login]]) -> Client | None:
     # Digests of one length, all of them compared: the duration reveals nothing.
-    return any([hmac.compare_digest(_digest(given), _digest(one)) for one in known])  # noqa: C419 - see above
+    equal = [login for text, login in known if hmac.compare_digest(_digest(given), _digest(text))]
+    if not equal:
+        return None
+    login = max(equal, key=lambda login: login.role)
+    user, colon, _ = login.text.partition(":")
+    return Client(user if colon else f"token of line {login.line}", login.role)
 
 
 def _digest(text: str) -> bytes:
@@ -91,7 +164,7 @@ def is_loopback(host: str) -> bool:
 
 
 def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str] | None) -> None:
-    """Put it around an application.
+    """Add the middleware to an application.
 
     Args:
         credentials: who is let in; None: everybody who reaches it.
@@ -103,6 +176,8 @@ def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str
     app.add_middleware(_Heads)
     if credentials is not None:
         app.add_middleware(_Authentication, credentials=credentials)
+    app.add_middleware(_Audit)
+    app.add_middleware(_BodyLimit)
     app.add_middleware(_Guard, hosts=hosts)
 
 
@@ -174,20 +249,152 @@ def _is_json(request: Request) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
+class _BodyLimit:
+    """Refuses bodies above :data:`BODY_BYTES` with 413, also those that do not say their length."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        length = Request(scope).headers.get("Content-Length", "0")
+        if length.isdigit() and int(length) > BODY_BYTES:
+            await answer(413, _TOO_LARGE)(scope, receive, send)
+            return
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > BODY_BYTES:
+                raise HTTPException(413, _TOO_LARGE)
+            return message
+
+        await self._app(scope, counted, send)
+
+
+_TOO_LARGE: Final = f"the body has more than {BODY_BYTES // 1024**2} MiB: send it in several requests"
+
+
+class _Audit:
+    """Logs who changed what: each request that may change something, with its user, address and status."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in _READS:
+            await self._app(scope, receive, send)
+            return
+
+        async def noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                audit.info(
+                    "%s %s by %s from %s: %d",
+                    *(scope["method"], _printable(scope["path"]), scope.get(_CLIENT, "anonymous")),
+                    *(_address(scope), message["status"]),
+                )
+            await send(message)
+
+        await self._app(scope, receive, noted)
+
+
+_CLIENT: Final = "sinksdk.client"
+"""Where a request's scope holds the name of its client."""
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else "unknown"
+
+
+def _printable(path: str) -> str:
+    # A path may hold a line's end, percent-encoded: it would forge a line of the audit.
+    return path.encode("unicode_escape").decode()
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Requests without valid credentials from one address."""
+
+    count: int = 0
+    last: float = 0.0
+    logged_at: float | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class _Authentication(BaseHTTPMiddleware):
-    """Responds with 401 to requests without credentials, except probes of the process."""
+    """Responds with 401 to requests without valid credentials, and with 403 where the role does not suffice.
+
+    A client that guesses is slowed down: after :data:`_FREE` wrong credentials from one address each further
+    401 waits, up to :data:`_SLOWEST` seconds, one at a time. Valid credentials never wait.
+    """
 
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
         super().__init__(app)
         self._credentials = credentials
+        self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
     async def dispatch(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
-        is_probe = request.method in ("GET", "HEAD") and request.scope["path"] in _PROBES
-        if is_probe or self._credentials.allow(request.headers.get("Authorization", "")):
+        path = request.scope["path"]
+        if request.method in ("GET", "HEAD") and path in _PROBES:
             return await call_next(request)
+        header = request.headers.get("Authorization", "")
+        client = self._credentials.client(header)
+        if client is None:
+            return await self._refused(_address(request.scope), gave_some=bool(header))
+        request.scope[_CLIENT] = client.name
+        needed = _needed(request.method, path)
+        if client.role < needed:
+            return answer(
+                403,
+                f"{client.name} has the role {client.role.name.lower()}, and {request.method} {path} needs "
+                f"{needed.name.lower()}: the server's file of credentials says who has which role",
+            )
+        return await call_next(request)
+
+    async def _refused(self, address: str, *, gave_some: bool) -> Response:
+        if gave_some:  # a browser's first request has none, and asks its user then
+            failures = self._noted(address)
+            if failures.count > _FREE:
+                async with failures.turn:
+                    await asyncio.sleep(min(_SLOWEST, _FIRST * 2.0 ** (failures.count - _FREE - 1)))
         refused = answer(401, "credentials are needed: a bearer token, or user and password")
         refused.headers["WWW-Authenticate"] = 'Basic realm="sinksdk"'
         return refused
+
+    def _noted(self, address: str) -> _Failures:
+        now = time.monotonic()
+        failures = self._failures.setdefault(address, _Failures())
+        self._failures.move_to_end(address)
+        while len(self._failures) > _ADDRESSES:
+            self._failures.popitem(last=False)
+        if now - failures.last > _FORGOTTEN:
+            failures.count = 0
+        failures.count, failures.last = failures.count + 1, now
+        if failures.logged_at is None or now - failures.logged_at > _FORGOTTEN:
+            failures.logged_at = now
+            audit.warning(
+                "request from %s with wrong credentials (%d in a row); its next ones are logged each %.0f s",
+                *(address, failures.count, _FORGOTTEN),
+            )
+        return failures
+
+
+_FREE: Final = 5  # wrong credentials from one address that do not wait
+_FIRST: Final = 0.25  # seconds that the first of the others waits; doubled with each
+_SLOWEST: Final = 4.0  # seconds
+_FORGOTTEN: Final = 60.0  # seconds until the failures of an address are forgotten
+_ADDRESSES: Final = 1000  # remembered: more would let a client fill the memory
+
+
+def _needed(method: str, path: str) -> Role:
+    if method not in _READS:
+        return Role.WRITE
+    return Role.METRICS if path in _MEASURED else Role.READ
 
 
 class _PathSegments:

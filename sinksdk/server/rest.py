@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sinksdk.control.sink_offsets import Sinks
 from sinksdk.control.source_offsets import Targets
@@ -22,8 +27,14 @@ from sinksdk.spark.places import LookAtPlaces
 from sinksdk.store import Store
 from sinksdk.store.reports import Waiting
 
+log = logging.getLogger(__name__)
+
 _LOOK: Final = 0.01  # seconds between checks whether the port is open
 _START: Final = 10.0  # seconds until the port must be open
+_REQUEST: Final = 20.0  # seconds from a request's first byte, or the connection's start, to its last byte
+_STOP: Final = 5  # seconds that requests have to finish when the server stops
+_CONNECTIONS: Final = 256
+"""Open at the same time. Each needs a file descriptor, of which Kafka's clients need the most."""
 
 
 class RestServer:
@@ -32,6 +43,8 @@ class RestServer:
     Args:
         credentials: a file of tokens, and of users with passwords.
         allowed_hosts: names by which it may be asked for, besides localhost and addresses.
+        request_seconds: until a request must have arrived; then its connection is closed.
+        stop_seconds: for requests in progress when the server stops; then they are cancelled.
 
     Raises:
         ConfigException: it would listen beyond this machine without credentials.
@@ -39,7 +52,14 @@ class RestServer:
     """
 
     def __init__(
-        self, host: str, port: int, credentials: Path | None = None, allowed_hosts: Sequence[str] = ()
+        self,
+        host: str,
+        port: int,
+        credentials: Path | None = None,
+        allowed_hosts: Sequence[str] = (),
+        *,
+        request_seconds: float = _REQUEST,
+        stop_seconds: int = _STOP,
     ) -> None:
         self._credentials = Credentials.read(credentials) if credentials else None
         if self._credentials is None and not is_loopback(host):
@@ -49,6 +69,7 @@ class RestServer:
             )
         # Without credentials another site's page is recognized by the name that it asks for.
         self._hosts = allowed_hosts if self._credentials is None or allowed_hosts else None
+        self._stop_seconds = stop_seconds
         self._waiting: Waiting | None = None
         self._app: ASGIApp = create_waiting_app(self._why, self._credentials, hosts=self._hosts)
         config = uvicorn.Config(
@@ -58,9 +79,17 @@ class RestServer:
             port=port,
             access_log=False,
             log_config=None,  # its log lines go where ours go, without secrets
+            http=partial(_Connection, request_seconds),
+            # Without it one client that sends half a body, or does not read, keeps the server from stopping.
+            timeout_graceful_shutdown=stop_seconds,
+            backlog=64,  # asyncio logs as many errors a second when it cannot accept
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, name="rest", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="rest", daemon=True)
+
+    async def _run(self) -> None:
+        asyncio.get_running_loop().set_exception_handler(_AcceptErrors())
+        await self._server.serve()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
@@ -106,4 +135,78 @@ class RestServer:
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        self._thread.join()
+        self._thread.join(self._stop_seconds + _STOP)
+        if self._thread.is_alive():
+            log.warning("the REST server has not stopped; the process ends without it")
+
+
+class _Connection(H11Protocol):
+    """One connection; uvicorn's own waits for ever for the rest of a header or body.
+
+    Args:
+        patience: seconds that a request has to arrive in.
+    """
+
+    def __init__(self, patience: float, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._patience = patience
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        """See :class:`asyncio.Protocol`."""
+        super().connection_made(transport)
+        if len(self.connections) > _CONNECTIONS:
+            # Closed rather than left in the backlog: a probe learns at once that the server is too busy.
+            transport.abort()
+            return
+        self._expect_request()
+
+    def data_received(self, data: bytes) -> None:
+        """See :class:`asyncio.Protocol`."""
+        super().data_received(data)
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See :class:`asyncio.Protocol`."""
+        self._expect_nothing()
+        super().connection_lost(exc)
+
+    def _expect_request(self) -> None:
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._expect_nothing()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self._patience, self._give_up)
+
+    def _expect_nothing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            log.info("closed a connection of %s: no request in %.0f s", self.client, self._patience)
+            self.transport.abort()
+
+
+class _AcceptErrors:
+    """Logs a lack of file descriptors once in ten minutes; asyncio does so for each waiting connection."""
+
+    def __init__(self) -> None:
+        self._logged_at: float | None = None
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        if "out of system resource" not in str(context.get("message")):
+            loop.default_exception_handler(dict(context))
+            return
+        now = time.monotonic()
+        if self._logged_at is None or now - self._logged_at > _REPEATED:
+            self._logged_at = now
+            log.error(
+                "the REST server cannot accept connections: %s; the limit of open files is too low for this "
+                "number of connectors: raise it (ulimit -n, LimitNOFILE of the systemd unit)",
+                context.get("exception"),
+            )
+
+
+_REPEATED: Final = 600.0  # seconds until what lasts is logged again

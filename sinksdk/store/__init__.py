@@ -11,7 +11,7 @@ from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.settings.references import resolve_references
 from sinksdk.store import table
 from sinksdk.store.addresses import S3_SCHEME, S3Address
-from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable
+from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable, StoreUnreadable
 from sinksdk.store.keys import STORE_KEY, dropped_key, plan_key, task_count_key, task_key
 from sinksdk.store.ledger import (
     Merged,
@@ -35,6 +35,7 @@ __all__ = [
     "Store",
     "StoreRefused",
     "StoreUnavailable",
+    "StoreUnreadable",
     "TakenOver",
     "absolute_store_url",
     "ask_to_close",

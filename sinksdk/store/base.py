@@ -57,6 +57,10 @@ class StoreRefused(ConnectException):
     """No retry can help: no permission, disk full. Nothing was written."""
 
 
+class StoreUnreadable(ConnectException):
+    """This sinksdk cannot read a value: a newer one wrote it, or it is damaged. A restart does not help."""
+
+
 class Lost(Exception):
     """Raised by a backend: no response, the request may have taken effect or not. Retry it."""
 
@@ -111,7 +115,7 @@ class Store(ABC):
         """The value of a key, None where there is none.
 
         Raises:
-            ConnectException: the value was written by a newer sinksdk, or is damaged.
+            StoreUnreadable: the value was written by a newer sinksdk, or is damaged.
             StoreUnavailable: no response.
             StoreRefused: no retry can help; every other method raises it too.
         """
@@ -121,13 +125,13 @@ class Store(ABC):
         try:
             value: dict[str, Any] = json.loads(stored.body)
             if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
-                raise ConnectException(
+                raise StoreUnreadable(
                     f"store {self.url}: {key} has a format this version of sinksdk does not know; "
                     f"upgrade it here"
                 )
             del value["nonce"]
         except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ConnectException(
+            raise StoreUnreadable(
                 f"store {self.url}: {key} is damaged ({type(error).__name__}); restore the store from a "
                 f"backup"
             ) from error

@@ -10,8 +10,10 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Final
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
 from urllib.parse import quote
 
 HIDDEN: Final = "********"
@@ -69,6 +71,7 @@ class Secrets:
             self._longest_first = tuple(
                 sorted(self._instead.items(), key=lambda item: len(item[0]), reverse=True)
             )
+        _hide_in_log_records()
 
     def hide(self, text: str) -> str:
         r"""A text without the values, also where they are quoted as Python, JSON or a URL quotes them.
@@ -92,8 +95,46 @@ SECRETS: Final = Secrets()
 """Those of the configurations in this process, for engine, status and logs."""
 
 
+_INSTALLING: Final = threading.Lock()
+
+
+def _hide_in_log_records() -> None:
+    """Create all log records of this process without :data:`SECRETS`, from the first secret on.
+
+    A program that embeds sinksdk has handlers and formatters of its own, and a connector's code logs through
+    its own loggers: only the record's factory comes before all of them.
+    """
+    with _INSTALLING:
+        before = logging.getLogRecordFactory()
+        if isinstance(before, _Factory):
+            return
+        logging.setLogRecordFactory(_Factory(before))
+
+
+class _Factory:
+    """Makes log records as another factory does, and replaces secrets in message and stack trace."""
+
+    def __init__(self, before: Callable[..., logging.LogRecord]) -> None:
+        self._before = before
+
+    def __call__(self, *arguments: Any, **named: Any) -> logging.LogRecord:
+        record = self._before(*arguments, **named)
+        with suppress(Exception):  # arguments that do not fit the message are the handler's to report
+            message = record.getMessage()
+            if (hidden := SECRETS.hide(message)) != message:
+                record.msg, record.args = hidden, None
+        if record.exc_info and record.exc_info[1] is not None:
+            trace = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
+            if (hidden := SECRETS.hide(trace)) != trace:
+                record.exc_text = hidden  # which formatters take instead of formatting it themselves
+        return record
+
+
 class WithoutSecrets(logging.Formatter):
-    """Formats as another formatter does, without :data:`SECRETS`."""
+    """Formats as another formatter does, without :data:`SECRETS`.
+
+    Needed besides :class:`_Factory` where a formatter reads the exception itself.
+    """
 
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()

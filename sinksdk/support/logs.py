@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
-from sinksdk.support.confidential import WithoutSecrets
+from sinksdk.support.confidential import SECRETS, WithoutSecrets
 
 _REPEATED: Final = 600.0  # seconds until an outage that lasts is logged again
 _FIELDS: Final = ("connector", "task", "generation")
@@ -226,7 +226,8 @@ class _Text(logging.Formatter):
 
 def _cause(record: logging.LogRecord, error: BaseException | None) -> str:
     """An error in one line; nothing where the message has it already."""
-    lines = str(error).strip().splitlines() if error is not None else []
+    # Without secrets, as the message is since its record was created.
+    lines = SECRETS.hide(str(error)).strip().splitlines() if error is not None else []
     if error is None or (lines and lines[0] in record.getMessage()):
         return ""
     return ": ".join(["", type(error).__name__, *lines[:1]])

@@ -22,7 +22,7 @@ from sinksdk import (
 )
 from sinksdk.cli.output import ExitCode, exit_code_of
 from sinksdk.runtime.driver import ConnectorDriver
-from sinksdk.store import open_store, table
+from sinksdk.store import StoreUnreadable, open_store, table
 from sinksdk.store.keys import status_key
 from sinksdk.store.reports import ConnectorStatus
 from tests.cli.support import Here
@@ -51,6 +51,7 @@ def test_exit_codes_are_a_contract() -> None:
     ("error", "code"),
     [
         (ConfigException("no"), ExitCode.BAD_CONFIG),
+        (StoreUnreadable("no"), ExitCode.BAD_CONFIG),
         (FencedException("no"), ExitCode.FENCED),
         (MissingSourceTopicException(["t"]), ExitCode.MISSING_TOPIC),
         (ConnectException("no"), ExitCode.FAILED),
@@ -346,3 +347,20 @@ def test_spark_settings_that_cannot_be_used_are_told_before_anything_starts(here
         "the Spark setting 'spark.master' is not taken",
     ):
         assert problem in result.stderr
+
+
+@pytest.mark.parametrize("key", ["store", "connectors/lines/config", "connectors/lines/tasks-count"])
+def test_store_of_an_unknown_format_ends_with_the_exit_code_that_no_supervisor_restarts(
+    here: Here, key: str
+) -> None:
+    """A newer sinksdk has written it: a unit that restarts on failure would do so for ever."""
+    store = open_store("sqlite:///commits.sqlite", create=True)
+    found = store.get(key)
+    store.put(key, {}, found.version if found else None, version=99)
+    store.close()
+
+    result = here.sinksdk(
+        *("run", here.config(), "--source-directory", here.topic(), "--store", "sqlite:///commits.sqlite")
+    )
+    assert result.exit_code == 2
+    assert f"{key} has a format this version of sinksdk does not know; upgrade it here" in result.stderr

@@ -99,7 +99,7 @@ def test_sql_of_a_server_is_refused_calls_of_java_methods(session: SparkSession,
 def test_sql_is_not_substituted_with_variables_of_the_driver(session: SparkSession, reference: str) -> None:
     """Spark's own substitution would read the environment and the JVM's properties where references may not."""
     with pytest.raises(ConfigException):  # the text stays as it is, and is no SQL
-        check(session, f"SELECT topic, partition, offset, {reference} AS value FROM records")
+        check(session, f"SELECT topic, partition, offset, {reference} AS value FROM records")  # noqa: S608 - on purpose
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,9 @@ def test_sql_of_a_server_may_read_records_and_what_it_holds_itself(session: Spar
     check(session, query)
 
 
-def test_sql_may_read_files_and_tables_where_the_server_allows_it(session: SparkSession, secret: Path) -> None:
+def test_sql_may_read_files_and_tables_where_the_server_allows_it(
+    session: SparkSession, secret: Path
+) -> None:
     """``--config-sql``, and ``sinksdk run`` with the operator's own file, read whatever Spark reads."""
     query = "SELECT /*+ BROADCAST(f) */ r.* FROM records r JOIN text.`{}` AS f ON string(r.key) = f.value"
     check(session, query.format(secret), is_confined=False)

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
-from sinksdk.server.middleware import Credentials
+from sinksdk.server.middleware import Credentials, Login
 from sinksdk.store import Store
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import history_key
@@ -514,7 +514,7 @@ def test_a_server_that_is_gone_is_said_so(browser: Browser) -> None:
 @pytest.mark.parametrize(("user", "password"), [("anna", "secret"), ("token", "a-token")])
 def test_a_browser_that_has_credentials_shows_the_page(browser: Browser, user: str, password: str) -> None:
     """It asks its user once, by itself, and sends them with all that follows; a token is a password here."""
-    with serving(Credentials(tokens=["a-token"], users=["anna:secret"])) as site:
+    with serving(Credentials(tokens=[Login("a-token")], users=[Login("anna:secret")])) as site:
         context = browser.new_context(http_credentials={"username": user, "password": password})
         page = context.new_page()
         page.goto(f"{site.url}/ui")

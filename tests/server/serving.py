@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sinksdk import OffsetAndMetadata, TopicPartition
 from sinksdk.control.status import StatusKeeper
@@ -39,12 +40,13 @@ def serving(
     allowed_hosts: Sequence[str] = (),
     config_env: Sequence[str] = (),
     config_files: Sequence[Path] = (),
+    **limits: Any,
 ) -> Iterator[str]:
     """The address of a server of this store, which runs no connectors; it ends with the block."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     topics, providers = TopicDirectory("topics"), ConfigProviders(config_env, config_files, "not allowed")
-    rest = RestServer("127.0.0.1", port, credentials, allowed_hosts)
+    rest = RestServer("127.0.0.1", port, credentials, allowed_hosts, **limits)
     rest.serve(
         store,
         providers,

@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk import ConfigException
+from sinksdk.server import middleware
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials, is_loopback
 from tests.memory_store import MemoryStore
@@ -74,3 +75,109 @@ def test_probes_of_the_process_need_no_credentials(client: TestClient, path: str
     assert client.get(path).status_code == 200
     assert client.head(path).status_code == 200
     assert client.post(path).status_code == 401
+
+
+ROLES = "anna:admin-pw\n[metrics]\nprometheus:scrape-pw\n[read]\na-read-token\n[write]\na-write-token\n"
+
+
+@pytest.fixture
+def with_roles(tmp_path: Path) -> TestClient:
+    file = tmp_path / "credentials"
+    file.write_text(ROLES)
+    file.chmod(0o600)
+    return TestClient(create_app(MemoryStore(), Credentials.read(file)))
+
+
+@pytest.mark.parametrize(
+    ("header", "allowed"),
+    [
+        (basic("prometheus:scrape-pw"), {"metrics"}),
+        ("Bearer a-read-token", {"metrics", "read"}),
+        (basic("token:a-read-token"), {"metrics", "read"}),
+        ("Bearer a-write-token", {"metrics", "read", "write"}),
+        (basic("anna:admin-pw"), {"metrics", "read", "write"}),
+    ],
+)
+def test_role_allows_its_requests_and_no_others(
+    with_roles: TestClient, header: str, allowed: set[str]
+) -> None:
+    """Prometheus's password may not create connectors, which run code; lines above all roles may write."""
+    requests = {
+        "metrics": [("GET", "/metrics"), ("GET", "/health"), ("HEAD", "/metrics")],
+        "read": [("GET", "/connectors"), ("GET", "/connectors/a/config"), ("GET", "/ui"), ("GET", "/openapi.json")],
+        "write": [
+            ("POST", "/connectors"), ("DELETE", "/connectors/a"), ("PUT", "/connectors/a/stop"),
+            ("PATCH", "/connectors/a/offsets"), ("PUT", "/admin/loggers/root"),
+            ("PUT", "/connector-plugins/s3-archiver/config/validate"),
+        ],
+    }  # fmt: skip
+    for role, all_of_it in requests.items():
+        for method, path in all_of_it:
+            body = {"json": {}} if method in ("POST", "PUT", "PATCH") else {}
+            code = with_roles.request(method, path, headers={"Authorization": header}, **body).status_code
+            assert (code != 403) == (role in allowed), f"{method} {path}: {code}"
+
+
+def test_refused_role_is_named_with_the_one_that_is_needed(with_roles: TestClient) -> None:
+    """The operator learns which line of the file to change."""
+    refused = with_roles.delete("/connectors/a", headers={"Authorization": "Bearer a-read-token"}).json()
+    assert refused["message"].startswith(
+        "token of line 5 has the role read, and DELETE /connectors/a needs write"
+    )
+
+
+def test_unknown_role_is_refused(tmp_path: Path) -> None:
+    """A misspelt section must not give its users more, or less, than was meant."""
+    file = tmp_path / "credentials"
+    file.write_text("[reed]\na-token\n")
+    with pytest.raises(ConfigException, match=r"line 1: \[reed\] is no role: write \[metrics\]"):
+        Credentials.read(file)
+
+
+def test_credentials_that_others_may_read_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file of mode 0644 is taken, and said; one of 0600 is taken in silence."""
+    file = tmp_path / "credentials"
+    file.write_text("a-token\n")
+    file.chmod(0o600)
+    Credentials.read(file)
+    assert not caplog.records
+    file.chmod(0o644)
+    Credentials.read(file)
+    assert "chmod 600" in caplog.text
+    assert "a-token" not in caplog.text
+
+
+def test_wrong_credentials_are_delayed_and_right_ones_are_not(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guessing takes ever longer; a user who knows the password does not notice."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(middleware.asyncio, "sleep", sleep)
+    for number in range(12):
+        assert client.get("/connectors", headers={"Authorization": f"Bearer {number}"}).status_code == 401
+    assert slept == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
+    slept.clear()
+    assert client.get("/connectors", headers={"Authorization": "Bearer a-token"}).status_code == 200
+    assert client.get("/connectors").status_code == 401  # a browser's first request, without any
+    assert slept == []
+    assert caplog.text.count("with wrong credentials") == 1
+
+
+def test_changes_are_audited_with_user_address_and_status(
+    with_roles: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who deleted a connector is in the log, also who tried to; what only reads is not."""
+    caplog.set_level("INFO", "sinksdk.server.audit")
+    for header in (basic("anna:admin-pw"), "Bearer a-read-token"):
+        with_roles.delete("/connectors/a%0Ab", headers={"Authorization": header})
+    with_roles.get("/connectors", headers={"Authorization": basic("anna:admin-pw")})
+    assert [record.getMessage() for record in caplog.records] == [
+        r"DELETE /connectors/a\nb by anna from testclient: 404",
+        r"DELETE /connectors/a\nb by token of line 5 from testclient: 403",
+    ]

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from sinksdk.control.herder import Herder
 from sinksdk.server.admin import PATIENCE, Latest
 from sinksdk.server.app import create_app, create_waiting_app
-from sinksdk.server.middleware import Credentials
+from sinksdk.server.middleware import Credentials, Login
 from sinksdk.store import Store
 from sinksdk.store.base import Stored
 from tests.memory_store import MemoryStore
@@ -150,7 +150,7 @@ def test_head_is_allowed_where_get_is(client: TestClient) -> None:
 
 def test_a_server_that_waits_for_its_store_says_so() -> None:
     """It lives, is not ready, and says what it waits for to whoever may know; the page is there."""
-    app = create_waiting_app(lambda: "It waits for x.", Credentials(tokens=["t"]))
+    app = create_waiting_app(lambda: "It waits for x.", Credentials(tokens=[Login("t")]))
     client = TestClient(app, raise_server_exceptions=False)
     anna = {"Authorization": "Bearer t"}
 

@@ -6,7 +6,7 @@ from fastapi.testclient import TestClient
 
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
-from sinksdk.server.middleware import Credentials
+from sinksdk.server.middleware import Credentials, Login
 from sinksdk.store import Store
 from tests.memory_store import MemoryStore
 from tests.server.test_rest import Flaky
@@ -40,7 +40,9 @@ def test_a_store_that_does_not_answer_is_503() -> None:
 
 def test_credentials_are_asked_for_as_everywhere() -> None:
     """401 without; a scrape configuration's bearer token, or user and password, let in."""
-    client = TestClient(create_app(MemoryStore(), Credentials(tokens=["t"], users=["prometheus:p"])))
+    client = TestClient(
+        create_app(MemoryStore(), Credentials(tokens=[Login("t")], users=[Login("prometheus:p")]))
+    )
 
     assert client.get("/metrics").status_code == 401
     assert client.get("/metrics", headers={"Authorization": "Bearer t"}).status_code == 200

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.server.app import create_app
-from sinksdk.server.middleware import Credentials
+from sinksdk.server.middleware import Credentials, Login
 from tests.memory_store import MemoryStore
 from tests.server.test_auth import basic
 
@@ -63,7 +63,7 @@ def test_there_is_no_way_out_of_the_folder(client: TestClient) -> None:
 @pytest.mark.parametrize("header", [basic("anna:secret"), basic("token:a-token"), "Bearer a-token"])
 def test_a_browser_can_show_credentials(header: str) -> None:
     """Asked by a 401, it can send a name and a password: a token is let in as the password of ``token``."""
-    credentials = Credentials(tokens=["a-token"], users=["anna:secret"])
+    credentials = Credentials(tokens=[Login("a-token")], users=[Login("anna:secret")])
     client = TestClient(create_app(MemoryStore(), credentials))
 
     refused = client.get("/ui/")
@@ -75,5 +75,7 @@ def test_a_browser_can_show_credentials(header: str) -> None:
 @pytest.mark.parametrize("pair", ["token:", "token:secret", "anna:a-token", "a-token:token"])
 def test_a_token_is_nobody_elses_password(pair: str) -> None:
     """Nor is a user's password a token."""
-    client = TestClient(create_app(MemoryStore(), Credentials(tokens=["a-token"], users=["anna:secret"])))
+    client = TestClient(
+        create_app(MemoryStore(), Credentials(tokens=[Login("a-token")], users=[Login("anna:secret")]))
+    )
     assert client.get("/ui/", headers={"Authorization": basic(pair)}).status_code == 401
