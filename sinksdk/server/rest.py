@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,7 +78,7 @@ class RestServer:
             port=port,
             access_log=False,
             log_config=None,  # its log lines go where ours go, without secrets
-            http=partial(_Connection, request_seconds),
+            http=_connections(request_seconds),
             # Without it one client that sends half a body, or does not read, keeps the server from stopping.
             timeout_graceful_shutdown=stop_seconds,
             backlog=64,  # asyncio logs as many errors a second when it cannot accept
@@ -140,16 +139,18 @@ class RestServer:
             log.warning("the REST server has not stopped; the process ends without it")
 
 
+def _connections(patience: float) -> type[asyncio.Protocol]:
+    """The class of connections on which a request has ``patience`` seconds to arrive in."""
+    return type("_Connection", (_Connection,), {"patience": patience})
+
+
 class _Connection(H11Protocol):
-    """One connection; uvicorn's own waits for ever for the rest of a header or body.
+    """One connection; uvicorn's own waits for ever for the rest of a header or body."""
 
-    Args:
-        patience: seconds that a request has to arrive in.
-    """
+    patience = _REQUEST
 
-    def __init__(self, patience: float, *arguments: Any, **named: Any) -> None:
+    def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._patience = patience
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
@@ -175,7 +176,7 @@ class _Connection(H11Protocol):
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._expect_nothing()
         elif self._deadline is None:
-            self._deadline = self.loop.call_later(self._patience, self._give_up)
+            self._deadline = self.loop.call_later(self.patience, self._give_up)
 
     def _expect_nothing(self) -> None:
         if self._deadline is not None:
@@ -185,7 +186,7 @@ class _Connection(H11Protocol):
     def _give_up(self) -> None:
         self._deadline = None
         if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
-            log.info("closed a connection of %s: no request in %.0f s", self.client, self._patience)
+            log.info("closed a connection of %s: no request in %.0f s", self.client, self.patience)
             self.transport.abort()
 
 
