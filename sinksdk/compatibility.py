@@ -183,6 +183,14 @@ def _rule_in(rules: Rules, key: str) -> Verdict | None:
     return rules[max(fitting, key=len)] if fitting else None
 
 
+_SIDES: Final = ("key.converter.", "value.converter.", "header.converter.")
+
+
+def _side(key: str) -> str:
+    """Return the prefix of a converter's key: a key of the other converter is no misspelling of it."""
+    return next((side for side in _SIDES if key.startswith(side)), "")
+
+
 def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[str]) -> list[Option]:
     """The verdict on each key, in the order of ``values``.
 
@@ -201,7 +209,7 @@ def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[
             return Verdict(Meaning.OWN)
         # Never suggest a key that would be refused as well.
         ruled = {name for book in books for name, found in book.items() if found.is_startable}
-        names = sorted(name for name in known | ruled if "*" not in name)
+        names = sorted(name for name in known | ruled if "*" not in name and _side(name) == _side(key))
         nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
         return Verdict(Meaning.UNKNOWN, f"did you mean '{nearest[0]}'?" if nearest else "")
 

@@ -154,6 +154,14 @@ class SinkConnector(Connector):
     task_class: ClassVar[type[SinkTask]]
     """The class whose instances do the work, one per task, on the executors."""
 
+    def unmet(self, config: Any) -> Sequence[str]:  # noqa: ARG002 - for overriding
+        """Reasons why no record of Kafka or of a topic directory, which are bytes, can be delivered. No I/O.
+
+        ``sinksdk run`` and the server refuse to start a connector that has some; ``sinksdk validate`` shows
+        them. A DataFrame's records, whose values are typed, may be delivered all the same.
+        """
+        return ()
+
     def batch_policy(self, config: Any) -> BatchPolicy:  # noqa: ARG002 - for overriding
         """Conditions for reading. Default: all available records, at once."""
         return BatchPolicy()

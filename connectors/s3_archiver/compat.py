@@ -229,7 +229,7 @@ CREDENTIALS: Final = _unsupported(
 )
 
 _FILES: Final[Mapping[str, Verdict]] = {
-    "topics.dir": _same("with a folder '_sinksdk' in it for the owner markers"),
+    "topics.dir": _same("with a folder '_sinksdk' in it for the owner markers; may be empty"),
     **_keys("directory.delim file.delim filename.offset.zero.pad.width", _same()),
     "flush.size": _same(
         "of all open files of a topic partition; when it is closed, they end sooner and are committed"
@@ -237,12 +237,20 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "rotate.schedule.interval.ms": _same("exactly-once here, and also ends a file when no record arrives"),
     "rotate.interval.ms": _same("a partition is also read, and its files end, after this time"),
     "rotate.file.on.partition.change": _same("with 'rotate.interval.ms'; false by default, not true"),
-    "timezone": _same("of folders by time, and for 'rotate.schedule.interval.ms'"),
+    "timezone": _same("of folders by time, and for 'rotate.schedule.interval.ms'; offsets, too"),
     "format.class": FORMATS,
     "storage.class": _unsupported("archives are on S3 only: take S3Storage").when({"S3Storage": _same()}),
     "partitioner.class": PARTITIONERS,
     "avro.codec": _same("zstandard and xz are possible too"),
-    "parquet.codec": _same(),
+    "parquet.codec": _same().when(
+        _keys(
+            "lz4 LZ4",
+            _differs(
+                "columns are LZ4_RAW, as Parquet's specification has it, in files that end in '.lz4.parquet'; "
+                "Confluent's are in Hadoop's framing, in files that end in '.lz4hadoop.parquet'"
+            ),
+        )
+    ),
     "schema.compatibility": _ignored(
         "each schema has files of its own, side by side: a change of it ends none"
     ).when(
@@ -278,10 +286,20 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "s3.compression.level": _same("1 by default, not 6"),
 }
 
+ENDPOINTS: Final = ("s3.endpoint", "s3.endpoint.url", "s3.endpoint.override", "s3.endpoint.uri")
+"""Other sinks' names of ``store.url``."""
+
 _S3: Final[Mapping[str, Verdict]] = {
     **_keys("s3.bucket.name s3.region store.url", _same()),
     "commit.interval.ms": _ignored("Kafka Connect has no such key; it is 'offset.flush.interval.ms'"),
     "s3.endpoint*": _unsupported("it is 'store.url' here, as in Confluent's sink"),
+    **dict.fromkeys(ENDPOINTS, _differs("it is taken as 'store.url', which is Confluent's name of it")),
+    **_keys(
+        "s3.path.style.access s3.path.style s3.force.path.style s3.pathstyle.access",
+        _renamed("s3.path.style.access.enabled").when(
+            {"true": _ignored("it is 's3.path.style.access.enabled' here, and true by default")}
+        ),
+    ),
     **_keys("s3.path.style.access.enabled aws.access.key.id aws.secret.access.key", _same()),
     "s3.credentials.provider.class": CREDENTIALS,
     **_keys(
@@ -318,6 +336,10 @@ _S3: Final[Mapping[str, Verdict]] = {
     "shutdown.timeout.ms": _ignored("use 'task.shutdown.graceful.timeout.ms'"),
 }
 
+_BYTES: Final = (
+    "set 'archive.content' to record and 'format.class' to AvroFormat or ParquetFormat, which archives bytes "
+    "as they are"
+)
 _OF_JAVA: Final = _ignored("it is for Java's converter; schemas are the producers' own here")
 _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
@@ -340,13 +362,8 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
         ),
         "value.converter": _same("bytes, string, json, avro and numbers, or Connect's class names").when(
             {
-                "*ProtobufConverter": _unsupported(
-                    "Protobuf is not read: set 'archive.content' to record, which archives bytes as they are"
-                ),
-                "*JsonSchemaConverter": _unsupported(
-                    "JSON of a schema registry is not read: set 'archive.content' to record, which archives "
-                    "bytes as they are"
-                ),
+                "*ProtobufConverter": _unsupported(f"Protobuf is not read: {_BYTES}"),
+                "*JsonSchemaConverter": _unsupported(f"JSON of a schema registry is not read: {_BYTES}"),
             }
         ),
     }

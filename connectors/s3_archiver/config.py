@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +12,15 @@ from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Converted, Verdict
 from sinksdk.config import NameList, time_zone
-from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.advice import (
+    bucket_problem,
+    hidden_warning,
+    letters_warnings,
+    path_problem,
+    region_warning,
+    topic_problem,
+)
+from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, ENDPOINTS, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
@@ -51,7 +58,7 @@ class AccessConfig(ConnectorConfig):
     """Bucket, endpoint, credentials and the way there."""
 
     s3_bucket_name: str = Field(
-        min_length=3, max_length=255, alias="s3.bucket.name", description="Bucket the archive is written to."
+        min_length=1, alias="s3.bucket.name", description="Bucket the archive is written to."
     )
     s3_region: str = Field(default="us-west-2", alias="s3.region", description="The bucket's AWS region.")
     store_url: str = Field(
@@ -190,7 +197,9 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
     other_defaults: ClassVar[Mapping[str, str]] = OTHER_DEFAULTS
 
     topics_dir: str = Field(
-        default="topics", alias="topics.dir", description="Prefix of all keys; one archive owns it per topic."
+        default="topics",
+        alias="topics.dir",
+        description="Prefix of all keys; one archive owns it per topic. Empty: no prefix.",
     )
     directory_delim: str = Field(
         default="/", min_length=1, alias="directory.delim", description="Separates folders in keys."
@@ -376,12 +385,15 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        """The older name of a partitioner stands for three keys."""
+        """An older partitioner's name stands for three keys, other sinks' endpoint for 'store.url'."""
         name = str(applied.get("partitioner.class", ""))
         if name.endswith(OLDER_PARTITIONER[0]):
             applied["partitioner.class"] = name.replace(*OLDER_PARTITIONER)
             applied["partition.field.format.path"] = "false"
             applied.setdefault("partition.field.name", applied.get("partition.field", ""))
+        for key in ENDPOINTS:
+            if applied.get(key):
+                applied.setdefault("store.url", applied[key])
         return super()._supplemented(applied)
 
     @classmethod
@@ -399,12 +411,37 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         """What is wrong between fields."""
         return [
             *super().problems(),
+            *self._name_problems(),
             *self._storage_problems(),
             *self._rotation_problems(),
             *folder_problems(self),
             *self.format_problems(),
             *self._field_problems(),
         ]
+
+    def warnings(self) -> list[str]:
+        """Letters of folders, regions and names of topics that may not be meant."""
+        kind = partitioner(self.partitioner_class)
+        has_format = kind is not None and kind.has_time and kind.pattern is None
+        return [
+            *super().warnings(),
+            *(letters_warnings(self.path_format) if has_format else ()),
+            *region_warning(self.s3_bucket_name, self.store_url, self.s3_region),
+            *hidden_warning(self.topics),
+        ]
+
+    def _name_problems(self) -> Iterator[str]:
+        if why := bucket_problem(self.s3_bucket_name):
+            yield f"'s3.bucket.name': {why}"
+        for key, text in (
+            ("directory.delim", f"x{self.directory_delim}x"),
+            ("file.delim", f"x{self.file_delim}x"),
+            ("tombstone.encoded.partition", self.tombstone_encoded_partition),
+            ("format.bytearray.extension", f"x{self.format_bytearray_extension}"),
+        ):
+            if why := path_problem(text):
+                yield f"'{key}': {why}"
+        yield from (f"'topics': {why}" for topic in self.topics if (why := topic_problem(topic)))
 
     def _storage_problems(self) -> Iterator[str]:
         if why := _folder_problem(self.topics_dir):
@@ -491,7 +528,7 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
     def layout(self) -> Layout:
         """Where things are in the bucket."""
         return Layout(
-            self.topics_dir,
+            self.topics_dir if self.topics_dir.strip() else "",
             self.directory_delim,
             self.file_delim,
             self.filename_offset_zero_pad_width,
@@ -521,16 +558,17 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
 
 def _folder_problem(name: str) -> str:
     """What keeps a text from being the folder of an archive; empty if nothing does."""
+    if not name.strip():
+        return ""
     parts = name.split("/")
     if not name.strip("/"):
-        return "it is empty, and archives do not lie at the top of a bucket"
+        return "leave it empty for archives at the top of the bucket"
     if not (parts[0] and parts[-1]):
         return f"write it without slashes at its ends, as '{name.strip('/')}'"
-    wrong = [part for part in parts if part in ("", ".", "..")]
-    if wrong:
-        return f"'{wrong[0]}' is no folder, and tools that list folders would not find what lies below it"
-    if re.search(r"[\x00-\x1f\x7f]", name):
-        return "it has control characters"
+    if "" in parts:
+        return "'' is no folder, and tools that list folders would not find what lies below it"
+    if why := path_problem(name):
+        return why
     size = len(name.encode())
     return f"it has {size:,} bytes, and an object's key has 1,024 at most" if size > _LONGEST_FOLDER else ""
 

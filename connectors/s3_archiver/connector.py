@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
 from sinksdk import BatchPolicy, ConfigException, SinkConnector, SinkTask
 from sinksdk.connector import ConnectorIdentity
+from sinksdk.connectors.s3_archiver.advice import hidden_warning, topic_problem
 from sinksdk.connectors.s3_archiver.client import S3, Connect, Location, PendingUpload, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.errors import (
@@ -154,6 +155,7 @@ class S3ArchiverConnector(SinkConnector):
         self._connect = connect
         self._owners: Owners | None = None
         self._longest = ""
+        self._warned: set[str] = set()
 
     def start(self, config: S3ArchiverConfig) -> None:
         """Check that the bucket is there and may be used, and claim the topics that are named.
@@ -186,6 +188,12 @@ class S3ArchiverConnector(SinkConnector):
         if self._owners is None:
             message = "subscribed() comes after start()"
             raise ValueError(message)
+        if wrong := [why for topic in topics if (why := topic_problem(topic))]:
+            raise ConfigException(wrong)
+        if self._config.topics_regex:  # those that are named are in the configuration's warnings
+            for warning in hidden_warning(set(topics) - self._warned):
+                log.warning("connector %s: %s", self._config.name, warning)
+            self._warned |= set(topics)
         try:
             self._owners.claim(topics)
         except S3Error as error:
@@ -203,6 +211,10 @@ class S3ArchiverConnector(SinkConnector):
         """
         if is_deleted and self._owners is not None:
             self._owners.release()
+
+    def unmet(self, config: S3ArchiverConfig) -> Sequence[str]:
+        """A format that needs types, and values without a converter to give them."""
+        return config.untyped()
 
     def batch_policy(self, config: S3ArchiverConfig) -> BatchPolicy:
         """Whole files of ``flush.size`` records, or whatever is there when the schedule is due."""

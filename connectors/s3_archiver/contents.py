@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Self
 from sinksdk import Verdict
 from sinksdk.connectors.s3_archiver.compat import (
     COMPATIBILITY,
+    ENDPOINTS,
     NO_BAD_RECORDS,
     NOT_CONVERTED,
     OF_RECORDS,
@@ -29,6 +30,21 @@ _NO_TOMBSTONES = _ignored("it belongs to 'behavior.on.null.values' write")
 _DECIMALS = Verdict.differs('decimals become texts, as in "12.50"')
 _TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
 """Converters whose values are no decimals."""
+_AVRO_TEXT: Final = Verdict.differs(
+    "each value is a string of Avro by itself; Connect's schema is its union with null"
+)
+_AVRO_BYTES: Final = Verdict.differs(
+    "each value is bytes of Avro by themselves; Connect's schema is their union with null"
+)
+_OF_TEXTS: Final[Mapping[tuple[str, str], Verdict]] = {
+    **dict.fromkeys((("AvroFormat", "StringConverter"), ("AvroFormat", "string")), _AVRO_TEXT),
+    **dict.fromkeys((("AvroFormat", "ByteArrayConverter"), ("AvroFormat", "bytes")), _AVRO_BYTES),
+    **dict.fromkeys(
+        (("JsonFormat", "StringConverter"), ("JsonFormat", "string")),
+        _same("each value is a text of JSON, in quotes"),
+    ),
+}
+"""``format.class`` where the converter gives neither records nor JSON."""
 _NO_LINES_SCHEMA = _ignored("lines have no schema")
 
 OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
@@ -97,6 +113,10 @@ def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
     rules.update(_without_effect(made))
     if made.holds_values:
         rules.update(_of_nothing_beside(values))
+    if made.holds_values and not _text(values, "transforms"):
+        kind = _text(values, "value.converter").rpartition(".")[2]
+        if (made.format, kind) in _OF_TEXTS:
+            rules["format.class"] = _OF_TEXTS[made.format, kind]
     if made.format == "JsonFormat" and _text(values, "value.converter").rpartition(".")[2] not in _TEXTS:
         rules["json.decimal.format"] = _DECIMALS
     rules.update(_of_other_sinks(values))
@@ -132,6 +152,17 @@ def _of_nothing_converted(made: Contents, values: Mapping[str, object]) -> Mappi
     return found
 
 
+_OF_KEYS: Final = (
+    *("AwsAccessKeyCredentialsProvider", "AWSStaticCredentialsProvider", "StaticCredentialsProvider"),
+    *("BasicAWSCredentialsProvider", "SimpleAWSCredentialsProvider"),
+)
+"""Providers of other people's that hand on the key of the configuration."""
+_KEYS_MISSING: Final = _unsupported(
+    "it hands on a key: set 'aws.access.key.id' and 'aws.secret.access.key', or take it out, for the default "
+    "chain"
+)
+
+
 def _of_other_sinks(values: Mapping[str, object]) -> Mapping[str, Verdict]:
     """Keys that other keys make superfluous, or explain."""
     found: dict[str, Verdict] = {}
@@ -140,7 +171,13 @@ def _of_other_sinks(values: Mapping[str, object]) -> Mapping[str, Verdict]:
     if kcql := _text(values, "connect.s3.kcql"):
         found["connect.s3.kcql"] = _unsupported(f"KCQL is not read: take {read_kcql(kcql)}")
     if _text(values, "store.url"):
-        found["s3.endpoint*"] = _ignored("'store.url' says it")
+        found |= dict.fromkeys(("s3.endpoint*", *ENDPOINTS), _ignored("'store.url' says it"))
+    provider = _text(values, "s3.credentials.provider.class").rpartition(".")[2]
+    if provider in _OF_KEYS:
+        has_keys = _text(values, "aws.access.key.id") and _text(values, "aws.secret.access.key")
+        found["s3.credentials.provider.class"] = (
+            _same("'aws.access.key.id' and 'aws.secret.access.key' are used") if has_keys else _KEYS_MISSING
+        )
     if _text(values, "partitioner.class"):
         found["time.interval"] = _ignored("it is Confluent Cloud's; 'partitioner.class' says it")
     return found

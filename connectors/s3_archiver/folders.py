@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.advice import path_problem
 from sinksdk.connectors.s3_archiver.avro_fields import AvroFields
 from sinksdk.connectors.s3_archiver.columns import long_column
 from sinksdk.connectors.s3_archiver.fields import (
@@ -152,9 +153,11 @@ def _time_problems(config: S3ArchiverConfig, kind: Partitioner) -> list[str]:
             f"own timestamp) or RecordField (a field of its value, 'timestamp.field')"
         )
     try:
-        PathFormat(_pattern(config, kind), config.locale)
+        form = PathFormat(_pattern(config, kind), config.locale)
     except ConfigException as error:
-        found.append(f"'path.format': {error}")
+        return [*found, f"'path.format': {error}"]
+    if why := path_problem(form(Moment(0, 0, "UTC"))):
+        found.append(f"'path.format': {why}")
     return found
 
 

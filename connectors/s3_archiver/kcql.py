@@ -61,11 +61,13 @@ class Kcql:
         keys: of the archiver.
         notes: what is not quite the same.
         problems: what has no counterpart.
+        takes_all: FROM ``*``, all topics that the configuration names elsewhere.
     """
 
     keys: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    takes_all: bool = False
 
     def __str__(self) -> str:
         """The keys in one line, and what has no counterpart."""
@@ -89,9 +91,12 @@ def read_kcql(text: str) -> Kcql:
             )
             continue
         found.keys = one.keys
+        found.takes_all |= one.takes_all
         found.notes += [note for note in one.notes if note not in found.notes]
         found.problems += [problem for problem in one.problems if problem not in found.problems]
         topics += [topic] if topic else []
+    if topics and found.takes_all:
+        found.problems.append("FROM * beside statements of named topics: each needs a connector of its own")
     if topics:
         found.keys["topics"] = ",".join(topics)
     return found
@@ -110,7 +115,7 @@ def _read(statement: str) -> Kcql:
         found.problems.append("SELECT of fields: a transform (ReplaceField) chooses fields here")
     topic = _bare(match["topic"])
     if topic == "*":
-        found.problems.append("FROM *: name the topics in 'topics' or 'topics.regex'")
+        found.takes_all = True
     else:
         found.keys["topics"] = topic
     clauses = _clauses(match["rest"])

@@ -49,7 +49,7 @@ class Layout:
     """Keys as Confluent's sink makes them.
 
     Args:
-        topics_dir: prefix of all keys.
+        topics_dir: prefix of all keys; if empty, topics lie at the top of the bucket.
         offset_width: digits of the start offset.
         bytes_extension: what names of files of bytes end with, uncompressed.
     """
@@ -62,7 +62,7 @@ class Layout:
 
     def folder(self, topic: str) -> str:
         """Prefix of all files of a topic, with the delimiter at its end."""
-        return self._join(self.topics_dir, topic, "")
+        return self._below(topic, "")
 
     def file(self, name: FileName) -> str:
         """Key of a file."""
@@ -71,11 +71,11 @@ class Layout:
         if name.number:
             words.append(str(name.number))
         end = f".{name.view}{name.extension}" if name.view else name.extension
-        return self._join(self.topics_dir, topic, name.path, self.file_delim.join(words) + end)
+        return self._below(topic, name.path, self.file_delim.join(words) + end)
 
     def marker(self, topic: str) -> str:
         """Key of a topic's owner marker."""
-        return self._join(self.topics_dir, _OWN_FOLDER, f"{topic}{_MARKER}")
+        return self._below(_OWN_FOLDER, f"{topic}{_MARKER}")
 
     def probe(self, topic: str) -> str:
         """A key as long as those of a topic's files, which none of them has."""
@@ -83,11 +83,11 @@ class Layout:
 
     def schema(self, schema_id: int) -> str:
         """Key of the schema that the registry has under this id."""
-        return self._join(self.topics_dir, _OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
+        return self._below(_OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
 
     def markers(self) -> str:
         """Prefix of all owner markers."""
-        return self._join(self.topics_dir, _OWN_FOLDER, "")
+        return self._below(_OWN_FOLDER, "")
 
     def marked(self, key: str) -> str | None:
         """The topic whose owner marker has this key, None when it is no marker."""
@@ -97,7 +97,7 @@ class Layout:
 
     def parse(self, key: str) -> FileName | None:
         """What a key says, None when it is not the key of an archived file."""
-        topic, _, rest = key.removeprefix(self._join(self.topics_dir, "")).partition(self.directory_delim)
+        topic, _, rest = key.removeprefix(self._below("")).partition(self.directory_delim)
         path, _, name = rest.rpartition(self.directory_delim)
         delim = re.escape(self.file_delim)
         found = re.fullmatch(
@@ -117,8 +117,9 @@ class Layout:
         )
         return said if self.file(said) == key else None
 
-    def _join(self, *names: str) -> str:
-        return self.directory_delim.join(names)
+    def _below(self, *names: str) -> str:
+        """A key below ``topics.dir``."""
+        return self.directory_delim.join((self.topics_dir, *names) if self.topics_dir else names)
 
 
 _PREFIX: Final = "sinksdk."

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from sinksdk import Converted
+from sinksdk.connectors.s3_archiver.compat import ENDPOINTS
 from sinksdk.connectors.s3_archiver.kcql import read_kcql
 
 _STS: Final = "s3.credentials.provider.sts.role"
@@ -61,7 +62,9 @@ _CODECS: Final[Mapping[str, Mapping[str, str]]] = {
 _HOUR: Final = 3_600_000
 _DURATIONS: Final = {"HOURLY": _HOUR, "DAILY": 24 * _HOUR}
 _FLUSHED: Final = "60000"
-_TIMESTAMP: Final = re.compile(r"\{\{\s*timestamp:unit=(yyyy|MM|dd|HH)\s*\}\}")
+_TIMESTAMP: Final = re.compile(r"\{\{\s*timestamp:unit=(yyyy|YYYY|MM|dd|HH)\s*\}\}")
+_KEY: Final = re.compile(r"\{\{\s*key\s*(?::[^}]*)?\}\}")
+_PARTITION: Final = re.compile(r"\{\{\s*partition\s*(?::[^}]*)?\}\}")
 _RECORD_CONTENT: Final = ("AvroFormat", "ParquetFormat")
 
 
@@ -76,6 +79,8 @@ def translate(values: Mapping[str, str]) -> Converted:
             change(made)
             made.config["connector.class"] = "s3-archiver"
             return made
+    if not values.get("store.url"):
+        _rename(made, {key: "store.url" for key in ENDPOINTS if values.get(key)})
     if values.get("partitioner.class", "").endswith(".TimeAndFieldBasedPartitioner"):
         made.config["partitioner.class"] = "FieldAndTimeBasedPartitioner"
         made.config["partition.field.format.path"] = "false"
@@ -105,15 +110,30 @@ def _drop(made: Converted, key: str, why: str) -> str:
     return text.strip().lower()
 
 
+def _refuse(made: Converted, key: str, text: str, why: str) -> None:
+    """Report a key without counterpart, and keep it: its verdict keeps the result from starting."""
+    made.config[key] = text
+    made.problems.append(f"'{key}' {why}")
+
+
+def _format(made: Converted, key: str, kind: str) -> None:
+    """Another sink's name of a format; one that is not written is kept as ``format.class``, to be refused."""
+    made.config["format.class"] = _FORMATS.get(kind, kind)
+    if kind in _FORMATS:
+        made.notes.append(f"'{key}' is 'format.class' here: {_FORMATS[kind]}")
+    else:
+        made.problems.append(f"'{key}' is {kind or 'not set'}: take {', '.join(_FORMATS)}")
+
+
 def _compress(made: Converted, key: str, name: str) -> None:
     """Another sink's name of a compression."""
-    mine = _CODEC_KEYS[made.config["format.class"]]
+    mine = _CODEC_KEYS.get(made.config["format.class"], "s3.compression.type")
     known = _CODECS[mine]
     if name in known:
         made.config[mine] = known[name]
         made.notes.append(f"'{key}' is '{mine}' here")
     else:
-        made.problems.append(f"'{key}' is {name}: '{mine}' has {', '.join(known.values())}")
+        _refuse(made, key, name, f"is {name}: '{mine}' has {', '.join(known.values())}")
 
 
 # -- Aiven's -----------------------------------------------------------------------------------------------
@@ -125,17 +145,14 @@ def _from_aiven(made: Converted) -> None:
     if f"{_STS}.arn" in config:
         config["s3.credentials.provider.class"] = _ASSUME
     kind = _drop(made, "format.output.type", "") or "csv"
-    if kind in _FORMATS:
-        config["format.class"] = _FORMATS[kind]
-        made.notes.append(f"'format.output.type' is 'format.class' here: {_FORMATS[kind]}")
-    else:
-        config["format.class"] = "JsonFormat"
-        made.problems.append(f"'format.output.type' is {kind}, which is not written: lines of JSON are")
     if kind == "json":
+        made.config["format.class"] = kind  # which its verdict refuses
         made.problems.append("'format.output.type' json is one array in each file: lines of JSON are written")
+    else:
+        _format(made, "format.output.type", kind)
     _aivens_fields(made)
     _compress(made, "file.compression.type", _drop(made, "file.compression.type", "") or "gzip")
-    for key in [key for key in config if key.startswith(("aws.s3.backoff.", "aws.sts.", "kafka.retry."))]:
+    for key in [key for key in config if key.startswith(("aws.s3.backoff.", "kafka.retry."))]:
         _drop(made, key, "the archiver retries from memory for 'errors.retry.timeout'")
     _aivens_folders(made)
     if "flush.size" not in config:
@@ -145,7 +162,8 @@ def _from_aiven(made: Converted) -> None:
 
 def _aivens_fields(made: Converted) -> None:
     """What of a record a file holds."""
-    fields = [name.strip() for name in made.config.pop("format.output.fields", "value").split(",")]
+    given = made.config.pop("format.output.fields", "value")
+    fields = [name.strip() for name in given.split(",")]
     _drop(made, "format.output.fields.value.encoding", "values are as their converter gives them")
     envelope = _drop(made, "format.output.envelope", "") != "false"
     if fields != ["value"]:
@@ -156,9 +174,12 @@ def _aivens_fields(made: Converted) -> None:
                 "value as bytes"
             )
         else:
-            made.problems.append(
-                "'format.output.fields' names more than the value: lines of JSON hold values alone; take "
-                "parquet or avro, whose rows are whole records with 'archive.content' record"
+            _refuse(
+                made,
+                "format.output.fields",
+                given,
+                "names more than the value: lines of JSON hold values alone; take parquet or avro, whose "
+                "rows are whole records with 'archive.content' record",
             )
     elif envelope:
         made.notes.append("'format.output.envelope': a row is the value itself, without 'value' around it")
@@ -167,42 +188,63 @@ def _aivens_fields(made: Converted) -> None:
 def _aivens_folders(made: Converted) -> None:
     """Folders by time in the template of names, and the prefix."""
     config = made.config
-    prefix = config.pop("file.prefix.template", "") or config.pop("aws.s3.prefix", "")
-    if "{{" in prefix:
-        made.problems.append("'file.prefix.template' has variables: 'topics.dir' has none")
-    elif prefix.strip("/"):
-        config["topics.dir"] = prefix.strip("/")
-    else:
-        made.notes.append("without a prefix there, keys begin with 'topics.dir' here, which is 'topics'")
+    _aivens_prefix(made)
     template = config.pop("file.name.template", "")
-    source = _drop(made, "timestamp.source", "")
-    zone = config.pop("timestamp.timezone", "")
+    source = _drop(made, "timestamp.source", "") or _drop(made, "file.name.timestamp.source", "")
+    zone = config.pop("timestamp.timezone", "") or config.pop("file.name.timestamp.timezone", "")
     if template:
         made.notes.append(
             "'file.name.template': files are called topic, partition and start offset, below the topic's "
             "folder"
         )
+    if _KEY.search(template):
+        why = "has {{key}}: one file for each key, with its latest value, has no counterpart"
+        _refuse(made, "file.name.template", template, why)
+        return
     folders = [
         part for part in template.strip("/").split("/")[:-1] if not re.fullmatch(r"\{\{\s*topic\s*\}\}", part)
     ]
-    times = [part for part in folders if _TIMESTAMP.search(part)]
-    if any("{{" in _TIMESTAMP.sub("", part) for part in folders):
-        made.problems.append("'file.name.template' has folders of variables other than topic and timestamp")
-    if not times:
+    if folders and all(_PARTITION.fullmatch(part) for part in folders):
+        made.notes.append("'file.name.template': the folder of a partition is called partition=0, not 0")
         return
-    path = "/".join(map(_joda, folders))
-    config |= {
-        "partitioner.class": "TimeBasedPartitioner",
-        "path.format": path,
-        "partition.duration.ms": str(_HOUR if "HH" in path else 24 * _HOUR),
-        "timestamp.extractor": "Record" if source == "event" else "Wallclock",
-        "timezone": zone if zone not in ("", "Z") else "UTC",
-    }
+    if any("{{" in _TIMESTAMP.sub("", part) for part in folders):
+        why = "has folders of variables other than topic and timestamp (yyyy, MM, dd, HH)"
+        _refuse(made, "file.name.template", template, why)
+        return
+    if folders and not any(_TIMESTAMP.search(part) for part in folders):
+        why = "has folders without a timestamp: put them into 'topics.dir', above the topic's folder"
+        _refuse(made, "file.name.template", template, why)
+        return
+    if folders:
+        path = "/".join(map(_joda, folders))
+        config |= {
+            "partitioner.class": "TimeBasedPartitioner",
+            "path.format": path,
+            "partition.duration.ms": str(_HOUR if "HH" in path else 24 * _HOUR),
+            "timestamp.extractor": "Record" if source == "event" else "Wallclock",
+            "timezone": zone if zone not in ("", "Z") else "UTC",
+        }
+
+
+def _aivens_prefix(made: Converted) -> None:
+    for key in ("file.prefix.template", "aws.s3.prefix"):
+        prefix = made.config.pop(key, "")
+        if "{{" in prefix:
+            _refuse(made, key, prefix, "has variables: 'topics.dir' has none")
+        elif prefix.strip("/"):
+            made.config["topics.dir"] = prefix.strip("/")
+            return
+    made.notes.append(
+        "without a prefix there, keys begin with 'topics.dir' here, which is 'topics'; it may be empty"
+    )
 
 
 def _joda(part: str) -> str:
     """A folder of the template, in the letters of ``path.format``."""
-    made = [text if place % 2 else _quoted(text) for place, text in enumerate(_TIMESTAMP.split(part))]
+    made = [
+        text.replace("YYYY", "yyyy") if place % 2 else _quoted(text)
+        for place, text in enumerate(_TIMESTAMP.split(part))
+    ]
     return "".join(made)
 
 
@@ -215,8 +257,15 @@ def _quoted(text: str) -> str:
 
 def _from_lenses(made: Converted) -> None:
     config = made.config
-    found = read_kcql(config.pop("connect.s3.kcql", ""))
+    kcql = config.pop("connect.s3.kcql", "")
+    found = read_kcql(kcql)
+    if found.takes_all and not (config.get("topics") or config.get("topics.regex")):
+        found.problems.append("FROM *: name the topics in 'topics' or 'topics.regex'")
     config.update(found.keys)
+    if "topics" in found.keys:
+        config.pop("topics.regex", None)
+    if found.problems:  # what is refused stays: without it the result would do something else
+        config["connect.s3.kcql"] = kcql
     made.notes.append(f"'connect.s3.kcql' is, by the keys here: {found}")
     made.notes += [f"'connect.s3.kcql': {note}" for note in found.notes]
     made.problems += [f"'connect.s3.kcql': {problem}" for problem in found.problems]
@@ -228,10 +277,9 @@ def _from_lenses(made: Converted) -> None:
     if codec := _drop(made, "connect.s3.compression.codec", ""):
         name = "none" if codec == "uncompressed" else codec
         _compress(made, "connect.s3.compression.codec", name)
-    for key in [key for key in config if key.startswith("connect.s3.")]:
+    for key in [key for key in config if key.startswith("connect.s3.") and key != "connect.s3.kcql"]:
         is_meaningless = key in _MEANINGLESS
         _drop(made, key, "boto3 finds the credentials" if is_meaningless else "it has no counterpart")
-    config.pop("topics.regex", None)
     made.notes.append("files are called topic, partition and start offset, below the topic's folder")
 
 
@@ -242,27 +290,23 @@ _INPUTS: Final[Mapping[str, str]] = {
     "json": "org.apache.kafka.connect.json.JsonConverter",
     "string": "org.apache.kafka.connect.storage.StringConverter",
     "bytes": "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
+    "json_sr": "io.confluent.connect.json.JsonSchemaConverter",
 }
+"""Converters of Cloud's formats; those of the last two are refused by their verdicts."""
 
 
 def _from_cloud(made: Converted) -> None:
     config = made.config
     given = _drop(made, "input.data.format", "")
     kind = _drop(made, "output.data.format", "") or given
-    if kind in _FORMATS:
-        config["format.class"] = _FORMATS[kind]
-        made.notes.append(f"'output.data.format' is 'format.class' here: {_FORMATS[kind]}")
-    else:
-        config["format.class"] = "AvroFormat"
-        made.problems.append(
-            f"'output.data.format' is {kind or 'not set'}: take avro, json, parquet or bytes"
-        )
+    _format(made, "output.data.format", kind)
     if given in _INPUTS:
         config["value.converter"] = _INPUTS[given]
         if given == "json":
             config["value.converter.schemas.enable"] = "false"
     elif given:
-        made.problems.append(f"'input.data.format' is {given}, of which there is no converter here")
+        _refuse(made, "input.data.format", given, f"is {given}, of which there is no converter here")
     if codec := _drop(made, "compression.codec", ""):
         _compress(made, "compression.codec", codec.rpartition("- ")[2])
     _clouds_keys_and_headers(made)
@@ -270,7 +314,7 @@ def _from_cloud(made: Converted) -> None:
     if _drop(made, "authentication.method", "") not in ("", "access keys"):
         made.notes.append("a role is named in 's3.credentials.provider.sts.role.arn'")
     if role := config.pop("provider.integration.id", ""):
-        made.problems.append(f"'provider.integration.id' {role} is Confluent's: name the role's ARN")
+        _refuse(made, "provider.integration.id", role, f"{role} is Confluent's: name the role's ARN")
 
 
 def _clouds_keys_and_headers(made: Converted) -> None:
@@ -289,21 +333,21 @@ def _clouds_keys_and_headers(made: Converted) -> None:
             config[mine] = _FORMATS[kind]
             made.notes.append(f"'{key}' is '{mine}' here: {_FORMATS[kind]}")
         else:
-            made.problems.append(f"'{key}' is {kind}: take avro, json, parquet or bytes")
+            _refuse(made, key, kind, f"is {kind}: take avro, json, parquet or bytes")
     if config.get("store.kafka.keys", "").lower() == "true":
         of_keys = of_keys or "bytes"
         if of_keys in _INPUTS:
             config["key.converter"] = _INPUTS[of_keys]
             made.notes.append(f"'input.key.format' is 'key.converter' here: {_INPUTS[of_keys]}")
         else:
-            made.problems.append(f"'input.key.format' is {of_keys}, of which there is no converter here")
+            _refuse(made, "input.key.format", of_keys, f"is {of_keys}, of which there is no converter here")
 
 
 def _clouds_folders(made: Converted) -> None:
     config = made.config
     interval = _drop(made, "time.interval", "").upper() or "HOURLY"
     if interval not in _DURATIONS:
-        made.problems.append(f"'time.interval' is {interval}: it is HOURLY or DAILY")
+        _refuse(made, "time.interval", interval, f"is {interval}: it is HOURLY or DAILY")
     elif config.get("path.format"):
         config["partitioner.class"] = "TimeBasedPartitioner"
         config["partition.duration.ms"] = str(_DURATIONS[interval])

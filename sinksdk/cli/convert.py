@@ -32,7 +32,8 @@ def convert(*, config: Config, worker: Worker = None, verbose: Verbose = False) 
 
     Keys that are called otherwise get their names, also Aiven's and Lenses' for S3; keys without an effect
     are left out. Notes and problems go to stderr. Secrets are printed as they are written. Nothing is started
-    or connected to. Exit codes: 0 it can be run, 2 it cannot, or not with the same data: what is printed is
+    or connected to. Exit codes: 0 it can be run, with what notes
+    say of the worker's converters, 2 it cannot, or not with the same data: what is printed is
     to be completed by hand.
     """
     file = read_config(config)
@@ -44,7 +45,8 @@ def convert(*, config: Config, worker: Worker = None, verbose: Verbose = False) 
     problems, notes = [*file.problems, *made.problems], [*file.warnings, *made.notes]
     checked = check_config(made.config)
     problems += [one for one in checked.problems if one not in problems]
-    notes += [one for one in checked.warnings if one not in notes]
+    # The worker may have named what is missing: its file is not always given.
+    notes += [one for one in dict.fromkeys((*checked.unmet, *checked.warnings)) if one not in notes]
     _say("notes", notes, "bold")
     _say("problems", problems, "bold red")
     if problems:

@@ -31,8 +31,8 @@ def validate(*, config: Config, as_json: AsJson = False, verbose: Verbose = Fals
 
     A key means the same as in Kafka Connect, differs, is ignored, or is unsupported (then it would not
     start); for each it is said why, or what to do instead. Nothing is started or connected to: the query of
-    records.sql or records.transform is checked when Spark starts. Exit codes: 0 it would start, 2 it would
-    not.
+    records.sql or records.transform is checked when Spark starts. Exit codes: 0 it would start, with a
+    DataFrame's records at least, 2 it would not.
     """
     checked = check_file(config)
     console = stdout()
@@ -56,6 +56,7 @@ def _document(config: Path, checked: Checked) -> dict[str, Any]:
         ],
         "notes": dict(checked.notes),
         "problems": list(checked.problems),
+        "unmet": list(checked.unmet),
         "warnings": list(checked.warnings),
         "unchecked": list(checked.unchecked),
     }
@@ -80,8 +81,19 @@ def _show(console: Console, config: Path, checked: Checked) -> None:
         console.print()
         write(console, counted(len(checked.warnings), "warning"), "bold yellow")
         write_list(console, checked.warnings, "yellow")
+    if checked.unmet:
+        console.print()
+        write(console, "what 'sinksdk run' and the server refuse", "bold yellow")
+        write_list(console, checked.unmet, "yellow")
     console.print()
-    if checked.is_startable:
+    if checked.unmet:
+        write(
+            console,
+            "it would start only with a DataFrame's records: 'sinksdk run' refuses it, for it could deliver "
+            "none of Kafka's",
+            "bold yellow",
+        )
+    elif checked.is_startable:
         write(console, "it would start", "bold green")
         for key in checked.unchecked:
             write(

@@ -65,7 +65,7 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
     checked, topics, opened = Checked({}), place.topics, None
     with collecting(problems):
         checked = check_file(config)
-        problems += checked.problems
+        problems += [*checked.problems, *checked.unmet]
         _warn_of(checked, warn)
     problems += place.problems
     sink = checked.config if isinstance(checked.config, ConnectorConfig) else None

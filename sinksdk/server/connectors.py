@@ -274,7 +274,7 @@ def reset_topics(herder: TheHerder, name: Name) -> None:
 
 def _expect_startable(config: dict[str, str], providers: ConfigProviders) -> None:
     checked = check_config(config, providers)
-    problems = [*still_hidden(config), *checked.problems]
+    problems = [*still_hidden(config), *checked.problems, *checked.unmet]
     if config["name"] != config["name"].strip():
         problems.append(f"'name' must not begin or end with blanks, as '{config['name']}' does")
     if problems:

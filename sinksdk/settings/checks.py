@@ -55,6 +55,7 @@ class Checked:
         connector: None: its class cannot be loaded.
         config: None: there are problems.
         problems: every reason why it cannot start, as sentences.
+        unmet: why it could not deliver a record of Kafka or a topic directory, which ``sinksdk run`` refuses.
         warnings: about the file's form, about references in it, or what the connector says of it.
         options: the verdict on each key; empty without a connector.
         notes: keys not in the file whose defaults differ from those of the connector it was written for, each
@@ -65,6 +66,7 @@ class Checked:
     connector: SinkConnector | SourceConnector | None = None
     config: ConnectorConfig | SourceConnectorConfig | None = None
     problems: Sequence[str] = ()
+    unmet: Sequence[str] = ()
     warnings: Sequence[str] = ()
     options: Sequence[Option] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +78,7 @@ class Checked:
 
     @property
     def is_startable(self) -> bool:
-        """Whether ``sinksdk run`` would start it."""
+        """Whether it could start: ``sinksdk run`` would start it, unless something is ``unmet``."""
         return not self.problems
 
     @property
@@ -168,6 +170,7 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
         connector,
         None if problems else config,
         problems,
+        [] if problems or not isinstance(connector, SinkConnector) else list(connector.unmet(config)),
         [*_unresolved(options, raw), *(config.warnings() if config is not None else ())],
         options,
         _notes(model, raw),

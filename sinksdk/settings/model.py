@@ -264,8 +264,8 @@ class ConfigModel(BaseModel):
     def translated(cls, raw: Mapping[str, str], /) -> Converted:
         """A configuration of a connector whose keys have other names, by the keys of this one.
 
-        A hook for ``sinksdk convert``, which leaves out what verdicts refuse or ignore afterwards. The
-        default changes nothing.
+        A hook for ``sinksdk convert``, which leaves out what verdicts ignore afterwards. The default changes
+        nothing.
 
         Args:
             raw: dotted names and texts, references as they were written.
@@ -274,7 +274,9 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def converted(cls, raw: Mapping[str, str]) -> Converted:
-        """A configuration of nothing but keys that have an effect here, and what became of the others.
+        """A configuration without the keys that have no effect here, and what became of the others.
+
+        A key that is refused stays: without it the result would start, and do something else.
 
         Args:
             raw: dotted names and texts, references as they were written.
@@ -283,10 +285,11 @@ class ConfigModel(BaseModel):
         for option in cls.judge(made.config):
             meaning = option.verdict.meaning
             if meaning is Meaning.UNSUPPORTED:
-                made.problems.append(option.sentence)
+                if not any(problem.startswith(f"'{option.key}'") for problem in made.problems):
+                    made.problems.append(option.sentence)
             elif meaning not in (Meaning.SAME, Meaning.OWN):
                 made.notes.append(option.sentence)
-            if meaning in (Meaning.UNSUPPORTED, Meaning.IGNORED, Meaning.UNKNOWN):
+            if meaning in (Meaning.IGNORED, Meaning.UNKNOWN):
                 del made.config[option.key]
         return made
 

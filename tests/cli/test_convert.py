@@ -35,12 +35,12 @@ def test_keys_without_an_effect_are_left_out_with_a_note(here: Here) -> None:
     assert "  - 'lines.per.fil' is not known to this connector and has no effect;" in result.stderr
 
 
-def test_what_is_refused_is_left_out_and_exits_2(here: Here) -> None:
-    """The data would not be the same: somebody has to decide."""
+def test_what_is_refused_stays_and_exits_2(here: Here) -> None:
+    """The data would not be the same: the result does not start until somebody has decided."""
     result = here.sinksdk("convert", here.config(lines_encoding="UTF-16"))
 
     assert result.exit_code == 2
-    assert "lines.encoding" not in json.loads(result.stdout)
+    assert json.loads(result.stdout)["lines.encoding"] == "UTF-16"
     assert "problems\n  - 'lines.encoding' is unsupported: lines are UTF-8: take it out\n" in result.stderr
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sinksdk import ConnectorConfig, Meaning, Verdict
 from sinksdk.cli.app import app
 from sinksdk.compatibility import rule_for
-from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, ENDPOINTS, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from tests.s3_archiver.corpus_files import CORPUS, NAMES, place, set_variables, settings_of
@@ -198,8 +198,7 @@ def test_a_misspelt_converter_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        ("", "it is empty"),
-        ("/", "it is empty"),
+        ("/", "leave it empty for archives at the top of the bucket"),
         ("/raw/", "write it without slashes at its ends, as 'raw'"),
         ("raw//orders", "'' is no folder"),
         ("raw/../orders", "'..' is no folder"),
@@ -247,7 +246,7 @@ def test_a_secret_is_in_no_answer(name: str, tmp_path: Path) -> None:
 
 def test_keys_that_are_applied_are_there_to_be_applied() -> None:
     """Who is told that a key means the same, or differs, finds it among the archiver's keys."""
-    judged_by_value = {"connector.class", "format.class", "storage.class", "partitioner.class"}
+    judged_by_value = {"connector.class", "format.class", "storage.class", "partitioner.class", *ENDPOINTS}
     applied = {
         key
         for key, rule in COMPATIBILITY.items()
@@ -302,7 +301,12 @@ def test_other_defaults_are_of_keys_that_can_be_set() -> None:
         ("rotate.interval.ms", "-1", "same"),
         ("rotate.interval.ms", "60000", "ignored"),
         ("format.class", "io.confluent.connect.s3.format.avro.AvroFormat", "differs"),
-        ("s3.endpoint", "http://minio:9000", "unsupported"),
+        ("s3.endpoint", "http://minio:9000", "differs"),
+        ("s3.endpoint.url", "http://minio:9000", "differs"),
+        ("s3.endpoint.region", "eu-west-1", "unsupported"),
+        ("s3.path.style.access", "false", "unsupported"),
+        ("s3.force.path.style", "true", "ignored"),
+        ("s3.credentials.provider.class", "com.x.AwsAccessKeyCredentialsProvider", "unsupported"),
         ("connector.class", "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector", "unsupported"),
         ("connect.s3.kcql", "insert into b:p select * from t", "unsupported"),
         ("connect.s3.log.level", "debug", "unsupported"),
@@ -373,6 +377,7 @@ def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
         ("store.kafka.keys", {}, "ignored"),
         ("store.kafka.keys", {"format.class": "JsonFormat"}, "same"),
         ("s3.endpoint", {"store.url": "http://minio:9000"}, "ignored"),
+        ("timezone", {"partitioner.class": "HourlyPartitioner"}, "same"),
         ("time.interval", {"partitioner.class": "HourlyPartitioner"}, "ignored"),
     ],
 )

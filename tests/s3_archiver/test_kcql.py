@@ -64,7 +64,7 @@ def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
     [
         ("delete from orders", "no statement of the form"),
         ("insert into bucket select a, b from orders", "SELECT of fields"),
-        ("insert into bucket select * from *", "name the topics"),
+        ("; ".join([INTO, SECOND.format("bucket:prefix", "*")]), "FROM *"),
         (f"{INTO} STOREAS `CSV`", "STOREAS CSV"),
         (f"{INTO} WITH_FLUSH_COUNT = many", "FLUSH_COUNT"),
         (f"{INTO} PARTITIONBY _key.id", "_key.id"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sinksdk import Converted
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from tests.s3_archiver.support import MINIMAL
 
 AIVEN = {
     "name": "archive",
@@ -111,7 +114,95 @@ def test_what_aivens_has_and_the_archiver_has_not_is_a_problem() -> None:
         "file.compression.type",
         "file.prefix.template",
         "file.name.template",
+        "format.class",
     ]
+    refused = ("file.compression.type", "file.prefix.template", "file.name.template")
+    assert [made.config[key] for key in refused] == ["snappy", "{{topic}}", "{{key}}/x"]
+    assert made.config["format.class"] == "csv"
+    assert S3ArchiverConfig.check(made.config)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("template", "path"),
+    [
+        ("{{topic}}/{{timestamp:unit=YYYY}}{{timestamp:unit=MM}}/{{start_offset}}", "yyyyMM"),
+        ("{{topic}}/year={{ timestamp:unit=yyyy }}/{{partition}}-{{start_offset}}", "'year'=yyyy"),
+        ("{{topic}}/{{partition}}/{{start_offset}}.gz", None),
+        ("{{topic}}-{{partition}}-{{start_offset}}", None),
+    ],
+)
+def test_aivens_folders_are_never_made_of_braces(template: str, path: str | None) -> None:
+    """YYYY is yyyy; a partition's folder is Confluent's."""
+    made = aivens(**{"file.name.template": template})
+
+    assert made.problems == []
+    assert made.config.get("path.format") == path
+    assert "file.name.template" not in made.config
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{key}}",
+        "{{topic}}/{{ key }}",
+        "{{topic}}/{{partition}}/{{timestamp:unit=yyyy}}/{{start_offset}}",
+        "{{topic}}/{{timestamp:unit=mm}}/{{start_offset}}",
+        "archive/{{topic}}/{{start_offset}}",
+    ],
+)
+def test_a_template_of_aivens_without_counterpart_stays_and_is_refused(template: str) -> None:
+    """The result does not start, and writes elsewhere."""
+    made = aivens(**{"file.name.template": template})
+
+    assert made.config["file.name.template"] == template
+    assert "path.format" not in made.config
+    assert [problem.split("'")[1] for problem in made.problems] == ["file.name.template"]
+    assert S3ArchiverConfig.check(made.config)[0] is None
+
+
+def test_aivens_newer_names_of_timestamps_keys() -> None:
+    """``file.name.timestamp.*``, as ``timestamp.*``."""
+    made = aivens(
+        **{
+            "file.name.template": "{{topic}}/{{timestamp:unit=yyyy}}/{{start_offset}}",
+            "file.name.timestamp.source": "EVENT",
+            "file.name.timestamp.timezone": "+02:00",
+        }
+    )
+
+    assert (made.config["timestamp.extractor"], made.config["timezone"]) == ("Record", "+02:00")
+
+
+@pytest.mark.parametrize("name", ["protobuf.ProtobufConverter", "json.JsonSchemaConverter"])
+def test_a_converter_that_is_not_there_stays(name: str) -> None:
+    """Left out, values would be taken for JSON."""
+    converter = {"value.converter": f"io.confluent.connect.{name}", "format.class": "JsonFormat"}
+    made = S3ArchiverConfig.converted({**MINIMAL, **converter})
+
+    assert made.config["value.converter"] == converter["value.converter"]
+    assert len(made.problems) == 1
+
+
+def test_another_sinks_endpoint_is_the_stores_url() -> None:
+    """Left out, files would go to AWS."""
+    made = S3ArchiverConfig.converted({**MINIMAL, "s3.endpoint": "http://minio:9000"})
+
+    assert made.config["store.url"] == "http://minio:9000"
+    assert "s3.endpoint" not in made.config
+
+
+@pytest.mark.parametrize("topics", [{"topics": "a,b"}, {"topics.regex": ".*"}])
+def test_kcql_from_star_reads_the_topics_of_the_configuration(topics: dict[str, str]) -> None:
+    """Which is what ``*`` means there."""
+    kcql = {"connect.s3.kcql": "insert into b:p select * from `*` STOREAS `JSON`"}
+    lenses = {"name": "l", "connector.class": "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector"}
+    made = S3ArchiverConfig.converted({**lenses, **kcql, **topics})
+
+    assert made.problems == []
+    assert made.config.items() >= topics.items()
+    without = S3ArchiverConfig.converted({**lenses, **kcql})
+    assert without.config["connect.s3.kcql"] == kcql["connect.s3.kcql"]
+    assert "name the topics" in without.problems[0]
 
 
 def test_lenses_keys_beside_kcql() -> None:
@@ -213,10 +304,9 @@ def test_clouds_unknown_formats_of_keys_are_told() -> None:
         {**CLOUD, "store.kafka.keys": "true", "output.keys.format": "ORC", "input.key.format": "PROTOBUF"}
     )
 
-    assert made.problems == [
-        "'output.keys.format' is orc: take avro, json, parquet or bytes",
-        "'input.key.format' is protobuf, of which there is no converter here",
-    ]
+    assert made.problems == ["'output.keys.format' is orc: take avro, json, parquet or bytes"]
+    assert made.config["output.keys.format"] == "orc"
+    assert any("ProtobufConverter" in problem for problem in S3ArchiverConfig.check(made.config)[1])
 
 
 def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:

@@ -44,6 +44,10 @@ _OF_HEADERS: Final = ("AvroFormat", "JsonFormat", "ParquetFormat")
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
 
 
+def _no_worker(side: str) -> str:
+    return f"'{side}.converter' is not set, and there is no worker to have one"
+
+
 def _is_utf_8(encoding: str) -> bool:
     with suppress(LookupError):  # there is no such encoding, which is said of all connectors
         return codecs.lookup(encoding).name == "utf-8"
@@ -173,19 +177,32 @@ class FormatConfig(ConnectorConfig):
         """What values are taken for where no converter is named, as Connect's worker would have one."""
         return [*super().warnings(), *self._assumptions()]
 
+    def untyped(self) -> list[str]:
+        """Why no value that is bytes can be archived: the format needs types, and no converter gives them."""
+        if "value_converter" in self.model_fields_set or self.is_transformed or not self.holds_values:
+            return []  # what Spark's operators get and give, their author knows
+        if self.format_name not in _TYPED:
+            return []
+        problem = (
+            f"{_no_worker('value')}: {self.format_name} takes values that Spark has typed, as a DataFrame's; "
+            f"the first one that is bytes stops its partition. Set it to what the worker had, as "
+            f"io.confluent.connect.avro.AvroConverter with 'value.converter.schema.registry.url'"
+        )
+        return [problem]
+
     def _assumptions(self) -> Iterator[str]:
-        if "value_converter" in self.model_fields_set or self.is_transformed:
-            return  # what Spark's operators get and give, their author knows
-        no_worker = "'value.converter' is not set, and there is no worker to have one"
-        if self.holds_values and self.format_name in _TYPED:
-            yield (
-                f"{no_worker}: {self.format_name} takes values that Spark has typed, as a DataFrame's; "
-                f"the first one that is bytes stops its partition. Set it to what the worker had, as "
-                f"io.confluent.connect.avro.AvroConverter with 'value.converter.schema.registry.url'"
-            )
-        elif (self.holds_values and self.format_name == "JsonFormat") or self.reads_fields:
+        if self.is_transformed:
+            return
+        untyped = self.untyped()
+        is_json = self.reads_fields or (self.holds_values and self.format_name == "JsonFormat")
+        if untyped:
+            yield from untyped
+        elif "value_converter" not in self.model_fields_set and is_json:
             what = "values" if self.holds_values else "values, of whose fields folders are made,"
-            yield f"{no_worker}: {what} are taken as JSON text; set it if they are something else"
+            yield f"{_no_worker('value')}: {what} are taken as JSON text; set it if they are something else"
+        if "key_converter" not in self.model_fields_set and self.has_keys_beside:
+            what = "JSON text" if self.keys_format_class == "JsonFormat" else "bytes"
+            yield f"{_no_worker('key')}: keys are taken as {what}; set it if they are something else"
 
     @property
     def reads_fields(self) -> bool:

@@ -1,0 +1,196 @@
+"""Names that cannot be are refused before the start, and what is often meant otherwise is a warning."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sinksdk import ConfigException, TopicPartition
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.verify import verify
+from tests.s3_archiver.fake_s3 import FakeS3
+from tests.s3_archiver.support import MINIMAL, bench, config, records
+from tests.s3_archiver.test_owner import connector
+
+TIMED = {"partitioner.class": "TimeBasedPartitioner", "partition.duration.ms": "3600000"}
+
+
+def problems(**keys: str) -> list[str]:
+    """What is wrong, dots written as two underscores."""
+    return S3ArchiverConfig.check(
+        {**MINIMAL, **{key.replace("__", "."): text for key, text in keys.items()}}
+    )[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("s3://archive", "set it to 'archive'"),
+        ("s3a://archive/", "set it to 'archive'"),
+        ("archive/prefix", "set it to 'archive', and 'topics.dir' to the prefix, 'prefix'"),
+        ("s3://archive/a/b/", "set it to 'archive', and 'topics.dir' to the prefix, 'a/b'"),
+        (" archive", "take the space at its ends out, as in 'archive'"),
+        ("ar chive", "it has 3 to 255 letters"),
+        ("ab", "it has 3 to 255 letters"),
+        ("arn:aws:s3:eu-west-1:archive", "it has 3 to 255 letters"),
+    ],
+)
+def test_a_bucket_name_that_cannot_be_is_refused(name: str, said: str) -> None:
+    """With what to write instead."""
+    (problem,) = problems(s3__bucket__name=name)
+
+    assert problem.startswith("'s3.bucket.name': ")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("archive", "my.archive-2", "Old_Bucket", "mine-a1b2c3-s3alias"),
+        "arn:aws:s3:us-west-2:123456789012:accesspoint/mine",
+        "arn:aws-cn:s3-outposts:cn-north-1:123456789012:outpost/op-1/accesspoint/mine",
+    ],
+)
+def test_buckets_and_access_points_are_taken(name: str) -> None:
+    """Also by an access point's ARN."""
+    assert problems(s3__bucket__name=name) == []
+
+
+@pytest.mark.parametrize("folder", ["'..'/YYYY", "YYYY/'..'/MM", "'.'/dd", "YYYY/'a\tb'"])
+def test_a_path_format_that_leaves_the_topics_folder_is_refused(folder: str) -> None:
+    """As in ``topics.dir``."""
+    (problem,) = problems(
+        path__format=folder, **{key.replace(".", "__"): text for key, text in TIMED.items()}
+    )
+
+    assert problem.startswith("'path.format': ")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("directory.delim", "/../"),
+        ("file.delim", "/./"),
+        ("tombstone.encoded.partition", "../x"),
+        ("format.bytearray.extension", "/../x"),
+    ],
+)
+def test_delimiters_that_make_folders_which_are_none_are_refused(key: str, text: str) -> None:
+    """Each is part of a file's key."""
+    keys = {
+        **MINIMAL,
+        "format.class": "ByteArrayFormat",
+        "behavior.on.null.values": "write",
+        "store.kafka.keys": "true",
+        key: text,
+    }
+    (problem,) = S3ArchiverConfig.check(keys)[1]
+
+    assert problem.startswith(f"'{key}': ")
+
+
+@pytest.mark.parametrize("topic", ["../../x", "a/b", "a+0+1", "..", "x" * 250])
+def test_a_topic_whose_name_cannot_be_is_refused(topic: str) -> None:
+    """Keys of files are made of it, and verify reads it back from them."""
+    with pytest.raises(ConfigException, match="cannot be the name of a topic"):
+        config(topics=topic)
+    made = connector(FakeS3())
+    made.start(config())
+    with pytest.raises(ConfigException, match="cannot be the name of a topic"):
+        made.subscribed([topic])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("YYYY/MM/DD", "the day of the month is dd"),
+        ("YYYY/MM/dd/hh", "the hour is HH"),
+        ("YYYY/mm/dd", "the month is MM"),
+        ("YYYY/MM/dd/HH/MM", "the minute is mm"),
+        ("xxxx/MM/dd", "the year is yyyy"),
+        ("'hour'=HH", "the same hours of all days"),
+        ("'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH/'minute'=mm", None),
+        ("YYYY-DDD", None),
+        ("YYYY/MM/dd/hh a", None),
+        ("xxxx-'W'ww", None),
+        ("'DD hh mm'/YYYY", None),
+    ],
+)
+def test_letters_of_a_path_format_that_may_not_be_meant_are_a_warning(pattern: str, said: str | None) -> None:
+    """It starts all the same: they have a meaning."""
+    told = S3ArchiverConfig.parse({**MINIMAL, **TIMED, "path.format": pattern}).warnings()
+    of_letters = [text for text in told if text.startswith("'path.format'")]
+
+    assert len(of_letters) == (said is not None)
+    assert (said or "") in "".join(of_letters)
+
+
+@pytest.mark.parametrize(
+    ("keys", "is_told"),
+    [
+        ({"store.url": "https://s3.eu-central-1.amazonaws.com", "s3.region": "us-east-1"}, True),
+        ({"store.url": "https://s3.dualstack.eu-west-1.amazonaws.com"}, True),
+        ({"store.url": "https://bucket.s3-eu-west-1.amazonaws.com"}, True),
+        ({"store.url": "https://s3.eu-central-1.wasabisys.com"}, True),
+        (
+            {"s3.bucket.name": "arn:aws:s3:eu-west-1:123456789012:accesspoint/a", "s3.region": "eu-west-2"},
+            True,
+        ),
+        ({"store.url": "https://s3.eu-central-1.amazonaws.com", "s3.region": "eu-central-1"}, False),
+        ({"store.url": "http://minio.example:9000"}, False),
+        ({"store.url": "https://s3.amazonaws.com"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_a_region_that_does_not_fit_the_endpoint_is_a_warning(keys: dict[str, str], *, is_told: bool) -> None:
+    """Requests are signed for ``s3.region``."""
+    told = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
+
+    assert any("requests are signed" in text for text in told) is is_told
+
+
+def test_topics_whose_files_readers_skip_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark and pyarrow take names that begin with ``_`` or ``.`` for hidden ones."""
+    assert any("_schemas" in text for text in config(topics="_schemas,orders").warnings())
+    assert config(topics="orders").warnings() == []
+
+    made = connector(FakeS3())
+    raw = {key: text for key, text in MINIMAL.items() if key != "topics"}
+    made.start(S3ArchiverConfig.parse({**raw, "topics.regex": ".*"}))
+    with caplog.at_level(logging.WARNING):
+        made.subscribed(["_schemas", "orders"])
+        made.subscribed(["_schemas", "orders"])
+    assert [record.message.count("_schemas") for record in caplog.records] == [1]
+
+
+@pytest.mark.parametrize("folder", ["", "  "])
+def test_an_empty_topics_dir_archives_at_the_top_of_the_bucket(folder: str) -> None:
+    """As Confluent's sink does; owner markers lie beside the topics, and verify finds everything."""
+    tp = TopicPartition("orders", 0)
+    settings = config({"topics.dir": folder})
+    made = bench(tp, settings=settings)
+    made.harness.deliver(tp, records(tp, 3))
+    made.harness.revoke(tp)
+
+    assert made.visible() == ["orders/partition=0/orders+0+0000000000.avro"]
+    assert settings.layout().marker("orders") == "_sinksdk/orders.json"
+    assert settings.layout().marked("_sinksdk/orders.json") == "orders"
+    report = verify(settings, made.s3, lambda: made.harness.committed)
+    assert (report.problems, sum(part.records for part in report.partitions)) == ([], 3)
+
+
+@pytest.mark.parametrize("key", ["s3.endpoint", "s3.endpoint.url"])
+def test_an_endpoint_by_another_sinks_name_is_the_stores_url(key: str) -> None:
+    """It is applied, never left out: files would go to AWS."""
+    assert S3ArchiverConfig.parse({**MINIMAL, key: "http://minio:9000"}).store_url == "http://minio:9000"
+
+
+def test_a_provider_of_keys_is_taken_with_keys() -> None:
+    """As the keys alone would be."""
+    provider = {"s3.credentials.provider.class": "com.example.AwsAccessKeyCredentialsProvider"}
+    keys = {"aws.access.key.id": "k", "aws.secret.access.key": "s"}
+
+    assert S3ArchiverConfig.parse({**MINIMAL, **provider, **keys}).keys_of_access() == ("k", "s")
+    assert any("it hands on a key" in text for text in S3ArchiverConfig.check({**MINIMAL, **provider})[1])
