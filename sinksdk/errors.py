@@ -59,6 +59,10 @@ class RetriableException(ConnectException):
 class DataException(ConnectException):
     """A record that no retry can deliver."""
 
+    is_expected: bool = False
+    """Whether the configuration expects such records, like tombstones that it leaves out: they are reported,
+    and do not count towards ``errors.deadletterqueue.max.consecutive`` and ``.max.share``."""
+
 
 class ConfigException(ConnectException):
     """A configuration that cannot work; :attr:`problems` lists everything wrong with it at once."""

@@ -246,8 +246,8 @@ _FILES: Final[Mapping[str, Verdict]] = {
         _keys(
             "lz4 LZ4",
             _differs(
-                "columns are LZ4_RAW, as Parquet's specification has it, in files that end in '.lz4.parquet'; "
-                "Confluent's are in Hadoop's framing, in files that end in '.lz4hadoop.parquet'"
+                "columns are LZ4_RAW, as Parquet's specification has it, and files end in '.lz4.parquet'; "
+                "Confluent's are in Hadoop's framing, and end in '.lz4hadoop.parquet'"
             ),
         )
     ),
@@ -347,7 +347,7 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
             {"write": _same("with 'store.kafka.keys'; files of records hold tombstones, too")}
         ),
         "tombstone.encoded.partition": _same(),
-        "report.null.values.to.dlq": _ignored("a bad record goes to the dead letters, whatever makes it bad"),
+        "report.null.values.to.dlq": _same("with a dead letter topic or 'errors.log.enable'"),
         "store.kafka.keys": _same("beside the values' files and in the same commit"),
         "store.kafka.headers": _differs(
             "values of headers are the texts that were read, not parsed and written anew, and a record "

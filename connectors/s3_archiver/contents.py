@@ -26,6 +26,7 @@ _NOT_THE_FORMAT = _ignored("it belongs to other formats than those that are writ
 _NO_KEYS = _ignored("files hold values, and no keys")
 _NO_KEYS_BESIDE = _ignored("it belongs to 'store.kafka.keys' = true")
 _NO_HEADERS_BESIDE = _ignored("it belongs to 'store.kafka.headers' = true")
+_NOT_IGNORED = _ignored("it belongs to 'behavior.on.null.values' ignore")
 _NO_TOMBSTONES = _ignored("it belongs to 'behavior.on.null.values' write")
 _DECIMALS = Verdict.differs('decimals become texts, as in "12.50"')
 _TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
@@ -130,6 +131,8 @@ def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:
         found["keys.format.class"] = _NO_KEYS_BESIDE
     if not _is_true(values, "store.kafka.headers"):
         found["headers.format.class"] = _NO_HEADERS_BESIDE
+    if _text(values, "behavior.on.null.values").lower() != "ignore":
+        found["report.null.values.to.dlq"] = _NOT_IGNORED
     if _text(values, "behavior.on.null.values").lower() != "write":
         found["tombstone.encoded.partition"] = _NO_TOMBSTONES
     return found

@@ -120,6 +120,7 @@ class S3ArchiverTask(SinkTask):
                 self.context.committed(partition),
                 self._clock,
                 report=self._report,
+                reports_nulls=self._config.reports_nulls,
             )
 
     def put(self, records: SinkRecords) -> None:

@@ -61,6 +61,7 @@ class PartitionWriter:
         committed: the partition's last commit.
         clock: seconds since the epoch.
         report: takes bad records.
+        reports_nulls: whether records without a value that are left out are reported as well.
     """
 
     # Many attributes, in three rooms: what was taken, groups in three states, what went wrong with a request.
@@ -74,8 +75,10 @@ class PartitionWriter:
         clock: Callable[[], float],
         *,
         report: Report = _intolerable,
+        reports_nulls: bool = False,
     ) -> None:
         self._partition = partition
+        self._reports_nulls = reports_nulls
         self._factory = factory
         self._begin = begin
         self._clock = clock
@@ -349,14 +352,26 @@ class PartitionWriter:
     def _without(
         self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
     ) -> tuple[pa.RecordBatch, Longs]:
-        """The others, when bad rows are reported, but those to be left out without a word."""
-        for row, error in sorted(bad.items()):
+        """The others, when bad rows are reported, and records without a value where that is configured."""
+        for row, why in sorted(bad.items()):
+            error = why or self._left_out(batch.column("offset")[row])
             if error is not None:
                 self._report(self._as_read(batch, row, int(numbers[row])), error)
         if len(bad) == batch.num_rows:
             return batch.slice(0, 0), numbers[:0]
         good = np.delete(np.arange(batch.num_rows), list(bad))
         return batch.take(long_column(good)), numbers[good]
+
+    def _left_out(self, offset: pa.Scalar) -> DataException | None:
+        """The report of a record without a value that ``behavior.on.null.values=ignore`` leaves out."""
+        if not self._reports_nulls:
+            return None
+        error = DataException(
+            f"{self._partition}: the record at offset {offset} has no value, and 'behavior.on.null.values' "
+            f"ignore leaves it out; 'report.null.values.to.dlq' false does so without a report"
+        )
+        error.is_expected = True
+        return error
 
     def _as_read(self, batch: pa.RecordBatch, row: int, number: int) -> SinkRecord:
         """A record as it was read, which is what dead letters hold.

@@ -17,7 +17,7 @@ from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.context import TaskScope
 from sinksdk.engine.options import ErrorLimit, TaskName
 from sinksdk.engine.partition import InDoubt
-from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.errors import ConfigException, ConnectException, DataException
 from sinksdk.records import Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.support.confidential import SECRETS
 from sinksdk.transforms.parts import PARTS
@@ -163,6 +163,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         return dead_letter(read, error, stage, self._name, failed_class)
 
     def _too_many(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException | None:
+        if isinstance(error, DataException) and error.is_expected:
+            return None
         counter = self._counters.get(record.topic_partition)
         excess = counter.failed(record.offset, f"{stage}: {error}") if counter else None
         if excess is not None:

@@ -104,9 +104,8 @@ EXPECTED: Final = {
         same="avro.codec errors.retry.delay.max.ms errors.tolerance errors.log.enable "
         "errors.log.include.messages errors.deadletterqueue.topic.name "
         "errors.deadletterqueue.topic.replication.factor errors.deadletterqueue.context.headers.enable "
-        "behavior.on.null.values value.converter.schema.registry.url",
+        "behavior.on.null.values value.converter.schema.registry.url report.null.values.to.dlq",
         differs="format.class errors.retry.timeout",
-        ignored="report.null.values.to.dlq",
         unsupported="value.converter",
         starts=False,
     ),

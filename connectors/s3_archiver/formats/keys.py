@@ -111,6 +111,13 @@ class FormatConfig(ConnectorConfig):
         description="Whether a record without a value is bad, or is left out of files of values, or its key "
         "is written to `tombstone.encoded.partition` (with `store.kafka.keys`). Files of records hold it.",
     )
+    report_null_values_to_dlq: bool = Field(
+        default=True,
+        alias="report.null.values.to.dlq",
+        description="With `behavior.on.null.values=ignore`: report each record that is left out, where there "
+        "is a dead letter topic or `errors.log.enable`. As any report it fails the partition where "
+        "`errors.tolerance` is `none`.",
+    )
     tombstone_encoded_partition: str = Field(
         default="tombstone",
         min_length=1,
@@ -189,6 +196,16 @@ class FormatConfig(ConnectorConfig):
             f"io.confluent.connect.avro.AvroConverter with 'value.converter.schema.registry.url'"
         )
         return [problem]
+
+    @property
+    def reports_nulls(self) -> bool:
+        """Whether records without a value that are left out are reported.
+
+        Connect has an errant record reporter only with a dead letter topic or ``errors.log.enable``.
+        """
+        has_reporter = bool(self.dead_letter_topic) or self.errors_log_enable
+        is_left_out = self.holds_values and self.behavior_on_null_values == "ignore"
+        return self.report_null_values_to_dlq and is_left_out and has_reporter
 
     def _assumptions(self) -> Iterator[str]:
         if self.is_transformed:
