@@ -236,3 +236,50 @@ def test_an_archiver_configuration_of_confluents_is_understood(here: Here) -> No
 
     assert result.exit_code == 0, result.output
     assert "it would start" in result.stdout
+
+
+S3 = {"connector.class": "s3-archiver", "topics": "flights", "s3.bucket.name": "archive", "flush.size": "5"}
+
+
+@pytest.mark.parametrize("kind", ["AvroFormat", "ParquetFormat"])
+def test_a_format_without_a_converter_is_no_configuration_that_would_start(here: Here, kind: str) -> None:
+    """`validate` says that `run` refuses it; a DataFrame's records could be archived."""
+    path = here.file("a.json", json.dumps({"name": "a", "config": {**S3, "format.class": kind}}))
+    text = here.sinksdk("validate", path)
+    found = json.loads(here.sinksdk("validate", path, "--json").stdout)
+
+    assert text.exit_code == 0
+    assert "it would start only with a DataFrame's records: 'sinksdk run' refuses it" in " ".join(
+        text.stdout.split()
+    )
+    assert "'value.converter' is not set" in found["unmet"][0]
+    assert found["problems"] == []
+
+
+def test_run_refuses_a_format_without_a_converter(here: Here) -> None:
+    """Before anything starts: the first record would stop its partition."""
+    path = here.file("a.json", json.dumps({"name": "a", "config": {**S3, "format.class": "AvroFormat"}}))
+    result = here.sinksdk("run", path, "--source-directory", here.topic())
+
+    assert result.exit_code == 2
+    assert "'value.converter' is not set" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("key.converter.schema.registry.urls", "key.converter.schema.registry.url"),
+        ("value.converter.schemas.enabled", "value.converter.schemas.enable"),
+        ("key.converter.converter.encodings", "key.converter.converter.encoding"),
+    ],
+)
+def test_a_misspelt_key_of_a_converter_names_that_converters_key(here: Here, key: str, near: str) -> None:
+    """Never the other converter's."""
+    converters = {"key.converter": "json", "value.converter": "json", "store.kafka.keys": "true"}
+    raw = {**S3, **converters, "format.class": "JsonFormat", key: "x"}
+    path = here.file("a.json", json.dumps({"name": "a", "config": raw}))
+    found = json.loads(here.sinksdk("validate", path, "--json").stdout)
+    (option,) = (one for one in found["options"] if one["key"] == key)
+
+    assert option["verdict"] == "ignored" or option["why"] == f"did you mean '{near}'?"
+    assert "value.converter" not in option["why"] or key.startswith("value.converter")

@@ -181,6 +181,26 @@ def test_a_misspelt_value_names_the_nearest(key: str, value: str, nearest: str |
     assert option.verdict.why.endswith(asked) if nearest else "did you mean" not in option.verdict.why
 
 
+@pytest.mark.parametrize(
+    ("kind", "converter", "meaning", "why"),
+    [
+        ("AvroFormat", "StringConverter", "differs", "a string of Avro"),
+        ("AvroFormat", "bytes", "differs", "bytes of Avro"),
+        ("AvroFormat", "AvroConverter", "differs", "their producer's schema"),
+        ("JsonFormat", "org.apache.kafka.connect.storage.StringConverter", "same", "a text of JSON"),
+        ("JsonFormat", "JsonConverter", "differs", "written as it stands"),
+        ("ByteArrayFormat", "ByteArrayConverter", "same", ""),
+    ],
+)
+def test_what_a_format_makes_depends_on_the_converter(
+    kind: str, converter: str, meaning: str, why: str
+) -> None:
+    """Only records of a registry have a producer's schema."""
+    (option, _) = S3ArchiverConfig.judge({"format.class": kind, "value.converter": converter})
+
+    assert (option.verdict.meaning, why in option.verdict.why) == (meaning, True)
+
+
 def test_a_misspelt_converter_names_the_nearest() -> None:
     """Its class, as it was written."""
     misspelt = {
@@ -386,6 +406,34 @@ def test_other_keys_can_decide(key: str, others: dict[str, str], meaning: str) -
     options = dict(S3ArchiverConfig.judge({key: "true", **others}))
 
     assert options[key].meaning == meaning
+
+
+@pytest.mark.parametrize("name", ["ProtobufConverter", "JsonSchemaConverter"])
+def test_what_a_refused_converter_advises_is_not_refused_in_turn(name: str) -> None:
+    """Whole records need a format that has a place for them."""
+    refused = {**MINIMAL, "format.class": "JsonFormat", "value.converter": f"io.confluent.connect.x.{name}"}
+    (problem,) = S3ArchiverConfig.check(refused)[1]
+    advised = {**refused, "archive.content": "record", "format.class": "AvroFormat"}
+
+    assert "set 'archive.content' to record and 'format.class' to AvroFormat or ParquetFormat" in problem
+    assert S3ArchiverConfig.check(advised)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "meaning"),
+    [
+        ({"behavior.on.null.values": "ignore"}, "same"),
+        ({"behavior.on.null.values": "fail"}, "ignored"),
+        ({}, "ignored"),
+    ],
+)
+def test_reports_of_null_values_belong_to_those_that_are_left_out(
+    values: dict[str, str], meaning: str
+) -> None:
+    """``report.null.values.to.dlq``."""
+    raw = {"format.class": "JsonFormat", "report.null.values.to.dlq": "true", **values}
+
+    assert dict(S3ArchiverConfig.judge(raw))["report.null.values.to.dlq"].meaning == meaning
 
 
 def test_no_retries_at_all_are_advised_against() -> None:

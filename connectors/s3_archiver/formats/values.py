@@ -133,7 +133,7 @@ NullBehavior: TypeAlias = Literal["fail", "ignore"]
 
 NO_VALUE: Final = (
     "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore to leave such records "
-    "out, or 'archive.content' to record to keep them"
+    "out, or 'archive.content' to record, with AvroFormat or ParquetFormat, to keep them"
 )
 
 
