@@ -46,6 +46,7 @@ _DATES: Final = {
 _DURATIONS: Final = {"mm": 60_000, "HH": 3_600_000}
 _DAY: Final = 86_400_000
 _FLUSH: Final = {"count": "flush.size", "size": "flush.bytes", "interval": "rotate.schedule.interval.ms"}
+_KNOWN: Final = (*(f"flush.{name}" for name in _FLUSH), "store.envelope", "partition.include.keys")
 _DEFAULTS: Final = {
     "flush.size": "50000",
     "flush.bytes": "500000000",
@@ -124,8 +125,18 @@ def _read(statement: str) -> Kcql:
         found.keys.update(_FORMATS[kind])
     else:
         found.problems.append(f"STOREAS {kind}: there are {', '.join(_FORMATS)}")
-    _flush(found, clauses)
-    _folders(found, clauses.get("PARTITIONBY", ""))
+    properties = {
+        key.lower(): _bare(value.strip("'"))
+        for key, value in _PROPERTY.findall(clauses.get("PROPERTIES", ""))
+    }
+    _flush(found, clauses, properties)
+    partitioner = clauses.get("WITHPARTITIONER", clauses.get("WITH_PARTITIONER", ""))
+    are_named = properties.get("partition.include.keys", "true").lower() == "true"
+    are_named = are_named and _bare(partitioner).lower() != "values"
+    _folders(found, clauses.get("PARTITIONBY", ""), are_named=are_named)
+    found.notes += [
+        f"PROPERTIES {name} has no counterpart, and is left out" for name in properties if name not in _KNOWN
+    ]
     if "LIMIT" in clauses:
         found.notes.append("LIMIT has no counterpart, and is left out")
     return found
@@ -140,11 +151,8 @@ def _clauses(rest: str) -> dict[str, str]:
     }
 
 
-def _flush(found: Kcql, clauses: Mapping[str, str]) -> None:
+def _flush(found: Kcql, clauses: Mapping[str, str], properties: Mapping[str, str]) -> None:
     """When files end. Lenses' defaults are spelt out."""
-    properties = {
-        key: _bare(value.strip("'")) for key, value in _PROPERTY.findall(clauses.get("PROPERTIES", ""))
-    }
     found.keys.update(_DEFAULTS)
     for name, key in _FLUSH.items():
         text = properties.get(f"flush.{name}", clauses.get(f"WITH_FLUSH_{name.upper()}", "")).strip()
@@ -164,7 +172,32 @@ def _flush(found: Kcql, clauses: Mapping[str, str]) -> None:
             found.problems.append("store.envelope: whole records need STOREAS AVRO or PARQUET")
 
 
-def _folders(found: Kcql, text: str) -> None:
+def _folders(found: Kcql, text: str, *, are_named: bool) -> None:
+    names, dates = _parts_of(found, text)
+    unknown = [date for date in dates if date not in _DATES]
+    if unknown:
+        found.problems.append(f"PARTITIONBY _date.{unknown[0]}: write it in 'path.format'")
+        return
+    if dates:
+        durations = [_DURATIONS[date] for date in dates if date in _DURATIONS]
+        found.keys |= {
+            "path.format": "/".join(_DATES[date] if are_named else _letters(date) for date in dates),
+            "partition.duration.ms": str(min(durations, default=_DAY)),
+            "timestamp.extractor": "Record",
+            "partitioner.class": "FieldAndTimeBasedPartitioner" if names else "TimeBasedPartitioner",
+        }
+        found.notes.append(f"folders by time are '{found.keys['path.format']}'")
+    if names:
+        found.keys["partition.field.name"] = ",".join(names)
+        found.keys.setdefault("partitioner.class", "FieldPartitioner")
+    if names and dates and not are_named:
+        found.keys["partition.field.format.path"] = "false"
+    elif names and not are_named:
+        found.problems.append("folders of fields alone always name the field, as country=DE")
+
+
+def _parts_of(found: Kcql, text: str) -> tuple[list[str], list[str]]:
+    """Fields and dates of PARTITIONBY."""
     names, dates = [], []
     for part in filter(None, (_bare(part.strip()) for part in text.split(","))):
         if part.startswith("_date."):
@@ -175,28 +208,11 @@ def _folders(found: Kcql, text: str) -> None:
             found.problems.append(f"PARTITIONBY {part}: folders are made of fields of the value, and of time")
         else:
             names.append(part.removeprefix("_value."))
-    unknown = [date for date in dates if date not in _DATES]
-    if unknown:
-        found.problems.append(f"PARTITIONBY _date.{unknown[0]}: write it in 'path.format'")
-        return
-    if dates:
-        durations = [_DURATIONS[date] for date in dates if date in _DURATIONS]
-        found.keys |= {
-            "path.format": "/".join(_DATES[date] for date in dates),
-            "partition.duration.ms": str(min(durations, default=_DAY)),
-            "timestamp.extractor": "Record",
-        }
-        found.notes.append("folders by time are called year=, month=, day=, hour= as 'path.format' says")
-    if names:
-        found.keys["partition.field.name"] = ",".join(names)
-    if names or dates:
-        found.keys["partitioner.class"] = (
-            "FieldAndTimeBasedPartitioner"
-            if names and dates
-            else "TimeBasedPartitioner"
-            if dates
-            else "FieldPartitioner"
-        )
+    return names, dates
+
+
+def _letters(date: str) -> str:
+    return _DATES[date].partition("=")[2]
 
 
 def _bare(name: str) -> str:

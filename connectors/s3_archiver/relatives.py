@@ -59,6 +59,11 @@ _CODECS: Final[Mapping[str, Mapping[str, str]]] = {
     "parquet.codec": {name: name for name in ("none", "gzip", "snappy", "zstd", "lz4", "brotli")},
     "s3.compression.type": {"none": "none", "gzip": "gzip"},
 }
+_LEVEL_KEYS: Final = {
+    "AvroFormat": "avro.codec.level",
+    "JsonFormat": "s3.compression.level",
+    "ByteArrayFormat": "s3.compression.level",
+}
 _HOUR: Final = 3_600_000
 _DURATIONS: Final = {"HOURLY": _HOUR, "DAILY": 24 * _HOUR}
 _FLUSHED: Final = "60000"
@@ -277,6 +282,10 @@ def _from_lenses(made: Converted) -> None:
     if codec := _drop(made, "connect.s3.compression.codec", ""):
         name = "none" if codec == "uncompressed" else codec
         _compress(made, "connect.s3.compression.codec", name)
+    level_key = _LEVEL_KEYS.get(config.get("format.class", ""))
+    level = config.get("connect.s3.compression.level", "")
+    if level_key and level not in ("", "-1"):
+        _rename(made, {"connect.s3.compression.level": level_key})
     for key in [key for key in config if key.startswith("connect.s3.") and key != "connect.s3.kcql"]:
         is_meaningless = key in _MEANINGLESS
         _drop(made, key, "boto3 finds the credentials" if is_meaningless else "it has no counterpart")

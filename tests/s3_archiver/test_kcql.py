@@ -44,6 +44,11 @@ SECOND = "insert into {} select * from {}"
             {"partitioner.class": "FieldAndTimeBasedPartitioner", "partition.duration.ms": "86400000"},
         ),
         (
+            "PARTITIONBY country, _date.uuuu, _date.LL PROPERTIES('partition.include.keys'=false)",
+            {"path.format": "yyyy/MM", "partition.field.format.path": "false"},
+        ),
+        ("PARTITIONBY _date.uuuu WITHPARTITIONER = Values", {"path.format": "yyyy"}),
+        (
             "STOREAS `AVRO` PROPERTIES('store.envelope'=true)",
             {"format.class": "AvroFormat", "archive.content": "record"},
         ),
@@ -68,6 +73,7 @@ def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
         (f"{INTO} STOREAS `CSV`", "STOREAS CSV"),
         (f"{INTO} WITH_FLUSH_COUNT = many", "FLUSH_COUNT"),
         (f"{INTO} PARTITIONBY _key.id", "_key.id"),
+        (f"{INTO} PARTITIONBY country PROPERTIES('partition.include.keys'=false)", "always name the field"),
         (f"{INTO} PARTITIONBY _header.trace", "_header.trace"),
         (f"{INTO} PARTITIONBY _date.ww", "_date.ww"),
         (f"{INTO} PROPERTIES('store.envelope'=true)", "store.envelope"),
@@ -96,3 +102,10 @@ def test_a_refusal_shows_the_equivalent() -> None:
     assert "s3.bucket.name=bucket, topics.dir=prefix, " in option.verdict.why
     assert "flush.size=7" in option.verdict.why
     assert "STOREAS CSV" in option.verdict.why
+
+
+def test_a_property_without_counterpart_is_noted() -> None:
+    """It is left out, with a word."""
+    found = read_kcql(f"{INTO} PROPERTIES('flush.count'=7, 'padding.length.partition'=12)")
+
+    assert "PROPERTIES padding.length.partition has no counterpart, and is left out" in found.notes
