@@ -168,3 +168,18 @@ def test_lines_for_programs_are_one_object_each() -> None:
     assert failed["message"] == "the group g is in use: ZeroDivisionError: division by zero"
     assert "ZeroDivisionError" in failed["trace"]
     assert subject.items() <= thread.items()
+
+
+def test_a_full_connection_pool_is_no_warning() -> None:
+    """Regression: 30 connectors that started together wrote 63 of them; other warnings of urllib3 stay."""
+    script = """
+import logging
+from sinksdk.support.logs import LogSettings, configure_logging
+configure_logging(LogSettings())
+pool = logging.getLogger("urllib3.connectionpool")
+pool.warning("Connection pool is full, discarding connection: %s. Connection pool size: %s", "s3", 10)
+pool.warning("Failed to parse headers")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "Connection pool" not in done.stderr
+    assert "Failed to parse headers" in done.stderr

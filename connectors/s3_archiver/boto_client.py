@@ -55,8 +55,10 @@ _CONNECT_TIMEOUT: Final = 5  # seconds
 # A part answers within seconds, and a long CompleteMultipartUpload sends spaces to keep the connection
 # alive: more silence than this is a lost connection, and a closing task has no minute to find it out.
 _READ_TIMEOUT: Final = 30  # seconds
+_MOST_CONNECTIONS: Final = 32  # kept by one client; a process has one for all connectors alike
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _READ_SIZE: Final = 256 * 1024
+_STS_ATTEMPTS: Final = 3  # of a request for credentials, 5 s each; botocore's own limit would be five minutes
 _ASSUME_ROLE: Final = "AssumeRole"  # STS's operation, as its errors name it
 _IF_ABSENT: Final = {"IfNoneMatch": "*"}
 _NO_ANSWER = (
@@ -127,6 +129,7 @@ def _client(key: _ClientKey) -> S3Client:
             s3=cast("Any", s3),
             proxies=_proxies(key.proxy),
             retries={"mode": "standard", "total_max_attempts": key.attempts},
+            max_pool_connections=_MOST_CONNECTIONS,
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_READ_TIMEOUT,
             tcp_keepalive=True,
@@ -168,7 +171,12 @@ class _AssumedRole(CredentialProvider):
         own = source.get_credentials()
         if own is None:
             return None  # as any provider that has none: the request fails with NoCredentialsError
-        config = Config(proxies=_proxies(self._proxy))
+        config = Config(
+            proxies=_proxies(self._proxy),
+            retries={"mode": "standard", "total_max_attempts": _STS_ATTEMPTS},
+            connect_timeout=_CONNECT_TIMEOUT,
+            read_timeout=_CONNECT_TIMEOUT,
+        )
         wanted = {"RoleSessionName": role.session, "ExternalId": role.external_id}
         fetcher = AssumeRoleCredentialFetcher(
             client_creator=partial(source.create_client, region_name=role.region, config=config),

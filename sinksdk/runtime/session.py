@@ -31,7 +31,9 @@ from sinksdk.store.records import ConnectorRecord
 log = logging.getLogger(__name__)
 
 _SILENCE = 5.0  # seconds after which an unreadable source is shown as unavailable
-_LONGEST = 15.0  # seconds between two attempts at an unavailable source; Kafka's client waits as long itself
+# Seconds between two attempts at an unavailable source. Short: an attempt at Kafka lasts 10 s itself, and a
+# connector has a minute to catch up once its broker responds again.
+_LONGEST = 5.0
 _HEARD = 0.5  # seconds between two checks whether the result is still needed
 
 T = TypeVar("T")

@@ -25,6 +25,9 @@ from sinksdk.topics.kafka.cluster import Cluster, replaced_topics
 TOPICS = [f"t{number}" for number in range(12)]
 
 
+BROKERS = {1: SimpleNamespace(id=1)}
+
+
 def topic(name: str, error: int | None = None, leaders: Sequence[int] = (1,)) -> Any:
     return SimpleNamespace(
         topic=name,
@@ -45,13 +48,14 @@ class Consumer:
         self.asked.append(name)
         if name is None:
             hidden = {self.denied, self.gone}
-            return SimpleNamespace(topics={name: topic(name) for name in TOPICS if name not in hidden})
+            shown = {name: topic(name) for name in TOPICS if name not in hidden}
+            return SimpleNamespace(topics=shown, brokers=BROKERS)
         error = None
         if name == self.denied:
             error = KafkaError.TOPIC_AUTHORIZATION_FAILED
         elif name == self.gone:
             error = KafkaError.UNKNOWN_TOPIC_OR_PART
-        return SimpleNamespace(topics={name: topic(name, error)})
+        return SimpleNamespace(topics={name: topic(name, error)}, brokers=BROKERS)
 
 
 class Led(Consumer):
@@ -63,7 +67,7 @@ class Led(Consumer):
 
     def list_topics(self, name: str | None = None, *, timeout: float) -> Any:
         assert name
-        return SimpleNamespace(topics={name: topic(name, leaders=self.leaders)})
+        return SimpleNamespace(topics={name: topic(name, leaders=self.leaders)}, brokers=BROKERS)
 
     def offsets_for_times(self, rows: Any, timeout: float) -> list[Any]:
         if any(self.leaders[row.partition] == -1 for row in rows):
@@ -137,8 +141,8 @@ class Awaited(Future[Any]):
 def cluster(monkeypatch: pytest.MonkeyPatch, consumer: Consumer, admin: Admin | None = None) -> Cluster:
     monkeypatch.setattr(module, "bystander", lambda *_: consumer)
     monkeypatch.setattr(module, "AdminClient", lambda _: admin)
-    monkeypatch.setattr(module, "_TIMEOUT", 0.01)
-    return Cluster({"bootstrap.servers": "here:9092"})
+    monkeypatch.setattr(module, "REPEAT_AFTER", 0.01)
+    return Cluster({"bootstrap.servers": "here:9092"}, clock=lambda: 0.0)
 
 
 def test_ids_are_asked_for_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:

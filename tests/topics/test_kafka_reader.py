@@ -192,8 +192,8 @@ def test_a_refusal_ends_its_range_by_name() -> None:
     assert "TOPIC_AUTHORIZATION_FAILED" in str(refused.error)
 
 
-def test_silence_is_told_after_a_minute(cluster: MockCluster, topic: str) -> None:
-    """No record and no error for 60 s: the range is given up as something that may pass."""
+def test_silence_is_reported_after_half_a_minute(cluster: MockCluster, topic: str) -> None:
+    """No record and no error for 30 s: the range is given up as something that may pass."""
     moments = itertools.count(0.0, 10.0)
     partition = TopicPartition(topic, 2)
     with Consumer({"bootstrap.servers": cluster.bootstrap}) as consumer:
@@ -203,10 +203,10 @@ def test_silence_is_told_after_a_minute(cluster: MockCluster, topic: str) -> Non
     assert set(waited) <= {None}
     assert type(told.error) is RetriableException
     assert f"{partition} at offset 100 of [100, 101)" in str(told.error)
-    assert "has sent nothing for 60 s" in str(told.error)
+    assert "has sent nothing for 30 s" in str(told.error)
 
 
-def test_a_silent_broker_does_not_hold_up_each_of_its_partitions_for_a_minute(
+def test_a_silent_broker_does_not_hold_up_each_of_its_partitions_for_half_a_minute(
     cluster: MockCluster, topic: str
 ) -> None:
     """It leads many: after the first one the others have ten seconds. What other brokers send is read."""
@@ -218,14 +218,14 @@ def test_a_silent_broker_does_not_hold_up_each_of_its_partitions_for_a_minute(
         found = [item for item in reading.items() if item is not None]
     first, second = (str(item.error) for item in found if isinstance(item, Unread))
     assert f"{silent} at" in first
-    assert "nothing for 60 s" in first
+    assert "nothing for 30 s" in first
     assert f"{again} at" in second
     assert "nothing for 10 s" in second
     assert sum(len(item) for item in found if isinstance(item, SinkRecords)) == 100
 
 
 def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) -> None:
-    """Regression: a range that began with more than a minute of aborted records was never read."""
+    """Regression: a range that began with a long stretch of aborted records was never read."""
     moments = itertools.count(0.0, 10.0)
     ends = itertools.chain(range(20), itertools.repeat(19))
 
@@ -238,8 +238,8 @@ def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) 
         ranges = {partition: OffsetRange(100, 101)}
         reading = Reading(consumer, cluster.bootstrap, ranges, ["value"], clock=lambda: next(moments))
         *waited, told = list(reading.items())
-    assert "has sent nothing for 60 s" in str(told.error)
-    assert 19 + 5 <= len(waited) <= 19 + 6
+    assert "has sent nothing for 30 s" in str(told.error)
+    assert 19 + 2 <= len(waited) <= 19 + 3
 
 
 def test_a_refusal_is_forgotten_when_records_come(cluster: MockCluster, topic: str) -> None:
@@ -319,21 +319,26 @@ def test_a_client_that_is_refused_gives_its_range_up_by_name(cluster: MockCluste
     assert "the password is wrong (_AUTHENTICATION); check the client properties" in str(found[-1].error)
 
 
-def test_faults_of_a_time_when_nobody_read_are_forgotten(cluster: MockCluster, topic: str) -> None:
-    """A consumer that was kept over an outage begins anew."""
-    pool, asked = reader._Consumers(), []
+@pytest.mark.parametrize(
+    ("fault", "is_kept"), [("_TRANSPORT", True), ("_ALL_BROKERS_DOWN", False)], ids=["one broker", "all"]
+)
+def test_a_consumer_that_lost_all_brokers_while_idle_is_replaced(
+    cluster: MockCluster, fault: str, is_kept: bool
+) -> None:
+    """It may never find one again (librdkafka's issue 5301); other faults of that time are forgotten."""
+    pool, faults = reader._Consumers(), list[KafkaError]()
 
-    class Counted(Consumer):
+    class Faulty(Consumer):
         def errors(self) -> list[KafkaError]:
-            asked.append(self)
-            return super().errors()
+            return [*super().errors(), *faults]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reader, "Consumer", Counted)
-        for _ in range(2):
-            with pool.lend({"bootstrap.servers": cluster.bootstrap}) as lent:
-                assert asked[-1] is lent.consumer
-    assert len(asked) == 2
+        patched.setattr(reader, "Consumer", Faulty)
+        with pool.lend({"bootstrap.servers": cluster.bootstrap}) as lent:
+            first = lent.consumer
+        faults.append(KafkaError(getattr(KafkaError, fault)))
+        with pool.lend({"bootstrap.servers": cluster.bootstrap}) as lent:
+            assert (lent.consumer is first) == is_kept
     lent.consumer.close()
 
 

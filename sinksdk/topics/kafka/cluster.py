@@ -2,16 +2,20 @@
 
 They use a consumer that reads nothing. librdkafka's admin client ends the process with a failed assertion
 when a response arrives after its request has timed out (confluentinc/librdkafka#4605), as happens when a
-broker is restarted; only topic ids require it.
+broker is restarted; only topic ids require it. So its requests never time out: they are repeated, and end
+with their client (:mod:`sinksdk.topics.kafka.renewal`). librdkafka survives that in every state.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
@@ -23,8 +27,8 @@ from sinksdk.errors import ConfigException, ConnectException, MissingSourceTopic
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions
 from sinksdk.topics.kafka.client import KafkaClient, without_consumers_own
+from sinksdk.topics.kafka.renewal import REPEAT_AFTER, NoBrokersException, Renewed
 
-_TIMEOUT: Final = 15.0  # seconds for one request; librdkafka tries again within it
 _FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
 _FEW: Final = 10  # topics that are asked for by name; beyond that, all topics are one question
 _LATEST, _EARLIEST = -1, -2  # "timestamps" that stand for a log's end and start
@@ -92,52 +96,102 @@ def bystander(
     Raises:
         ConfigException: the properties are not accepted.
     """
-    quiet = {"log_level": 2}  # what librdkafka logs of a broker that is away, the errors say as well
-    own = {"group.id": group, "enable.auto.commit": False}
+    defaults = {
+        "log_level": 2,  # what librdkafka logs of a broker that is away, the errors say as well
+        # A commit has no time-out of its own: these are for its response, and until the coordinator is known.
+        "socket.timeout.ms": int(REPEAT_AFTER * 1000),
+        "session.timeout.ms": int(REPEAT_AFTER * 1000),
+    }
+    own = {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 500,  # librdkafka refuses one that is longer than the socket's time-out
+    }
     try:
-        return Consumer({**quiet, **properties, **own, **(further or {})})
+        return Consumer({**defaults, **properties, **own, **(further or {})})
     except KafkaException as error:
         raise ConfigException(
             f"the Kafka client properties are not accepted: {error.args[0].str()}"
         ) from error
 
 
+@dataclass(slots=True, eq=False)
+class _TopicIds:
+    """An admin client with its pending requests for topic ids, each with the time when it was made.
+
+    A request without a response is repeated after ``REPEAT_AFTER``; one with a response is made again, since
+    that may be minutes old.
+    """
+
+    client: AdminClient | None
+    clock: Callable[[], float]
+    _pending: dict[str, tuple[Future[Any], float]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def close(self) -> None:
+        """Drop the client: confluent-kafka closes it when nothing refers to it any more, which may block."""
+        self.client = None
+
+    def ask(self, topics: Collection[str]) -> dict[str, Future[Any]]:
+        assert self.client is not None  # noqa: S101 - it is closed once no request uses it
+        with self._lock:
+            now = self.clock()
+            pending = {
+                name: (answer, since)
+                for name, (answer, since) in self._pending.items()
+                if not answer.done() and now - since < REPEAT_AFTER
+            }
+            if further := sorted(set(topics) - pending.keys()):
+                asked = self.client.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
+                pending |= {name: (answer, now) for name, answer in asked.items()}
+            self._pending = pending
+            return {name: pending[name][0] for name in sorted(topics)}
+
+
 class Cluster:
     """Queries one cluster, from any thread. Methods raise what :func:`asking` raises.
+
+    A request without a response fails after ``REPEAT_AFTER``, for the caller to repeat; clients without
+    responses for ``RENEW_AFTER`` are replaced.
 
     Args:
         properties: librdkafka's; ``isolation.level`` says whether partitions end at the last stable offset,
             before any transaction that is still open, or at the log's end.
+        clock: seconds on a clock that never jumps.
 
     Raises:
         ConfigException: the properties are not accepted.
     """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         self.properties = properties
         self.bootstrap = properties["bootstrap.servers"]
-        self._consumer = bystander(properties, "sinksdk-bystander", {"error_cb": self._note_refusal})
+        self._clock = clock
         self._refusal = ""
-        self._admin: AdminClient | None = None
-        self._asked: dict[str, Future[Any]] = {}
+        first = [self._bystander()]  # refused properties are reported here, not by the first request
+        self._consumer = Renewed(
+            lambda: first.pop() if first else self._bystander(), _close_consumer, clock=clock
+        )
+        self._admin = Renewed(self._topic_ids, _TopicIds.close, clock=clock)
         self._leaderless: dict[str, frozenset[int]] = {}
 
     def close(self) -> None:
         self._consumer.close()
-        self._admin = None
+        self._admin.close()
 
     def refusal(self) -> str:
         """Why the last broker refused this client's login; empty if none did.
 
         Requests to such a broker only time out; librdkafka reports the reason on the side.
         """
-        self._consumer.poll(0)
+        with self._consumer.request("refusal") as consumer:
+            consumer.poll(0)
         return self._refusal
 
     def topic_names(self) -> list[str]:
         """All topics but Kafka's own."""
         with asking(self.bootstrap, "its topics"):
-            found = self._consumer.list_topics(timeout=_TIMEOUT).topics
+            found = self._metadata()
         return sorted(name for name in found if not name.startswith("__"))
 
     def partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
@@ -155,17 +209,23 @@ class Cluster:
         """Ids of those of the named topics that exist (KIP-516): a topic created again has another one."""
         if not self.partitions(topics):  # an answer also shows that the admin client will get one
             return {}
-        found = {}
-        for name, future in self._descriptions(topics).items():
-            with asking(self.bootstrap, f"the id of topic {name}"):
-                try:
-                    found[name] = str(future.result(_TIMEOUT).topic_id)
-                except NotYet:
-                    message = f"the Kafka cluster at {self.bootstrap} has not told the id of topic {name} yet"
-                    raise RetriableException(message) from None
-                except KafkaException as error:
-                    if error.args[0].code() not in GONE:
-                        raise
+        found, asked = {}, ""
+        try:
+            with self._admin.request("topic ids") as admin:
+                for asked, future in admin.ask(topics).items():
+                    try:
+                        found[asked] = str(future.result(REPEAT_AFTER).topic_id)
+                    except KafkaException as error:
+                        if error.args[0].code() not in GONE:
+                            raise
+        except NotYet:
+            raise RetriableException(
+                f"the Kafka cluster at {self.bootstrap} has not responded to a request for the id of topic "
+                f"{asked} for {REPEAT_AFTER:g} s"
+            ) from None
+        except KafkaException:
+            with asking(self.bootstrap, f"the id of topic {asked}"):
+                raise
         return found
 
     def extents(
@@ -212,29 +272,44 @@ class Cluster:
         with asking(self.bootstrap, "its topics"):
             found: dict[str, TopicMetadata] = {}
             if len(topics) > _FEW:
-                everything = self._consumer.list_topics(timeout=_TIMEOUT).topics
+                everything = self._metadata()
                 found = {name: everything[name] for name in topics if name in everything}
             # Asked for all topics, Kafka passes over those that the user may not describe.
             for name in [name for name in topics if name not in found]:
-                found[name] = self._consumer.list_topics(name, timeout=_TIMEOUT).topics[name]
+                found[name] = self._metadata(name)[name]
         for name, topic in found.items():
             self._leaderless[name] = frozenset(
                 number for number, known in topic.partitions.items() if known.leader == _NO_LEADER
             )
         return found
 
-    def _descriptions(self, topics: Collection[str]) -> dict[str, Future[Any]]:
-        """Pending requests; a request without a response yet is not repeated.
+    def _metadata(self, topic: str | None = None) -> dict[str, TopicMetadata]:
+        """The topics in a metadata response: all, or the named one.
 
-        Requests with a response are made again, since that may be minutes old.
+        Raises:
+            NoBrokersException: the response names no broker.
+            KafkaException: there is no response, or it is an error.
         """
-        asked = {name: answer for name, answer in self._asked.items() if not answer.done()}
-        if further := sorted(set(topics) - asked.keys()):
-            if self._admin is None:  # one that waits for nothing is false
-                self._admin = AdminClient({"log_level": 2, **without_consumers_own(self.properties)})
-            asked |= self._admin.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
-        self._asked = asked
-        return {name: asked[name] for name in sorted(topics)}
+        with self._consumer.request("metadata") as consumer:
+            found = (
+                consumer.list_topics(timeout=REPEAT_AFTER)
+                if topic is None
+                else consumer.list_topics(topic, timeout=REPEAT_AFTER)
+            )
+            if not found.brokers:
+                raise NoBrokersException(
+                    f"the Kafka cluster at {self.bootstrap} was asked for its topics, and its response names "
+                    f"no broker: it is starting, or was frozen"
+                )
+            topics: dict[str, TopicMetadata] = found.topics
+            return topics
+
+    def _bystander(self) -> Consumer:
+        return bystander(self.properties, "sinksdk-bystander", {"error_cb": self._note_refusal})
+
+    def _topic_ids(self) -> _TopicIds:
+        admin = AdminClient({"log_level": 2, **without_consumers_own(self.properties)})
+        return _TopicIds(admin, self._clock)
 
     def _offsets(
         self,
@@ -248,7 +323,9 @@ class Cluster:
             return {}
         found = {}
         with asking(self.bootstrap, "its offsets"):
-            for row in self._consumer.offsets_for_times(rows, timeout=_TIMEOUT):
+            with self._consumer.request("offsets") as consumer:
+                answers = consumer.offsets_for_times(rows, timeout=REPEAT_AFTER)
+            for row in answers:
                 if row.error is None:
                     found[TopicPartition(row.topic, row.partition)] = row.offset
                 elif unavailable is not None and row.error.code() in _LEADERLESS:
@@ -269,7 +346,10 @@ class ConsumerGroup:
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
-        self._consumer = bystander(cluster.properties, name)
+        first = [bystander(cluster.properties, name)]
+        self._consumer = Renewed(
+            lambda: first.pop() if first else bystander(cluster.properties, name), _close_consumer
+        )
         self.name = name
 
     def __str__(self) -> str:
@@ -278,8 +358,11 @@ class ConsumerGroup:
     def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Its committed offsets; empty if the group does not exist."""
         rows = [KafkaPartition(p.topic, p.partition) for p in sorted(partitions)]
+        if not rows:
+            return {}
         with asking(self._cluster.bootstrap, str(self)):
-            found = self._consumer.committed(rows, timeout=_TIMEOUT) if rows else []
+            with self._consumer.request("committed offsets") as consumer:
+                found = consumer.committed(rows, timeout=REPEAT_AFTER)
             _raise_any(found)
         return {TopicPartition(row.topic, row.partition): row.offset for row in found if row.offset >= 0}
 
@@ -312,13 +395,19 @@ class ConsumerGroup:
         if not rows:
             return
         try:
-            done = self._consumer.commit(offsets=rows, asynchronous=False)
+            # It has no time-out of its own, but those of :func:`bystander`.
+            with self._consumer.request("commit") as consumer:
+                done = consumer.commit(offsets=rows, asynchronous=False)
         except KafkaException as error:
             # The whole call fails, with one of their errors, where no partition succeeds.
             if error.args[0].code() not in GONE:
                 raise
             return
         _raise_any([row for row in done if row.error is None or row.error.code() not in GONE])
+
+
+def _close_consumer(consumer: Consumer) -> None:
+    consumer.close()
 
 
 def _raise_any(rows: Collection[KafkaPartition]) -> None:

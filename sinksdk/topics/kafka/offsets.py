@@ -19,6 +19,7 @@ from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, as_json, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
+from sinksdk.support.threads import in_a_thread
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.cluster import Cluster, asking, bystander
 
@@ -142,8 +143,12 @@ class KafkaOffsets(CommittedOffsets):
         )
         try:
             self._read_to(self._consumer, {number: extent.end for number, extent in unread.items()})
-        finally:
             self._consumer.unassign()
+        except BaseException:
+            # It may be the client that gets no responses any more: the next read uses a new one.
+            stuck, self._consumer = self._consumer, None
+            in_a_thread(stuck.close)
+            raise
 
     def _extents(self) -> dict[int, OffsetRange]:
         """Where each partition of the topic begins and ends, open transactions included."""
@@ -157,8 +162,9 @@ class KafkaOffsets(CommittedOffsets):
         while ends:
             if time.monotonic() >= deadline:
                 raise RetriableException(
-                    f"connector {self._connector}: transactions in the topic of source offsets {self._topic} "
-                    f"(partitions {sorted(ends)}) have been open for {self._patience:g} s"
+                    f"connector {self._connector}: the topic of source offsets {self._topic} (partitions "
+                    f"{sorted(ends)}) could not be read to its end within {self._patience:g} s: transactions "
+                    f"in it have been open for as long, or no broker responds"
                 )
             message = consumer.poll(_POLL)
             if message is None:

@@ -22,13 +22,15 @@ from sinksdk.topics.kafka.rdkafka import Consumer
 _PATIENCE: Final = 0.05  # seconds without a record until None is given
 _AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
 _KEPT: Final = 2  # idle consumers; each has a connection and a thread for each broker
-_SILENCE: Final = 60.0  # seconds of waiting in vain, as default.api.timeout.ms of Java's clients
+# Seconds without a record until a range is left to the next generation, with a new client. Half of what
+# Java's clients wait (default.api.timeout.ms): a connector has a minute to catch up after a broker's wake.
+_SILENCE: Final = 30.0
 _SILENT_AGAIN: Final = 10.0  # the same, once another range has had all of it: a broker leads many partitions
 _REFUSED: Final = 10.0  # the same, once the client as a whole was refused something: others may let it in
 PROPERTIES: Final[Mapping[str, str]] = {
     "isolation.level": "read_committed",
     "check.crcs": "true",  # as Java's clients do
-    "socket.timeout.ms": "30000",  # the same; a dead connection costs no range then, which has twice as long
+    "socket.timeout.ms": "15000",  # a dead connection costs no range then, which has twice as long
     # Of each partition that is fetched ahead: with the others, what a task's worker holds of records.
     "queued.max.messages.kbytes": "4096",
     "queued.min.messages": "50000",
@@ -44,6 +46,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
 }
 """Of the reader's consumers, in librdkafka's words; a connector's configuration may override them."""
 _LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+_ALL_DOWN: Final = "_ALL_BROKERS_DOWN"
 _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
 """Errors that a reader ignores: librdkafka looks up a group's coordinator even without a group."""
 
@@ -232,8 +235,11 @@ class _Consumers:
         key = tuple(sorted(properties.items()))
         with self._lock:
             consumer = self._idle.pop(key, None)
+        if consumer is not None and any(error.name() == _ALL_DOWN for error in consumer.errors()):
+            # While it was idle it lost every broker, maybe for good (confluentinc/librdkafka#5301).
+            _close_aside(consumer)
+            consumer = None
         consumer = consumer or Consumer(properties)
-        consumer.errors()  # of the time it was idle
         lent = _Lent(consumer)
         try:
             yield lent
@@ -249,8 +255,13 @@ class _Consumers:
                     self._idle[key] = consumer
                 while len(self._idle) > _KEPT:
                     surplus.append(self._idle.pop(next(iter(self._idle))))
-            for each in surplus:  # which may take as long as a look-up of a broker's name
-                threading.Thread(target=each.close, name="kafka-close", daemon=True).start()
+            for each in surplus:
+                _close_aside(each)
+
+
+def _close_aside(consumer: Consumer) -> None:
+    """Close a consumer in a thread: that may take as long as a look-up of a broker's name."""
+    threading.Thread(target=consumer.close, name="kafka-close", daemon=True).start()
 
 
 _CONSUMERS: Final = _Consumers()

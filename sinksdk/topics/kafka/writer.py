@@ -19,8 +19,9 @@ from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
 from sinksdk.topics.kafka.client import PRODUCER, KafkaClient, producer_properties
 from sinksdk.topics.kafka.offsets import KafkaOffsets, offset_record
+from sinksdk.topics.kafka.renewal import RENEW_AFTER, REPEAT_AFTER
 
-_TIMEOUT: Final = 15.0  # seconds for one request, which is repeated after them
+_TIMEOUT: Final = REPEAT_AFTER  # seconds for one request, which is repeated after them
 _POLL: Final = 0.1  # seconds
 _POLL_EVERY: Final = 100  # records; delivery reports of those before them come meanwhile
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
@@ -94,6 +95,7 @@ class KafkaWriter:
         self._now = now
         self._producer: Producer | None = None
         self._transaction = _Transaction(0.0)
+        self._silent_since: float | None = None
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient, name: TaskName) -> KafkaWriter:
@@ -110,8 +112,11 @@ class KafkaWriter:
         return cls(properties, identity, name.connector, config.offsets_storage_topic)
 
     def init(self) -> None:
+        if self._silence() >= RENEW_AFTER:
+            self.close()  # nothing is begun yet: a new producer fences the same ones
         if self._producer is None:
             self._producer = self._made()
+            self._silent_since = None
         self._transaction = _Transaction(self._now())
         with self._translating("be initialised"):
             self._producer.init_transactions(_TIMEOUT)
@@ -221,9 +226,12 @@ class KafkaWriter:
     @contextmanager
     def _translating(self, what: str) -> Iterator[None]:
         """Translates what librdkafka raises."""
+        began = self._now()
         try:
             yield
         except KafkaException as error:
+            if self._silent_since is None:
+                self._silent_since = began
             raise self._refused(error.args[0], what) from error
         except SystemError as error:
             # A fatal error is raised before callbacks are served, each of which then raises this one.
@@ -231,6 +239,12 @@ class KafkaWriter:
             if not isinstance(fatal, KafkaException):
                 raise
             raise self._refused(fatal.args[0], what) from fatal
+        else:
+            self._silent_since = None
+
+    def _silence(self) -> float:
+        """Seconds since the first of the calls in a row that have failed began."""
+        return 0.0 if self._silent_since is None else self._now() - self._silent_since
 
     def _refused(self, error: KafkaError, what: str) -> ConnectException:
         if error.code() == KafkaError._FATAL:  # noqa: SLF001 - librdkafka's name for it
@@ -239,7 +253,15 @@ class KafkaWriter:
         if error.code() in _FENCED:
             return self._fenced(error, who)
         if error.retriable() and not error.txn_requires_abort():
-            return RetriableException(f"{who}: {error.str()}")
+            # The broker ends a transaction after its time-out: from then on a new producer loses nothing, and
+            # this one may be stuck.
+            longest = self._longest()
+            if self._silence() < longest:
+                return RetriableException(f"{who}: {error.str()}")
+            return ConnectException(
+                f"{who} for {self._silence():.0f} s, longer than '{PRODUCER}{_TRANSACTION_TIMEOUT}' "
+                f"({longest:g} s): {error.str()}; the task's next producer begins at the committed offsets"
+            )
         lost = self._transaction.lost
         cause = lost if lost is not None and lost.code() not in _PURGED else error
         remedy = _REMEDIES.get(cause.code())
@@ -253,9 +275,13 @@ class KafkaWriter:
             return why.args[0]  # type: ignore[no-any-return] # it has nothing else
         return error
 
+    def _longest(self) -> float:
+        """Seconds that a transaction may be open."""
+        return int(self._properties.get(_TRANSACTION_TIMEOUT, _LONGEST_TRANSACTION)) / 1000
+
     def _fenced(self, error: KafkaError, who: str) -> ConnectException:
         """Kafka says the same of a transaction that was open for too long as of a newer producer."""
-        longest = int(self._properties.get(_TRANSACTION_TIMEOUT, _LONGEST_TRANSACTION)) / 1000
+        longest = self._longest()
         elapsed = self._now() - self._transaction.begun
         if elapsed < longest:
             return FencedException(f"{who}: a newer task writes with this id now ({error.str()})")

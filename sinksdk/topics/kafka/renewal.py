@@ -1,0 +1,158 @@
+"""Clients of Kafka that are replaced when they no longer receive responses.
+
+librdkafka retries by itself, but there are states it never leaves. A metadata response that names no broker,
+as a broker gives right after it was frozen for longer than its session, makes it drop every broker it knows
+(confluentinc/librdkafka#5301), and an admin request that then waits for a broker is never sent. A new client
+begins with the configured addresses.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from sinksdk.errors import RetriableException
+from sinksdk.support.threads import Background, in_a_thread
+
+C = TypeVar("C")
+
+REPEAT_AFTER: Final = 10.0
+"""Seconds after which a request without a response is repeated.
+
+A healthy broker responds within milliseconds, a busy one within seconds. librdkafka's own limit is 60."""
+
+RENEW_AFTER: Final = 20.0
+"""Seconds without a response after which a client is closed and the next request uses a new one.
+
+Two requests. A connector whose client is stuck then resumes within half a minute after its broker wakes, and
+an outage costs a new client, a few milliseconds of processor time, each 20 s."""
+
+_SILENCE: Final = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's names for its own errors
+        KafkaError._DESTROY,  # noqa: SLF001 - another thread has replaced the client
+        KafkaError._RESOLVE,  # noqa: SLF001 - the same
+        KafkaError._TIMED_OUT,  # noqa: SLF001 - the same
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 - the same
+        KafkaError._TRANSPORT,  # noqa: SLF001 - the same
+        KafkaError._WAIT_COORD,  # noqa: SLF001 - the same
+    }
+)
+"""Errors of librdkafka's own that say that no broker responded."""
+
+
+def is_silence(error: BaseException) -> bool:
+    """Whether an error says that no broker responded; any other error of Kafka's is a response."""
+    if isinstance(error, KafkaException):
+        return error.args[0].code() in _SILENCE
+    return isinstance(error, TimeoutError)
+
+
+class NoBrokersException(RetriableException):
+    """A response names no broker: the client that got it has dropped all it knew, and is replaced at once."""
+
+
+@dataclass(slots=True, eq=False)
+class _Held(Generic[C]):
+    """A client, its number of running requests, and since when each kind of request has had no response."""
+
+    client: C
+    users: int = 0
+    is_old: bool = False
+    silent_since: dict[str, float] = field(default_factory=dict)
+
+
+class Renewed(Generic[C]):
+    """A client that is replaced when requests have had no response for ``RENEW_AFTER``.
+
+    Any thread may use it. The old client is closed in the background once its last request has ended, since
+    closing may block.
+
+    Args:
+        create: called for the first request, and for the first one after the client was given up.
+        close: may block.
+        clock: seconds on a clock that never jumps.
+    """
+
+    def __init__(
+        self,
+        create: Callable[[], C],
+        close: Callable[[C], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        background: Background = in_a_thread,
+    ) -> None:
+        self._create = create
+        self._close = close
+        self._clock = clock
+        self._background = background
+        self._lock = threading.Lock()
+        self._held: _Held[C] | None = None
+
+    @contextmanager
+    def request(self, kind: str) -> Iterator[C]:
+        """Make one request with the client, and judge from how the block ends whether there was a response.
+
+        Args:
+            kind: requests of one kind are judged together. A client may get responses to some kinds only, for
+                example when one of several brokers is frozen.
+        """
+        held = self._take()
+        began = self._clock()
+        try:
+            yield held.client
+        except NoBrokersException:
+            self._give_up(held)
+            raise
+        except Exception as error:
+            if is_silence(error):
+                self._note_silence(held, kind, began)
+            elif isinstance(error, KafkaException):
+                held.silent_since.pop(kind, None)
+            raise
+        else:
+            held.silent_since.pop(kind, None)
+        finally:
+            self._release(held)
+
+    def close(self) -> None:
+        """Close the client; a later request creates another."""
+        with self._lock:
+            held, self._held = self._held, None
+            if held is None:
+                return
+            held.is_old = True
+            is_unused = not held.users
+        if is_unused:
+            self._close(held.client)
+
+    def _take(self) -> _Held[C]:
+        with self._lock:
+            if self._held is None:
+                self._held = _Held(self._create())
+            self._held.users += 1
+            return self._held
+
+    def _note_silence(self, held: _Held[C], kind: str, began: float) -> None:
+        since = held.silent_since.setdefault(kind, began)
+        if self._clock() - since >= RENEW_AFTER:
+            self._give_up(held)
+
+    def _give_up(self, held: _Held[C]) -> None:
+        with self._lock:
+            held.is_old = True
+            if self._held is held:
+                self._held = None
+
+    def _release(self, held: _Held[C]) -> None:
+        with self._lock:
+            held.users -= 1
+            is_done = held.is_old and not held.users
+        if is_done:
+            self._background(lambda: self._close(held.client))
