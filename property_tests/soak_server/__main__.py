@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from property_tests.soak_server.scene import HourFailed, run_hour
+from property_tests.soak_server.scene import CONNECTORS, HourFailed, run_freezes, run_hour
 
 
 def main() -> int:
@@ -17,13 +17,23 @@ def main() -> int:
     parser.add_argument(
         "--pause", type=float, default=15.0, help="seconds between two troubles at least (15)"
     )
+    parser.add_argument(
+        "--freezes", type=int, default=0, help="only freeze the broker, so many times for 20 to 70 s (0)"
+    )
+    parser.add_argument("--connectors", type=int, default=0, help="how many (20, or 30 with --freezes)")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="soak-server-"))
     print(f"the server's log: {folder / 'server.log'}", flush=True)
     try:
-        happened = run_hour(
-            folder, lambda line: print(line, flush=True), outage=asked.outage, pause=asked.pause
-        )
+
+        def tell(line: str) -> None:
+            print(line, flush=True)
+
+        if asked.freezes:
+            happened = run_freezes(folder, tell, connectors=asked.connectors or 30, freezes=asked.freezes)
+        else:
+            connectors = asked.connectors or CONNECTORS
+            happened = run_hour(folder, tell, outage=asked.outage, pause=asked.pause, connectors=connectors)
     except HourFailed as error:
         print(error)
         return 1

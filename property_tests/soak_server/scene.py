@@ -7,18 +7,21 @@ and created again. Nobody restarts a connector: all of them go on by themselves.
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from property_tests.soak_server.gate import Gate
@@ -39,6 +42,11 @@ _DELETED = 3  # connectors that are deleted and created again
 _PACE = 0.1  # seconds between two handfuls of records for all topics
 _HANDFUL = 4
 _PATIENCE = 300.0  # seconds until everything is archived after the last outage
+
+CATCH_UP = 60.0
+"""Seconds after the broker's wake within which every connector has committed what was there by then."""
+LAG_AGE = 15.0
+"""Seconds after which a lag that is shown is right, or unknown."""
 
 Tell = Callable[[str], None]
 
@@ -89,7 +97,8 @@ class Production:
     """Records for all topics, at an even pace, for as long as the block runs."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2, "linger.ms": 5})
+        self._bootstrap = bootstrap
+        self._producer = self._made()
         self._topics = topics
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work)
@@ -104,15 +113,24 @@ class Production:
         self._thread.join()
         assert self._producer.flush(120) == 0, "records were not sent"
 
+    def renew(self) -> None:
+        """Use another producer: after a freeze this one, too, may never find a broker again."""
+        before, self._producer = self._producer, self._made()
+        before.purge()
+
+    def _made(self) -> Producer:
+        return Producer({"bootstrap.servers": self._bootstrap, "log_level": 2, "linger.ms": 5})
+
     def _work(self) -> None:
         while not self._ended.wait(_PACE):
+            producer = self._producer
             for topic in self._topics:
                 for _ in range(_HANDFUL):
-                    self._producer.produce(
+                    producer.produce(
                         topic, b"value %d" % self.sent, b"%d" % self.sent, partition=self.sent % _PARTITIONS
                     )
                     self.sent += 1
-            self._producer.poll(0)
+            producer.poll(0)
 
 
 @dataclass
@@ -128,6 +146,8 @@ class Scene:
     topics: Sequence[str]
     tell: Tell
     connectors: int = CONNECTORS
+    every: int = 0
+    """Milliseconds after which every connector ends its files; 0: half of them do, after 15 s."""
     happened: Happened = field(default_factory=Happened)
     server: Server | None = None
     began: float = field(default_factory=time.monotonic)
@@ -156,6 +176,8 @@ class Scene:
             "topics.dir": name,
             "avro.codec": "zstandard",
         }
+        if self.every:
+            return config | {"rotate.schedule.interval.ms": str(self.every)}
         return config | ({"rotate.schedule.interval.ms": "15000"} if number >= len(self.topics) else {})
 
     def say(self, what: str) -> None:
@@ -194,6 +216,33 @@ class Scene:
         time.sleep(max(0.0, back_at - time.monotonic()))
         come_back()
         self.say(f"{what} is back")
+
+    def freeze(self, seconds: float, production: Production) -> None:
+        """Freeze the broker and wake it; all connectors must catch up with what was there then, by themselves."""
+        self.say(f"Kafka is frozen for {seconds:.0f} s")
+        os.kill(self.broker.pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(self.broker.pid, signal.SIGCONT)
+        woken = time.monotonic()
+        production.renew()
+        self.happened.counts["freezes"] += 1
+        wanted = self.ends()
+        store = open_store(self.store)
+        try:
+            herder = Herder(store)
+            while behind := self._behind(herder, wanted):
+                if time.monotonic() - woken > CATCH_UP:
+                    raise HourFailed(
+                        f"{CATCH_UP:g} s after the wake, {len(behind)} are still behind: {behind}"
+                    )
+                time.sleep(0.5)
+        finally:
+            store.close()
+        took = time.monotonic() - woken
+        self.happened.counts["seconds until all had caught up, at most"] = max(
+            round(took), self.happened.counts["seconds until all had caught up, at most"]
+        )
+        self.say(f"all have caught up {took:.1f} s after the wake")
 
     def create(self, names: Sequence[str]) -> None:
         """Create connectors over REST."""
@@ -264,24 +313,34 @@ class Scene:
             raise HourFailed(f"{len(failed)} connectors FAILED, as {failed[:3]}:\n" + "\n".join(traces))
         return states == {"RUNNING": self.connectors}
 
-    def _behind(self, herder: Herder) -> dict[str, str]:
-        """Connectors with records that are not committed, or files that are not visible."""
-        ends = self._ends()
+    def _behind(self, herder: Herder, wanted: Mapping[TopicPartition, int] | None = None) -> dict[str, str]:
+        """Connectors that have not committed everything up to these offsets; None: up to the topics' ends."""
+        ends = self.ends() if wanted is None else wanted
         behind = {}
         for name in self.names:
             committed = herder.offsets(name)
             topic = self.config(name)["topics"]
-            left = sum(end - committed.get(p, 0) for p, end in ends.items() if p.topic == topic)
+            left = sum(max(end - committed.get(p, 0), 0) for p, end in ends.items() if p.topic == topic)
             if left:
                 behind[name] = f"{left} records"
         return behind
 
-    def _ends(self) -> dict[TopicPartition, int]:
+    def wrong_lags(self, herder: Herder, waited: Mapping[TopicPartition, int]) -> list[str]:
+        """Connectors that are RUNNING with lag 0 although records below these offsets are not committed."""
+        found = []
+        for info in herder.infos():
+            left = sum(max(waited.get(p.partition, 0) - (p.committed or 0), 0) for p in info.partitions)
+            if info.state == "RUNNING" and info.lag == 0 and left:
+                found.append(f"{info.name}: {left} records")
+        return found
+
+    def ends(self, timeout: float = 30.0) -> dict[TopicPartition, int]:
+        """Where the topics end now. Raises KafkaException if the broker does not respond in time."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "ends", "log_level": 2})
         try:
             return {
                 TopicPartition(topic, number): consumer.get_watermark_offsets(
-                    KafkaPartition(topic, number), timeout=30
+                    KafkaPartition(topic, number), timeout=timeout
                 )[1]
                 for topic in self.topics
                 for number in range(_PARTITIONS)
@@ -308,8 +367,42 @@ class Scene:
                 yield f"{name}: verify ended with exit code {done.returncode}:\n{done.stdout}{done.stderr}"
 
 
+class LagWatch:
+    """Looks every second whether a connector shows lag 0 although records have waited for some time."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self.wrong: list[str] = []
+        self.looks = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(60)
+
+    def _work(self) -> None:
+        store = open_store(self._scene.store)
+        herder, seen = Herder(store), deque[tuple[float, Mapping[TopicPartition, int]]]()
+        try:
+            while not self._ended.wait(1.0):
+                with suppress(KafkaException):  # while the broker is frozen nothing new can be there
+                    seen.append((time.monotonic(), self._scene.ends(timeout=2.0)))
+                while len(seen) > 1 and seen[1][0] <= time.monotonic() - LAG_AGE:
+                    seen.popleft()
+                if seen and seen[0][0] <= time.monotonic() - LAG_AGE:
+                    self.looks += 1
+                    self.wrong += self._scene.wrong_lags(herder, seen[0][1])
+        finally:
+            store.close()
+
+
 @contextmanager
-def scene(folder: Path, tell: Tell, connectors: int) -> Iterator[Scene]:
+def scene(folder: Path, tell: Tell, connectors: int, every: int = 0) -> Iterator[Scene]:
     """Broker, S3, PostgreSQL, and the doors before them; all end with the block."""
     with ExitStack() as stack:
         broker = stack.enter_context(serving_kafka())
@@ -320,7 +413,7 @@ def scene(folder: Path, tell: Tell, connectors: int) -> Iterator[Scene]:
         several = min(_TOPICS, connectors // 2)
         topics = [create_topic(broker.bootstrap, f"hour-{n}", _PARTITIONS) for n in range(several)]
         url = postgres.url("hour", port=database.port)
-        made = Scene(folder, broker, s3, database, url, name, topics, tell, connectors)
+        made = Scene(folder, broker, s3, database, url, name, topics, tell, connectors, every)
         try:
             yield made
         finally:
@@ -378,4 +471,57 @@ def run_hour(
     outages = sum(n for what, n in at.happened.counts.items() if what.startswith("outages"))
     if repeated := at.happened.repeated(outages):
         raise HourFailed(f"lines are repeated, with {outages} outages: {repeated[:5]}")
+    return at.happened
+
+
+def run_freezes(
+    folder: Path,
+    tell: Tell,
+    *,
+    connectors: int = 30,
+    freezes: int = 10,
+    seconds: tuple[float, float] = (20.0, 70.0),
+    seed: int = 0,
+) -> Happened:
+    """Freeze the broker again and again while records flow, and wake it.
+
+    Args:
+        folder: for the server's log, which is kept there.
+        tell: gets the story, line by line.
+        connectors: how many.
+        freezes: how often.
+        seconds: the shortest and the longest freeze.
+        seed: decides how long each is.
+
+    Returns:
+        What happened, the server's log included.
+
+    Raises:
+        HourFailed: a connector has not caught up in time or shows lag 0 while records wait, or an archive is not
+            what its topic is.
+    """
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    with (
+        scene(folder, tell, connectors, every=10_000) as at,
+        Production(at.broker.bootstrap, at.topics) as production,
+    ):
+        at.start()
+        at.create(at.names)
+        at.recover(10.0)
+        with LagWatch(at) as watch:
+            for _ in range(freezes):
+                at.freeze(chance.uniform(*seconds), production)
+                time.sleep(10.0)
+        at.happened.counts["looks at lags"] = watch.looks
+        production.__exit__()
+        at.happened.counts["records"] = production.sent
+        at.settle()
+        at.stop()
+        found = list(at.differences())
+        assert at.server is not None
+        at.happened.log = at.server.lines()
+    if watch.wrong:
+        raise HourFailed(f"{len(watch.wrong)} times lag 0 was shown while records waited: {watch.wrong[:5]}")
+    if found:
+        raise HourFailed("\n".join(found))
     return at.happened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -119,6 +120,8 @@ class PlainProgress(RunProgress):
 
     Args:
         interval: seconds between two lines of progress; infinite: there are none.
+        quiet: seconds between two lines of generations that have ended without a failure. With 0 each has a
+            line at its start and one at its end.
         clock: seconds, monotonic.
     """
 
@@ -127,9 +130,13 @@ class PlainProgress(RunProgress):
         write: Callable[[str], None],
         *,
         interval: float = _INTERVAL,
+        quiet: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(clock)
+        self._quiet = quiet
+        self._quiet_until = -math.inf
+        self._unwritten = 0
         self.note = write
         """A separate line."""
         self._interval = interval
@@ -148,7 +155,8 @@ class PlainProgress(RunProgress):
         super().planned(plan)
         self._begun = self._clock()
         self._next = self._begun + self._interval
-        self.note(f"generation {plan.generation}: {_work(plan)}")
+        if not self._quiet:
+            self.note(f"generation {plan.generation}: {_work(plan)}")
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
         """Now and then a line."""
@@ -163,7 +171,8 @@ class PlainProgress(RunProgress):
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
         """A line with what was done, and one for each failure."""
         super().ended(generation, partitions)
-        self._write_end(generation, _outcome(partitions))
+        has_failed = any(view.failure is not None for view in partitions)
+        self._write_end(generation, _outcome(partitions), is_news=has_failed)
         for view in partitions:
             if view.failure is not None:
                 again = f", is tried again in {duration(view.opens_in)}" if view.opens_in else ""
@@ -177,13 +186,20 @@ class PlainProgress(RunProgress):
     def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
         """A line with what was done, and one for each failure."""
         super().tasks_ended(generation, tasks)
-        self._write_end(generation, str(SourceTotals(tasks)))
+        has_failed = any(task.failure is not None for task in tasks.values())
+        self._write_end(generation, str(SourceTotals(tasks)), is_news=has_failed)
         for task_number, task in tasks.items():
             if task.failure is not None:
                 self.note(f"task {task_number} failed: {task.failure}")
 
-    def _write_end(self, generation: int, outcome: str) -> None:
-        self.note(f"generation {generation}: ended after {duration(self._clock() - self._begun)}, {outcome}")
+    def _write_end(self, generation: int, outcome: str, *, is_news: bool) -> None:
+        now = self._clock()
+        if not is_news and now < self._quiet_until:
+            self._unwritten += 1
+            return
+        since = f"; {counted(self._unwritten, 'generation')} before it" if self._unwritten else ""
+        self._quiet_until, self._unwritten = now + self._quiet, 0
+        self.note(f"generation {generation}: ended after {duration(now - self._begun)}, {outcome}{since}")
 
     def _write_if_due(self, amounts: Callable[[Snapshot], str]) -> None:
         """A line of progress, if the last one is long enough ago and there is news."""

@@ -41,6 +41,7 @@ from sinksdk.settings.references import ConfigProviders
 log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.1  # seconds between checks for a signal
+_QUIET: Final = 60.0  # seconds between two log lines of a connector that does nothing but generations
 _HOW_TO_ALLOW: Final = "whoever starts the server allows it with --config-env or --config-files"
 
 
@@ -134,7 +135,9 @@ def server(
             )
             worker = Worker(
                 deployment.store,
-                lambda name: deployment.worker(name, spark, PlainProgress(log.info, interval=math.inf)),
+                lambda name: deployment.worker(
+                    name, spark, PlainProgress(log.info, interval=math.inf, quiet=_QUIET)
+                ),
             )
             rest.serve(
                 deployment.store,

@@ -11,6 +11,7 @@ from sinksdk.cli.options import DEFAULT_STORE, AsJson, KeptIn, Name, Verbose
 from sinksdk.cli.output import (
     add_row,
     command,
+    counted,
     moment,
     number,
     print_json,
@@ -106,6 +107,14 @@ def _show_sink(console: Console, info: ConnectorInfo) -> None:
     for p in info.partitions:
         if p.error:
             write(console, f"{p.partition}: {p.error}", "red")
+        if p.lost_offsets:
+            write(
+                console,
+                f"{p.partition}: {counted(p.lost_offsets, 'offset')} were gone from the source and skipped",
+                "yellow",
+            )
+        if p.withdrawn_commits:
+            write(console, f"{p.partition}: {counted(p.withdrawn_commits, 'commit')} withdrawn", "yellow")
 
 
 def _show_source(console: Console, info: ConnectorInfo) -> None:
@@ -186,6 +195,8 @@ def _partitions(info: ConnectorInfo) -> dict[str, Any]:
                 "rate": round(p.rate, 1),
                 "committed_at": p.committed_at,
                 "error": p.error,
+                "lost_offsets": p.lost_offsets,
+                "withdrawn_commits": p.withdrawn_commits,
             }
             for p in info.partitions
         ]

@@ -42,6 +42,7 @@ class EndsKeeper:
         self._ends: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] | None = None
         self._committed_at: dict[TopicPartition, float] = {}
+        self._unknown_since: float | None = None
         self._is_news = False
 
     def catch_up(self) -> None:
@@ -53,11 +54,21 @@ class EndsKeeper:
             return
         self._ends = before.ends_by_partition() | self._ends
         self._committed_at = before.committed_at_by_partition() | self._committed_at
+        self._unknown_since = before.unknown_since
 
     def saw(self, ends: Ends) -> None:
         """Update the source's end offsets. Partitions not given keep theirs."""
+        if self._unknown_since is not None:
+            self._unknown_since = None
+            self._is_news = True
         if any(self._ends.get(partition) != end for partition, end in ends.items()):
             self._ends |= ends
+            self._is_news = True
+
+    def missed(self, seconds: float) -> None:
+        """The source has not responded for this number of seconds: its end offsets are unknown."""
+        if self._unknown_since is None:
+            self._unknown_since = self._clock.time() - seconds
             self._is_news = True
 
     def committed(self, offsets: Mapping[TopicPartition, int | None]) -> None:
@@ -84,7 +95,7 @@ class EndsKeeper:
             return
         self._next = self._clock.now() + self._interval
         try:
-            self._row.write(ConnectorEnds.of(self._ends, self._committed_at))
+            self._row.write(ConnectorEnds.of(self._ends, self._committed_at, self._unknown_since))
         except ConnectException as error:
             log.info("connector %s: where its source ends was not written: %s", self._connector, error)
         else:
@@ -110,7 +121,7 @@ class EndsWatch:
         self._keeper = keeper
         self._clock = clock
         self._background = background
-        self._next = clock.now()
+        self._next = self._seen_at = clock.now()
         self._running: Future[Ends] | None = None
 
     def look_if_due(self) -> None:
@@ -120,8 +131,10 @@ class EndsWatch:
             self._next = self._clock.now() + LOOK_INTERVAL
             error = running.exception()
             if error is None:
+                self._seen_at = self._clock.now()
                 self._keeper.saw(running.result())
             else:
+                self._keeper.missed(self._clock.now() - self._seen_at)
                 log.info("where the source ends is not known, it is looked at again: %s", error)
         if self._running is None and self._clock.now() >= self._next:
             looking: Future[Ends] = Future()

@@ -12,7 +12,7 @@ from typing import Any
 
 from sinksdk.control import registry
 from sinksdk.control.history import read_history
-from sinksdk.control.info import OnDamage, connector_info, of_all
+from sinksdk.control.info import OnDamage, connector_info, of_all, overdue
 from sinksdk.control.offsets import StoppedConnector
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
@@ -62,6 +62,14 @@ class Herder:
         """
         now = self._clock.time()
         return of_all(self._store, lambda seen, name: connector_info(seen, name, now), on_damage)
+
+    def overdue(self) -> dict[str, str]:
+        """Running connectors for which nothing has been planned for too long, each with the reason.
+
+        Raises:
+            StoreUnavailable: no response from the store.
+        """
+        return overdue(self._store, self._clock.time())
 
     def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
         """As :meth:`infos`, with each connector's recent history."""

@@ -10,6 +10,7 @@ from sinksdk.control.history import read_totals, task_progress, with_progress
 from sinksdk.control.liveness import SILENCE, is_gone
 from sinksdk.control.shown import (
     ConnectorInfo,
+    Doubts,
     first_wait,
     has_more_offsets,
     partitions_of,
@@ -54,8 +55,11 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     running = {n: row for n, row in rows.items() if is_driven and row.generation == planned}
     remembered = {p.topic_partition: p for p in status.partitions}
     kind = _type(record, count)
+    doubts = Doubts.of(status, now) if is_driven and state == "RUNNING" else Doubts()
     tasks = (
-        source_tasks(plan, state, status, running) if kind == "source" else sink_tasks(plan, state, status)
+        source_tasks(plan, state, status, running)
+        if kind == "source"
+        else sink_tasks(plan, state, status, doubts)
     )
     partitions = partitions_of(
         store,
@@ -64,6 +68,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         remembered,
         {row.topic_partition: row.counts for row in totals.partitions},
         tasks=tasks,
+        doubts=doubts,
     )
     return ConnectorInfo(
         connector,
@@ -75,7 +80,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         tasks,
         partitions,
         status.missing_topics,
-        status.trace,
+        status.trace or doubts.failure,
         record.config,
         totals.tasks,
         status.heartbeat or None,
@@ -86,6 +91,16 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         status.unavailable if is_driven else (),
         status.unavailable_count if is_driven else 0,
     )
+
+
+def overdue(store: Store, now: float) -> dict[str, str]:
+    """Running connectors for which nothing has been planned for too long, each with the reason."""
+    found = {}
+    for name, status in of_all(store, lambda seen, name: (name, read_status(seen, name)), lambda *_: None):
+        is_alive = now - status.heartbeat <= _SILENT and not is_gone(status.driver)
+        if is_alive and status.state == "RUNNING" and (why := status.overdue(now)) is not None:
+            found[name] = why
+    return found
 
 
 OnDamage = Callable[[str, ConnectException], None]

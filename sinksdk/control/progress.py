@@ -8,12 +8,16 @@ from typing import Final
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
+from sinksdk.engine.context import WITHDRAWN
 from sinksdk.records import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress
 
-LOST: Final = "lost"
+LOST: Final = "sinksdk.lost_offsets"
 """Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
+
+OWN_COUNTS: Final = frozenset({LOST, WITHDRAWN})
+"""Counts that are the engine's, not the connector's own."""
 
 
 @dataclass(frozen=True, slots=True)

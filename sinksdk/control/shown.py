@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
+from sinksdk.control.progress import LOST
 from sinksdk.control.status import ShownState, State
+from sinksdk.engine.context import WITHDRAWN
 from sinksdk.records import TopicPartition
 from sinksdk.settings.plugins import ConnectorType
 from sinksdk.source.positions import as_json
@@ -34,6 +36,8 @@ from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry
 from sinksdk.support.tables import Row, html_table, text_table
 
+# More than twelve imports: whatever drivers and tasks report of a connector is put together here.
+
 _MOST_ROWS: Final = 20
 
 
@@ -48,7 +52,7 @@ class PartitionInfo(BaseModel):
     committed: int | None = Field(description="Next offset to read after the last commit.")
     position: int | None = Field(description="Offset after the last record read, while it is read.")
     end: int | None = Field(description="End offset of the source at the last check.")
-    lag: int | None
+    lag: int | None = Field(description="Offsets not committed yet; null while the source does not respond.")
     committed_at: float | None = Field(description="Time of the last commit, in seconds since the epoch.")
     rate: float = Field(description="Records read per second, lately.")
     error: str | None = Field(description="Its last error; null after a success.")
@@ -62,6 +66,61 @@ class PartitionInfo(BaseModel):
     def partition(self) -> TopicPartition:
         """Its topic and number."""
         return TopicPartition(self.topic, self.number)
+
+    @computed_field  # type: ignore[prop-decorator] # mypy knows no decorated properties
+    @property
+    def lost_offsets(self) -> int:
+        """Offsets after a commit that the source no longer had, and that were skipped."""
+        return self.counts.get(LOST, 0)
+
+    @computed_field  # type: ignore[prop-decorator] # the same
+    @property
+    def withdrawn_commits(self) -> int:
+        """Commits that were withdrawn: what they covered is read again, if the source still has it."""
+        return self.counts.get(WITHDRAWN, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """Partitions that a driver does not read, or whose end offsets it does not know.
+
+    Args:
+        failure: why nothing has been planned for too long, for every partition; None: it has.
+        attempts: how often that was tried.
+        failures: by partition, why it has not been read for too long.
+        unseen: partitions whose ends are outdated.
+        missing: topics that the source does not have.
+    """
+
+    failure: str | None = None
+    attempts: int = 0
+    failures: Mapping[TopicPartition, str] = field(default_factory=dict)
+    unseen: frozenset[TopicPartition] = frozenset()
+    missing: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, status: ConnectorStatus, now: float) -> Doubts:
+        """Those that a running driver reports."""
+        since = {row.topic_partition: row.since for row in status.unavailable}
+        return cls(
+            status.overdue(now),
+            status.waiting.attempts if status.waiting else 0,
+            {
+                partition: f"it has had no leader for {now - at:.0f} s, and is read once it has one"
+                for partition, at in since.items()
+                if now - at >= status.plan_timeout
+            },
+            frozenset(since),
+            frozenset(status.missing_topics),
+        )
+
+    def about(self, partition: TopicPartition) -> str | None:
+        """The failure of a partition; None: there is none."""
+        return self.failure or self.failures.get(partition)
+
+    def cover(self, partition: TopicPartition) -> bool:
+        """Whether a partition's end offset may be outdated."""
+        return partition in self.unseen or partition.topic in self.missing
 
 
 def lag(committed: int | None, end: int | None) -> int | None:
@@ -144,10 +203,11 @@ class ConnectorInfo:
 
     @property
     def lag(self) -> int | None:
-        """Offsets not committed yet, as far as known; None of a source."""
-        if self.type == "source":
+        """Offsets not committed yet; None while that is not known of each partition, and of a source."""
+        lags = [partition.lag for partition in self.partitions]
+        if self.type == "source" or not lags or None in lags:
             return None
-        return sum(partition.lag or 0 for partition in self.partitions)
+        return sum(filter(None, lags))
 
     @property
     def task_states(self) -> dict[State, int]:
@@ -235,12 +295,14 @@ def partitions_of(
     counts: Mapping[TopicPartition, Mapping[str, int]],
     *,
     tasks: Iterable[TaskInfo],
+    doubts: Doubts,
 ) -> tuple[PartitionInfo, ...]:
     """All known partitions."""
     commits = read_commits(store, connector).committed
     row = table.read(store, ends_key(connector), ConnectorEnds)
     ends = row.value.ends_by_partition() if row else {}
     committed_at = row.value.committed_at_by_partition() if row else {}
+    is_outdated = row is not None and row.value.unknown_since is not None
     owners = {partition: task.number for task in tasks for partition in task.partitions}
     found = []
     for partition in sorted({*commits, *progress, *remembered, *counts, *ends}):
@@ -248,6 +310,8 @@ def partitions_of(
         entry, waiting = commits.get(partition), _waiting(running, before)
         committed = entry.offset if entry else None
         end = ends.get(partition, before.end if before else None)
+        failure = doubts.about(partition)
+        is_unknown = is_outdated or doubts.cover(partition)
         found.append(
             PartitionInfo(
                 topic=partition.topic,
@@ -256,11 +320,13 @@ def partitions_of(
                 committed=committed,
                 position=running.position if running else None,
                 end=end,
-                lag=lag(committed, end),
+                lag=None if is_unknown else lag(committed, end),
                 committed_at=committed_at.get(partition),
                 rate=running.rate if running else 0.0,
-                error=None if waiting else _error(running, before),
-                failures=before.failures if before else 0,
+                error=failure if waiting else _error(running, before) or failure,
+                failures=max(
+                    before.failures if before else 0, doubts.attempts if failure else 0, bool(failure)
+                ),
                 counts=counts.get(partition, {}),
                 waiting=waiting,
             )
@@ -320,8 +386,10 @@ def _source_task_state(state: State, source: SourceProgress | None, *, is_failin
     return _task_state(state, is_failing=is_failing)
 
 
-def sink_tasks(plan: GenerationPlan | None, state: State, status: ConnectorStatus) -> tuple[TaskInfo, ...]:
-    """A sink's tasks; one with a partition that has failed is RESTARTING."""
+def sink_tasks(
+    plan: GenerationPlan | None, state: State, status: ConnectorStatus, doubts: Doubts
+) -> tuple[TaskInfo, ...]:
+    """A sink's tasks; one with a partition that has failed, or cannot be planned, is RESTARTING."""
     shares = [[planned.topic_partition for planned in task.ranges] for task in (plan.tasks if plan else ())]
     failing = {row.topic_partition: row for row in status.partitions if row.failures}
     if shares:
@@ -329,8 +397,9 @@ def sink_tasks(plan: GenerationPlan | None, state: State, status: ConnectorStatu
     found = []
     for number, partitions in enumerate(shares):
         failed = [failing[p] for p in partitions if p in failing]
-        trace = (failed[0].trace or failed[0].error) if failed else None
-        task_state = _task_state(state, is_failing=bool(failed))
+        unplanned = next(filter(None, map(doubts.about, partitions)), None)
+        trace = (failed[0].trace or failed[0].error) if failed else unplanned
+        task_state = _task_state(state, is_failing=bool(failed) or unplanned is not None)
         found.append(TaskInfo(number, task_state, tuple(partitions), trace))
     return tuple(found)
 

@@ -13,6 +13,7 @@ from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import remembered_key, status_key
 from sinksdk.store.reports import (
+    PLAN_TIMEOUT,
     ConnectorStatus,
     PartitionStatus,
     Remembered,
@@ -64,10 +65,18 @@ class StatusKeeper:
 
     Args:
         driver: its name.
+        plan_timeout: seconds after which a wait of the connector's counts as a failure.
     """
 
     # Eleven attributes: two rows, with their content and write times.
-    def __init__(self, store: Store, connector: str, driver: str, clock: WallClock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        connector: str,
+        driver: str,
+        clock: WallClock,
+        plan_timeout: float = PLAN_TIMEOUT,
+    ) -> None:
         self._clock = clock
         self._status_row = table.OwnRow(store, status_key(connector), ConnectorStatus)
         self._remembered_row = table.OwnRow(store, remembered_key(connector), Remembered)
@@ -79,7 +88,7 @@ class StatusKeeper:
         self._partitions = {p.topic_partition: p for p in remembered.partitions}
         self._tasks = {task.task: task for task in remembered.tasks}
         self._remember_at = clock.now()
-        self._status = ConnectorStatus(driver=driver)
+        self._status = ConnectorStatus(driver=driver, plan_timeout=plan_timeout)
         self._unavailable = {row.topic_partition: row.since for row in before.unavailable}
         self._written = clock.now()
         self._outage = Outage(log, f"writing the status of connector {connector}")
@@ -125,6 +134,10 @@ class StatusKeeper:
         if waiting != self._status.waiting:
             self._change(waiting=waiting)
             self.save()
+
+    def overdue(self) -> str | None:
+        """Why nothing has been planned for longer than it may take; None: it has, or may yet be."""
+        return self._status.overdue(self._clock.time())
 
     def miss(self, topics: Iterable[str]) -> None:
         """Set the missing topics; a change is written at once."""

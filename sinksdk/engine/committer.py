@@ -10,7 +10,7 @@ from typing import Any, Final, SupportsIndex
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.commits import TopicIdCheck
-from sinksdk.engine.context import Ending, TaskScope, WorkerSinkTaskContext, token_flaw
+from sinksdk.engine.context import WITHDRAWN, Ending, TaskScope, WorkerSinkTaskContext, token_flaw
 from sinksdk.engine.retry import Attempts
 from sinksdk.errors import ConnectException, RetriableException, UnpublishableException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
@@ -269,6 +269,7 @@ class Committer:
             discard,
             error.partly_visible_to,
         )
+        self._context.count(partition, **{WITHDRAWN: 1})
         log.error(
             "%s: the commit of %s is withdrawn from offset %d to %d; from there it is read again: %s",
             self._label,

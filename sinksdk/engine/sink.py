@@ -17,7 +17,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog, DeadLetters, TopicIdCheck, always_valid
 from sinksdk.engine.committer import Committer
-from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
+from sinksdk.engine.context import WITHDRAWN, TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.delivery import Delivery
 from sinksdk.engine.options import EngineOptions, RangeTerms, TaskName
 from sinksdk.engine.outcome import PartitionOutcome
@@ -183,6 +183,7 @@ class WorkerSinkTask:
                     continue  # pre_commit has failed, and with it the partition
                 back = OffsetAndMetadata(offset, metadata)
                 self._scope.write(self._commits.withdraw, partition, back, ())
+                self._context.count(partition, **{WITHDRAWN: 1})
                 state.go_back_to(offset)
                 self._clean_up([partition])
                 self._release([partition])

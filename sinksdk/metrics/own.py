@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from sinksdk.control.progress import OWN_COUNTS
 from sinksdk.metrics.metric import (
     ALL,
     CONNECTOR,
@@ -66,6 +67,13 @@ OWN_METRICS: Final = (
         lambda info: info.unavailable_count,
     ),
     _connector.metric(
+        "waiting_since_timestamp_seconds",
+        "s",
+        "Time since which the connector waits for an unavailable system, in seconds since the epoch; no "
+        "value while it waits for none. If it is the source, nothing is planned meanwhile.",
+        lambda info: info.waiting.since if info.waiting else None,
+    ),
+    _connector.metric(
         "last_commit_timestamp_seconds",
         "s",
         "Time of the last commit of any of its partitions, in seconds since the epoch; no value before the "
@@ -81,7 +89,13 @@ OWN_METRICS: Final = (
     _partition.metric(
         "end_offset", "offset", "End offset of the source at the last check.", lambda info: info.end
     ),
-    _partition.metric("lag", "offsets", "Offsets not committed yet: end − committed.", lambda info: info.lag),
+    _partition.metric(
+        "lag",
+        "offsets",
+        "Offsets not committed yet: end − committed. No value while it is not known: the source, or the "
+        "partition's leader, does not respond.",
+        lambda info: info.lag,
+    ),
     _partition.metric(
         "last_commit_timestamp_seconds",
         "s",
@@ -91,8 +105,22 @@ OWN_METRICS: Final = (
     _partition.metric(
         "failures",
         "failures",
-        "How often in a row the partition has failed; 0 again after a success.",
+        "How often in a row the partition has failed; 0 again after a success. Attempts to plan it count "
+        "once nothing was planned for longer than `errors.retry.timeout`.",
         lambda info: info.failures,
+    ),
+    _partition.metric(
+        "lost_offsets_total",
+        "offsets",
+        "Offsets after a commit that the source no longer had, and that were skipped (`on.data.loss=skip`).",
+        lambda info: info.lost_offsets,
+    ),
+    _partition.metric(
+        "withdrawn_commits_total",
+        "commits",
+        "Commits that were withdrawn, because what they covered cannot become visible or a task went back: "
+        "from there the records are read again, if the source still has them.",
+        lambda info: info.withdrawn_commits,
     ),
     _partition.metric(
         "next_attempt_timestamp_seconds",
@@ -106,7 +134,7 @@ OWN_METRICS: Final = (
         "counted_total",
         "by name",
         "The connector's own counters (`context.count`), by name: the archiver's are `files` and `bytes`.",
-        lambda info: dict(sorted(info.counts.items())),
+        lambda info: {name: n for name, n in sorted(info.counts.items()) if name not in OWN_COUNTS},
         by="name",
     ),
     _source_task.metric(

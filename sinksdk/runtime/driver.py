@@ -126,7 +126,7 @@ class SinkSession:
             lambda partition: 0.0 if self._failures.given_up() else backoff.waiting(partition),
         )
         self._failures = PartitionFailures(config, session.status, backoff, session.clock)
-        lag = PartitionLag(
+        self._lag = PartitionLag(
             config,
             status=session.status,
             backoff=backoff,
@@ -139,7 +139,7 @@ class SinkSession:
             session,
             config,
             self._monitor,
-            lag=lag,
+            lag=self._lag,
             gaps=TrailingGaps(driver.source, background),
             planner=self._planner,
             failures=self._failures,
@@ -174,7 +174,7 @@ class SinkSession:
     def meanwhile(self) -> None:
         """Keep the view of the source up to date; never blocks."""
         self._monitor.refresh_in_background()
-        self._reporter.source_ends(self._monitor.ends)
+        self._reporter.source_ends(self._monitor.ends, self._monitor.unseen_for)
 
     def _raise_if_it_is_over(self) -> None:
         left_over = self._failures.left_over() if self._monitor.is_fixed else None
@@ -200,7 +200,8 @@ class SinkSession:
             log.info("generation %d: closing took %s", plan.generation, trail)
         outcomes = partition_outcomes(ended, plan)
         self._planner.ended(session.clock.now() - ended.began)
-        self._reporter.measured(plan.generation, ended.measures, outcomes)
+        lost = self._lag.lost_before({outcome.partition: outcome.committed for outcome in outcomes})
+        self._reporter.measured(plan.generation, ended.measures, outcomes, lost)
         has_failed = any(outcome.failure for outcome in outcomes)
         gone = self._monitor.gone_of(topics) if has_failed else set()
         overtaken = self._monitor.overtaken(next_offsets(plan, outcomes))

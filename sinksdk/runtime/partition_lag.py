@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, field
@@ -40,7 +41,8 @@ class PartitionLag:
     tracker: ProgressTracker
     clock: WallClock
     is_fixed: bool
-    _skipped: set[TopicPartition] = field(default_factory=set, init=False)
+    _lost: dict[TopicPartition, OffsetRange] = field(default_factory=dict, init=False)
+    _counted: Counter[TopicPartition] = field(default_factory=Counter, init=False)
 
     def of(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
         """The backlog of each readable partition."""
@@ -83,10 +85,15 @@ class PartitionLag:
         )
 
     def _log_loss(self, backlog: Backlog) -> None:
-        lost = backlog.start - (backlog.start if backlog.committed is None else backlog.committed)
-        if lost > 0 and backlog.partition not in self._skipped and self.config.on_data_loss == "skip":
-            self._skipped.add(backlog.partition)
-            self.tracker.note(backlog.partition, LOST, lost)
+        if backlog.committed is None or self.config.on_data_loss != "skip":
+            return
+        lost = backlog.start - backlog.committed
+        if lost <= 0:
+            return
+        before = self._lost.get(backlog.partition)
+        self._lost[backlog.partition] = OffsetRange(backlog.committed, backlog.start)
+        self.tracker.note(backlog.partition, LOST, self._counted[backlog.partition] + lost)
+        if before is None:
             log.error(
                 "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
                 "as on.data.loss says",
@@ -95,6 +102,17 @@ class PartitionLag:
                 lost,
                 backlog.committed,
             )
+
+    def lost_before(self, committed: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+        """Count offsets that were skipped for good: a commit is behind them now. Each is returned once."""
+        found = {}
+        for partition, offset in committed.items():
+            lost = self._lost.get(partition)
+            if lost is not None and offset is not None and offset >= lost.end:
+                del self._lost[partition]
+                found[partition] = lost.end - lost.start
+                self._counted[partition] += lost.end - lost.start
+        return found
 
 
 def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:

@@ -8,7 +8,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
 from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, of_task
-from sinksdk.control.progress import Listener, ProgressTracker
+from sinksdk.control.progress import LOST, Listener, ProgressTracker
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.records import TopicPartition
@@ -75,9 +75,12 @@ class SinkReporter(Reporter):
         self._ends.committed(committed)
         self._sync.follow(visible)
 
-    def source_ends(self, ends: Ends) -> None:
-        """Report the source's end offsets."""
-        self._ends.saw(ends)
+    def source_ends(self, ends: Ends, unseen_for: float) -> None:
+        """Report the source's end offsets, and for how many seconds they have been unknown; 0: known."""
+        if unseen_for:
+            self._ends.missed(unseen_for)
+        else:
+            self._ends.saw(ends)
         self._ends.save_if_due()
 
     def idle(self) -> None:
@@ -100,10 +103,17 @@ class SinkReporter(Reporter):
         self._listener.progress(views)
 
     def measured(
-        self, generation: int, measures: Mapping[int, TaskMeasures], outcomes: Sequence[PartitionOutcome]
+        self,
+        generation: int,
+        measures: Mapping[int, TaskMeasures],
+        outcomes: Sequence[PartitionOutcome],
+        lost: Mapping[TopicPartition, int],
     ) -> None:
-        """What an ended generation comes to."""
-        self._totals.add(generation, measures, {o.partition: o.counts for o in outcomes})
+        """What an ended generation comes to; ``lost`` are offsets that its commits have skipped for good."""
+        counts = {o.partition: dict(o.counts) for o in outcomes}
+        for partition, offsets in lost.items():
+            counts[partition][LOST] = offsets
+        self._totals.add(generation, measures, counts)
 
     def ended(self, generation: int, outcomes: Sequence[PartitionOutcome]) -> None:
         """Report the outcomes of a generation's partitions."""

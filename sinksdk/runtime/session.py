@@ -16,7 +16,7 @@ from sinksdk.control.connector_calls import ConnectorCalls
 from sinksdk.control.registry import deploy, register
 from sinksdk.control.requests import ConnectorRequests
 from sinksdk.control.status import StatusKeeper
-from sinksdk.errors import FencedException, RetriableException
+from sinksdk.errors import ConnectException, FencedException, RetriableException
 from sinksdk.runtime.backoff import PASSING, Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.handover import Handover
@@ -25,6 +25,7 @@ from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
+from sinksdk.store.reports import PLAN_TIMEOUT, Waiting
 
 # More than twelve imports: the parts that sinks' and sources' drivers share meet here.
 
@@ -77,14 +78,23 @@ class DriverSession:
         self._meanwhile: Callable[[], None] = lambda: None
         backoff = Backoff(self.poll_interval, self.clock, longest=_LONGEST)
         self._source_waits = Waits(f"connector {config.name}", self.clock, backoff, after=_SILENCE)
-        self._is_source_away = False
+        self._launch_waits = Waits(f"the generation of connector {config.name}", self.clock)
+        self._is_source_away = self._is_launch_away = False
+        self._overdue_since: float | None = None
         self._calls = ConnectorCalls(connector, config.name, self.clock, environment.threads.calls)
         known = environment.record or register(self.store, config.name, raw)
         connector.identity = ConnectorIdentity(identify(self.store), config.name, known.incarnation)
         connector.context = self.connector_requests = ConnectorRequests(config.name, self.signal)
         self._driver = liveness.register()
         try:
-            self.status = StatusKeeper(self.store, config.name, self._driver, self.clock)
+            timeout = config.errors_retry_timeout
+            self.status = StatusKeeper(
+                self.store,
+                config.name,
+                self._driver,
+                self.clock,
+                timeout / 1000 if timeout >= 0 else PLAN_TIMEOUT,
+            )
         except BaseException:
             liveness.deregister(self._driver)
             raise
@@ -231,7 +241,7 @@ class DriverSession:
             except RetriableException as error:
                 delay, waiting = self._source_waits.failed(error, since=begun)
                 self._is_source_away = True
-                self.status.wait_for(waiting)
+                self._wait_for(waiting)
                 if not self.wait(delay):
                     return None
             else:
@@ -240,6 +250,28 @@ class DriverSession:
                     self._is_source_away = False
                     self.status.wait_for(None)
                 return answer
+
+    def launch_failed(self, error: ConnectException) -> None:
+        """A planned generation could not be launched. That is shown, and the poll interval waited for."""
+        _, waiting = self._launch_waits.failed(error)
+        self._is_launch_away = True
+        self._wait_for(waiting)
+        self.signal.wait(self.poll_interval)
+
+    def launched(self) -> None:
+        """A generation was launched."""
+        if self._is_launch_away:
+            self._is_launch_away = False
+            self._launch_waits.over()
+            self.status.wait_for(None)
+
+    def _wait_for(self, waiting: Waiting | None) -> None:
+        """Show a wait, and log once that it lasts for longer than ``errors.retry.timeout``."""
+        self.status.wait_for(waiting)
+        overdue = self.status.overdue()
+        if overdue is not None and waiting is not None and self._overdue_since != waiting.since:
+            self._overdue_since = waiting.since
+            log.error("connector %s: %s", self.name, overdue)
 
     def wait(self, delay: float) -> bool:
         """Wait, with heartbeats; False if an end or a rebalance was requested."""

@@ -143,7 +143,7 @@ class SinkPlanning:
                 continue  # that may have ended the look: nothing is known then of what is there
             session.subscribe({partition.topic for partition in available})
             backlogs = self.lag.of(claim, available)
-            self.reporter.source_ends(self.monitor.ends)
+            self.reporter.source_ends(self.monitor.ends, self.monitor.unseen_for)
             now = clock.time()
             ready = [b for b in backlogs if not self.failures.backoff.is_waiting(b.partition)]
             decision = self.planner.decide(ready, now, flush=self.monitor.is_fixed)

@@ -28,6 +28,8 @@ from sinksdk.topics.base import Snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
 
+_LATE = 10.0  # seconds that a query may be late or take until the end offsets count as unknown
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -202,6 +204,8 @@ class SourceMonitor:
         self.snapshot = Snapshot(0.0, {})
         """The last one."""
         self._next = 0.0
+        self._seen_at = clock.now()
+        self._has_failed = False
         self._asking = threading.Lock()
         self._refresh: Future[Snapshot] | None = None
 
@@ -210,6 +214,12 @@ class SourceMonitor:
         """End offsets of the partitions in the last snapshot."""
         return {partition: offsets.end for partition, offsets in self.snapshot.partitions.items()}
 
+    @property
+    def unseen_for(self) -> float:
+        """Seconds since the source last responded, while its end offsets are unknown; else 0."""
+        seconds = self._clock.now() - self._seen_at
+        return seconds if self._has_failed or seconds > self._interval + _LATE else 0.0
+
     def compare_with(self, read: Read) -> None:
         """Compare snapshots with this from now on. A refresh that began before is dropped."""
         self._read = read
@@ -217,8 +227,12 @@ class SourceMonitor:
 
     def refresh(self) -> dict[TopicPartition, OffsetRange]:
         """Query the source now: the ranges of all topics that are not missing. Raises as the source."""
-        with self._asking:
-            snapshot = take_snapshot(self._source, self.subscription, self._clock.now())
+        try:
+            with self._asking:
+                snapshot = take_snapshot(self._source, self.subscription, self._clock.now())
+        except Exception:
+            self._has_failed = True
+            raise
         self._see(snapshot)
         return {p: offsets for p, offsets in snapshot.partitions.items() if p.topic not in self.topics.gone}
 
@@ -278,10 +292,12 @@ class SourceMonitor:
             if error is None:
                 self._see(refresh.result())
             else:
+                self._has_failed = True
                 log.info("looking at the source failed, it is looked at again: %s", error)
 
     def _see(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
+        self._seen_at, self._has_failed = self._clock.now(), False
         self._log_unavailable(before.unavailable, snapshot.unavailable)
         self._next = self._clock.now() + self._interval
         self.topics.see(snapshot, self._read)

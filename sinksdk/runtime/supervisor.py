@@ -174,9 +174,9 @@ class Supervisor:
         except ConnectException as error:
             if not isinstance(error, RetriableException) and not is_to_replan():
                 raise
-            log.info("connector %s: %s; planned again", session.name, error)
-            session.signal.wait(session.poll_interval)
+            session.launch_failed(error)
             return None
+        session.launched()
         began = session.clock.now()
         try:
             is_cancelled = self._watch(running, plan)

@@ -32,6 +32,7 @@ T = TypeVar("T")
 PATIENCE: Final = 1.5
 """Seconds; a probe waits one or two by default."""
 
+_OVERDUE_PATIENCE: Final = 0.4  # seconds, of what is left of the two
 _UNAVAILABLE: Final = 503
 _HEALTHY: Final = Health(status="healthy", message="Worker has completed startup and is ready.")
 _MAY_BE: Final[dict[int | str, dict[str, Any]]] = {**errors(), _UNAVAILABLE: {"model": Health}}
@@ -94,6 +95,7 @@ class StoreHealth:
 
     def __init__(self, herder: Herder) -> None:
         self._look = Latest(herder.connectors)
+        self._overdue = Latest(herder.overdue, patience=_OVERDUE_PATIENCE)
 
     async def problem(self) -> str | None:
         """The problem; None: the store responds."""
@@ -106,6 +108,18 @@ class StoreHealth:
         except ConnectException as error:
             return f"The store does not answer: {SECRETS.hide(str(error))}"
         return None
+
+    async def failure(self) -> str | None:
+        """Connectors for which nothing has been planned for too long; None: there are none, as far as known.
+
+        Of so many that the store does not respond in time, those of the last response.
+        """
+        found = await self._overdue.get()
+        if found is None and self._overdue.last is not None:
+            found = self._overdue.last[0]
+        if found is None or found.exception() is not None or not found.result():
+            return None
+        return " ".join(f"Connector {name}: {why}." for name, why in found.result().items())
 
 
 def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
@@ -121,15 +135,18 @@ def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
 
     @router.get("/health", response_model=Health, responses=_MAY_BE)
     async def healthy() -> Any:
-        """Whether the store answers (KIP-1017); known within 2 s, whatever the store does."""
-        problem = await health.problem()
-        if problem is not None:
-            return unhealthy(problem)
+        """Whether the store answers (KIP-1017), and no connector has failed to plan for too long.
+
+        Known within 2 s, whatever the store does. Not for probes that restart the server: it retries itself.
+        """
+        # One after the other: a store that hangs is asked once.
+        if (reason := await health.problem() or await health.failure()) is not None:
+            return unhealthy(SECRETS.hide(reason))
         return _HEALTHY
 
     @router.get("/ready", response_model=Health, responses=_MAY_BE)
     async def ready() -> Any:
-        """As ``/health``, without credentials, and without the reason."""
+        """Whether the store answers, without credentials, and without the reason."""
         if await health.problem() is not None:
             return unhealthy("The store does not answer.")
         return _HEALTHY

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Literal, Self, TypeVar
+from typing import Final, Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -18,6 +18,9 @@ from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry
 
 T = TypeVar("T")
+
+PLAN_TIMEOUT: Final = 300.0
+"""Seconds for which nothing may be planned where ``errors.retry.timeout`` has no limit: its default."""
 
 
 class Seen(Value):
@@ -104,6 +107,7 @@ class ConnectorStatus(Value):
         trace: stack trace of the error that made it FAILED.
         missing_topics: subscribed topics that the source certainly does not have.
         unavailable: of many, the first ones.
+        plan_timeout: seconds for which its next records may not be planned until that counts as a failure.
     """
 
     state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"] = "UNASSIGNED"
@@ -116,21 +120,40 @@ class ConnectorStatus(Value):
     waiting: Waiting | None = None
     unavailable: tuple[Unavailable, ...] = ()
     unavailable_count: int = 0
+    plan_timeout: float = PLAN_TIMEOUT
+
+    def overdue(self, now: float) -> str | None:
+        """Why nothing has been planned for longer than ``plan_timeout``; None: it has, or may yet be."""
+        if self.waiting is None or now - self.waiting.since < self.plan_timeout:
+            return None
+        return (
+            f"nothing could be planned for {now - self.waiting.since:.0f} s, longer than "
+            f"{self.plan_timeout:g} s (errors.retry.timeout); it is tried again: {self.waiting.reason}"
+        )
 
 
 class ConnectorEnds(Value):
     """End offsets of a connector's source and times of its last commits, by topic and partition.
 
     Partitions whose last commit time is unknown are not in ``committed_at``.
+
+    Args:
+        unknown_since: time since which the source does not respond: then ``ends`` may be outdated.
     """
 
     ends: dict[str, dict[int, int]] = Field(default_factory=dict)
     committed_at: dict[str, dict[int, float]] = Field(default_factory=dict)
+    unknown_since: float | None = None
 
     @classmethod
-    def of(cls, ends: Mapping[TopicPartition, int], committed_at: Mapping[TopicPartition, float]) -> Self:
+    def of(
+        cls,
+        ends: Mapping[TopicPartition, int],
+        committed_at: Mapping[TopicPartition, float],
+        unknown_since: float | None = None,
+    ) -> Self:
         """From partitions."""
-        return cls(ends=_by_topic(ends), committed_at=_by_topic(committed_at))
+        return cls(ends=_by_topic(ends), committed_at=_by_topic(committed_at), unknown_since=unknown_since)
 
     def ends_by_partition(self) -> dict[TopicPartition, int]:
         """``ends`` by partition."""

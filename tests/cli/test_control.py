@@ -68,7 +68,7 @@ def test_list_has_a_line_for_each_connector(here: Here, store: Store) -> None:
     ]
     assert [(row["name"], row["state"], row["lag"]) for row in rows] == [
         ("lines", "RUNNING", 40),
-        ("other", "STOPPED", 0),
+        ("other", "STOPPED", None),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from sinksdk.cli.display import LiveProgress, PlainProgress, render
 from sinksdk.cli.output import counted, duration, number, size
 from sinksdk.cli.progress import RunProgress
 from sinksdk.cli.run import lost, on_close, progress_on, summary
-from sinksdk.control.progress import PartitionView
+from sinksdk.control.progress import LOST, PartitionView
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
 
@@ -139,6 +140,34 @@ def test_a_line_says_when_a_failed_partition_is_tried_again(clock: ManualClock) 
     assert lines[-1] == "t-0 failed at offset 10, is tried again in 12.5 s: busy"
 
 
+def test_generations_without_news_share_a_line_a_minute(clock: ManualClock) -> None:
+    """Regression: a server's 30 calm connectors wrote 94 kB a minute, two lines for each generation."""
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, interval=math.inf, quiet=60.0, clock=clock.now)
+    for generation in range(1, 31):
+        progress.planned(plan(generation, {0: 0}))
+        clock.advance(5.0)
+        progress.ended(generation, [view(committed=10, position=10, records=10)])
+
+    assert len(lines) == 3
+    assert lines[0].startswith("generation 1: ended after 5.0 s, ")
+    assert lines[1].startswith("generation 13: ")
+    assert lines[1].endswith("; 11 generations before it")
+
+
+def test_a_failed_generation_has_its_lines_at_once(clock: ManualClock) -> None:
+    """However short ago the last line was."""
+    lines: list[str] = []
+    progress = PlainProgress(lines.append, interval=math.inf, quiet=60.0, clock=clock.now)
+    progress.planned(plan(1, {0: 0}))
+    progress.ended(1, [view(committed=10, position=10, records=10)])
+    progress.planned(plan(2, {0: 0}))
+    progress.ended(2, [view(position=10, failure="busy")])
+
+    assert len(lines) == 3
+    assert "busy" in lines[-1]
+
+
 def test_the_summary_names_files_and_bytes_where_the_connector_counts_them(progress: RunProgress) -> None:
     """Other connectors have none."""
     progress.planned(plan(1, {0: 0}))
@@ -150,7 +179,7 @@ def test_the_summary_names_files_and_bytes_where_the_connector_counts_them(progr
 def test_what_was_lost_is_told_by_partition(progress: RunProgress) -> None:
     """on.data.loss=skip: the offsets that the source no longer had are counted, never silent."""
     progress.planned(plan(1, {0: 0, 1: 0, 2: 0}))
-    progress.ended(1, [view(0, lost=1_200), view(1), view(2, lost=1)])
+    progress.ended(1, [view(0, **{LOST: 1_200}), view(1), view(2, **{LOST: 1})])
 
     assert lost(progress.snapshot()) == (
         "lost before they were read, and skipped: 1,201 offsets (t-0: 1,200, t-2: 1)"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from property_tests.soak_server.scene import Happened, run_hour
+from property_tests.soak_server.scene import Happened, run_freezes, run_hour
 
 
 @pytest.mark.nightly
@@ -20,6 +20,17 @@ def test_connectors_of_a_server_outlive_all_outages_by_themselves(tmp_path: Path
     assert happened.counts["kills of the server"] == 2
     assert happened.counts["records"] > 1_000
     assert not [line for line in happened.log if line["level"] in {"ERROR", "CRITICAL"}]
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_connectors_catch_up_within_a_minute_of_each_wake_of_a_frozen_broker(tmp_path: Path) -> None:
+    """Thirty connectors, ten freezes of 20 to 70 s; none shows lag 0 while records wait."""
+    happened = run_freezes(tmp_path, print)
+
+    assert happened.counts["freezes"] == 10
+    assert happened.counts["archives verified"] == 30
+    assert happened.counts["looks at lags"] > 100
 
 
 def line(message: str, level: str = "WARNING", connector: str = "a") -> dict[str, Any]:

@@ -26,8 +26,9 @@ from tests.kafka.topics import create_topic
 pytestmark = pytest.mark.slow
 
 _IS_LONG = DEPTH.name == "nightly"
-CLIENTS, FREEZES = (60, 8) if _IS_LONG else (24, 2)
-FROZEN = 12.0  # seconds: broker.session.timeout.ms is 9
+CLIENTS, FREEZES = (60, 40) if _IS_LONG else (30, 6)
+SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
+FROZEN = 3.0  # seconds, longer than the session
 _SLOW = 4.0  # seconds after the wake in which the broker stops again and again
 _SLOWNESS = (0.14, 0.19, 0.06, 0.1)  # seconds for which it stops each time
 _BETWEEN = 0.03  # seconds between two requests of a client
@@ -76,7 +77,7 @@ class Views:
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     """One to be frozen."""
-    with serving() as made:
+    with serving(SESSION) as made:
         yield made
 
 

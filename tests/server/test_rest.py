@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.engine.outcome import Failure
 from sinksdk.server.app import create_app
 from sinksdk.store.base import Lost, Stored
+from sinksdk.store.reports import Waiting
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source
 from tests.server.serving import CONFIG, has_stopped, run_a_little
@@ -348,6 +350,26 @@ def test_a_misspelt_key_is_told(client: TestClient, caplog: pytest.LogCaptureFix
     assert rows["flush.size"]["warnings"] == []
     assert client.post("/connectors", json={"name": "archive", "config": config}).status_code == 201
     assert "connector archive: 'flush.sice' is not known" in caplog.text
+
+
+def test_health_names_connectors_that_have_not_been_able_to_plan(client: TestClient, store: Flaky) -> None:
+    """Regression (B0): it was healthy while a connector did nothing for ever. /ready is for probes, and stays."""
+    create(client)
+    keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock(), plan_timeout=60.0)
+    keeper.become("RUNNING")
+    since = time.time() - 50
+    waiting = Waiting(reason="broker 1 has not responded", since=since, next_attempt=since + 60, attempts=4)
+    keeper.wait_for(waiting)
+    assert client.get("/health").json()["status"] == "healthy"
+    keeper.wait_for(waiting.model_copy(update={"since": since - 20}))
+
+    deadline = time.monotonic() + 10  # a busy machine may not find it out within the 0.4 s of one request
+    while (sick := client.get("/health")).status_code == 200 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert (sick.status_code, sick.json()["status"]) == (503, "unhealthy")
+    assert "archive: nothing could be planned for 7" in sick.json()["message"]
+    assert "broker 1 has not responded" in sick.json()["message"]
+    assert client.get("/ready").status_code == 200
 
 
 def test_the_server_tells_of_itself(client: TestClient, store: Flaky) -> None:
