@@ -333,6 +333,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             waiting=Waiting(reason="no answer", since=1.5, next_attempt=9.5, attempts=3),
             unavailable=(Unavailable(topic="flights", partition=7, since=1.5),),
             unavailable_count=1,
+            plan_timeout=120.0,
         ),
         {
             "state": "FAILED",
@@ -370,11 +371,20 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             "waiting": {"reason": "no answer", "since": 1.5, "next_attempt": 9.5, "attempts": 3},
             "unavailable": [{"topic": "flights", "partition": 7, "since": 1.5}],
             "unavailable_count": 1,
+            "plan_timeout": 120.0,
         },
     ),
     (
-        ConnectorEnds(ends={"flights": {3: 180}}, committed_at={"flights": {3: 1_700_000_000.5}}),
-        {"ends": {"flights": {"3": 180}}, "committed_at": {"flights": {"3": 1_700_000_000.5}}},
+        ConnectorEnds(
+            ends={"flights": {3: 180}},
+            committed_at={"flights": {3: 1_700_000_000.5}},
+            unknown_since=1_700_000_000.0,
+        ),
+        {
+            "ends": {"flights": {"3": 180}},
+            "committed_at": {"flights": {"3": 1_700_000_000.5}},
+            "unknown_since": 1_700_000_000.0,
+        },
     ),
     (
         Remembered(
