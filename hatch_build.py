@@ -18,7 +18,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from packaging.tags import sys_tags
 
-SOURCES = ("sinksdk/topics/kafka/_messages.c", "sinksdk/connectors/s3_archiver/_datums.c")
+SOURCES = (
+    "sinksdk/topics/kafka/_messages.c",
+    "sinksdk/values/_json.c",
+    "sinksdk/connectors/s3_archiver/_datums.c",
+)
 INTERFACE = "cp311-abi3"
 
 

@@ -17,11 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
+from sinksdk import read_json
 from sinksdk.connectors.s3_archiver.formats import Format
 from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues, schema_ids
 from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines
 from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
 from sinksdk.connectors.s3_archiver.formats.values import Fate, ValueKind, compiled_values, plain_values
+from sinksdk.values.json_text import Verdict, compiled_scan, plain_scan
 from tests.needs import missing
 from tests.s3_archiver.format_support import ORDERS, batch, encode, file_of, pieces_of
 
@@ -101,7 +103,7 @@ def test_both_loops_do_the_same(kind: ValueKind, column: pa.Array) -> None:
     """Values: bytes, borders and fates of the compiled loop are those of the one in Python."""
     if compiled_values is None:
         missing("the compiled loop", "install with a C compiler")
-    before = {ValueKind.FRAMED: bytes(5), ValueKind.PAYLOAD: ENVELOPE}.get(kind, b"")
+    before = bytes(5) if kind is ValueKind.FRAMED else b""
     known = column.cast(pa.large_binary())
     ours, plain = compiled_values(known, kind, before, b"\n"), plain_values(known, kind, before, b"\n")
     assert ours.fates.tolist() == plain.fates.tolist()
@@ -111,17 +113,27 @@ def test_both_loops_do_the_same(kind: ValueKind, column: pa.Array) -> None:
         exercised[f"{kind.name}: {Fate(fate).name}"] += 1
 
 
-@given(documents=st.lists(written, min_size=1, max_size=8), schemas_enable=st.sampled_from([False, None]))
+@given(column=columns())
 @RUN
-def test_json_is_read_back(documents: list[bytes], *, schemas_enable: bool | None) -> None:
+def test_both_scans_say_the_same(column: pa.Array) -> None:
+    """JSON: the compiled scan's verdicts are those of the one in Python."""
+    if compiled_scan is None:
+        missing("the compiled scan", "install with a C compiler")
+    known = column.cast(pa.large_binary())
+    ours = compiled_scan(known)
+    assert ours.tolist() == plain_scan(known).tolist()
+    for verdict in ours.tolist():
+        exercised[f"scan: {Verdict(verdict).name}"] += 1
+
+
+@given(documents=st.lists(written, min_size=1, max_size=8))
+@RUN
+def test_json_is_read_back(documents: list[bytes]) -> None:
     """JSON: each value that is UTF-8 and not null is one line, and means the same."""
-    encoded = encode(JsonLines(schemas_enable=schemas_enable, nulls="ignore"), documents)
-    good = [document for document in documents if _is_text(document)]
-    expected = [value for value in map(json.loads, good) if value is not None]
-    assert [row for row, error in encoded.bad.items() if error] == [
-        row for row, document in enumerate(documents) if not _is_text(document)
-    ]
-    lines = b"".join(pieces_of(encoded)).decode().split("\n")
+    texts = read_json(pa.array(documents, pa.binary()))
+    assert list(texts.failed) == [row for row, document in enumerate(documents) if not _is_text(document)]
+    expected = [value for value in map(json.loads, filter(_is_text, documents)) if value is not None]
+    lines = b"".join(pieces_of(encode(JsonLines(nulls="ignore"), batch(texts.column)))).decode().split("\n")
     assert lines.pop() == ""
     assert list(map(json.loads, lines)) == expected
     exercised["JSON read back"] += len(lines)
@@ -135,21 +147,22 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-@given(column=columns(), schemas_enable=st.sampled_from([False, None, True]))
+@given(column=columns())
 @RUN
-def test_a_row_is_one_line_or_bad(column: pa.Array, *, schemas_enable: bool | None) -> None:
-    """JSON: of any bytes each row is one line of text, bad, or left out; what a parser takes is not bad."""
-    encoded = encode(JsonLines(schemas_enable=schemas_enable, nulls="ignore"), batch(column))
-    lines = pieces_of(encoded)
-    assert len(lines) + len(encoded.bad) == len(column)
+def test_a_row_is_one_line_of_json_or_bad_or_null(column: pa.Array) -> None:
+    """JSON: of any bytes each row is one line that readers take, bad, or null; what Python takes is not bad."""
+    values = column.cast(pa.binary())
+    texts = read_json(values)
+    lines = pieces_of(encode(JsonLines(nulls="ignore"), batch(texts.column)))
+    assert len(lines) == len(texts.rows)
     for line in lines:
         assert line.endswith(b"\n")
-        assert not {*b"\r\n"} & {*line.decode().encode()[:-1]}
-    for row in [row for row, error in encoded.bad.items() if error is not None]:
+        assert not {*b"\r\n"} & {*line[:-1]}
+        json.loads(line, parse_constant=_refuse)
+    for row in texts.failed:
         exercised["bad JSON"] += 1
-        if schemas_enable is not True:
-            with pytest.raises((ValueError, RecursionError)):
-                json.loads(column[row].as_py().decode("utf-8-sig"), parse_constant=_refuse)
+        with pytest.raises((ValueError, RecursionError)):
+            json.loads(values[row].as_py().decode("utf-8-sig"), parse_constant=_refuse)
 
 
 def _refuse(constant: str) -> Any:

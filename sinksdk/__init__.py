@@ -48,6 +48,7 @@ from sinksdk.records import (
 )
 from sinksdk.settings.file import read_config_file
 from sinksdk.task import SinkTask
+from sinksdk.values.json_text import bad_json, read_json
 from sinksdk.values.text import json_texts
 
 if TYPE_CHECKING:
@@ -93,9 +94,11 @@ __all__ = [
     "TopicPartition",
     "UnpublishableException",
     "Verdict",
+    "bad_json",
     "committed_offsets",
     "json_texts",
     "read_config_file",
+    "read_json",
     "run",
     "start",
 ]

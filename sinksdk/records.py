@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sinksdk.values.json_text import is_json
 from sinksdk.values.plain import plain
+from sinksdk.values.rows import is_same
 
 NO_TIMESTAMP: Final = -1
 """Kafka's mark for "this record has no timestamp"; :attr:`SinkRecord.timestamp` shows it as None."""
@@ -155,6 +157,16 @@ def row_numbers(rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> pa.Array:
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
+def _view_taken(column: pa.Array, taken: pa.Array, read: pa.Array) -> pa.Array | None:
+    """Rows taken of a column as those of what was read, where both are over the same memory; else None."""
+    if column.type == read.type:
+        return taken if is_same(column, read) else None
+    # Of JSON the nulls need not be those that were read.
+    if is_json(column.type) and not taken.null_count and is_same(column.storage, read, but_nulls=True):
+        return taken.storage.cast(read.type)
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SinkRecords(Sequence[SinkRecord]):
     """Records of ONE topic partition, offsets ascending, over ONE Arrow RecordBatch. Read-only.
@@ -217,13 +229,23 @@ class SinkRecords(Sequence[SinkRecord]):
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> SinkRecords:
         """Some of the records, by row, in the order given: for transforms that drop records."""
         places = row_numbers(rows)
+        taken = self.arrow.take(places)
         return SinkRecords(
             self.partition,
-            self.arrow.take(places),
+            taken,
             None if self.keys is None else [self.keys[row] for row in rows],
             None if self.values is None else [self.values[row] for row in rows],
-            None if self.read is None else self.read.take(places),
+            None if self.read is None else self._read_taken(self.read, taken, places),
         )
+
+    def _read_taken(self, read: pa.RecordBatch, taken: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
+        """Rows of what was read. Columns that are in ``arrow``, too, are not taken twice."""
+        columns = []
+        for name, column in zip(read.schema.names, read.columns, strict=True):
+            index = self.arrow.schema.get_field_index(name)
+            found = None if index < 0 else _view_taken(self.arrow.column(index), taken.column(index), column)
+            columns.append(column.take(places) if found is None else found)
+        return pa.RecordBatch.from_arrays(columns, schema=read.schema)
 
     def __len__(self) -> int:
         rows: int = self.arrow.num_rows

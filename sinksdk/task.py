@@ -40,6 +40,14 @@ class SinkTask(ABC):
     ``start``; the columns of a DataFrame are checked by the class's own value, before there is a task.
     """
 
+    takes_json: bool = False
+    """Whether the task takes JSON texts: values of JSON without a schema are a column of Arrow's JSON type
+    then (``pa.json_()``), which was checked and not parsed, and else objects in :attr:`SinkRecords.values`.
+
+    What a transform has made objects of becomes such a column again. It means nothing with
+    :attr:`takes_bytes`.
+    """
+
     def initialize(self, context: SinkTaskContext) -> None:
         """Take the context; called once, first of all. The default keeps it as ``self.context``."""
         self.context = context

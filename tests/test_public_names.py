@@ -56,9 +56,11 @@ NAMES = [
     "TopicPartition",
     "UnpublishableException",
     "Verdict",
+    "bad_json",
     "committed_offsets",
     "json_texts",
     "read_config_file",
+    "read_json",
     "run",
     "start",
 ]

@@ -213,13 +213,12 @@ static PyObject *encode(PyObject *module, PyObject *order)
 
 /* -- values, one behind the other ------------------------------------------------------------------------ */
 
-enum { PLAIN, FRAMED, JSON, MAYBE_ENVELOPE, PAYLOAD, KINDS }; /* what values are */
-enum { MOST_WIDE = 16 };                                     /* characters beyond ASCII that are looked at */
-enum { IS_TAKEN, IS_WIDE, IS_NULL, IS_SHORT, IS_OTHER };      /* what becomes of a row: the last three have no bytes */
+enum { PLAIN, FRAMED, JSON, KINDS };            /* what values are */
+enum { IS_TAKEN, IS_NULL, IS_SHORT, IS_OTHER }; /* what becomes of a row: the last three have no bytes */
 
 typedef struct {
     int kind;
-    const char *before, *after; /* of FRAMED and PAYLOAD, what is cut off; what is put behind each value */
+    const char *before, *after; /* of FRAMED, as many bytes as are cut off; what is put behind each value */
     Py_ssize_t before_size, after_size;
     int64_t rows;
     column values;
@@ -270,62 +269,13 @@ static uint8_t *put_minified(uint8_t *to, const uint8_t *from, const uint8_t *en
     return depth ? NULL : to;
 }
 
-/* Whether an object begins as Connect's envelope does. */
-static int is_envelope(const uint8_t *first, const uint8_t *last)
+/* JSON that was checked, in one line. */
+static uint8_t *put_json(uint8_t *to, const uint8_t *from, const uint8_t *end)
 {
-    while (++first < last && is_space(*first));
-    return (last - first > 8 && !memcmp(first, "\"schema\"", 8)) ||
-           (last - first > 9 && !memcmp(first, "\"payload\"", 9));
-}
-
-/* An object, array or text of JSON in one line. NULL for what a parser must look at. */
-static uint8_t *put_json(uint8_t *to, const uint8_t *from, const uint8_t *end, int kind)
-{
-    const uint8_t *first = from, *last = end;
-    while (first < last && is_space(*first)) first++;
-    while (last > first && is_space(last[-1])) last--;
-    if (last - first < 2) return NULL;
-    uint8_t ends[2] = {*first, last[-1]};
-    if (memcmp(ends, "{}", 2) && memcmp(ends, "[]", 2) && memcmp(ends, "\"\"", 2)) return NULL;
-    if (kind == MAYBE_ENVELOPE && *first == '{' && is_envelope(first, last)) return NULL;
     size_t size = (size_t)(end - from);
-    if (kind == PAYLOAD || memchr(from, '\n', size) || memchr(from, '\r', size))
-        return put_minified(to, first, last);
+    if (memchr(from, '\n', size) || memchr(from, '\r', size)) return put_minified(to, from, end);
     memcpy(to, from, size);
     return to + size;
-}
-
-/* Bytes of the character beyond ASCII that begins here; 0 if none does in UTF-8. */
-static inline int character(const uint8_t *from, const uint8_t *end)
-{
-    uint8_t first = *from;
-    int size = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-    if (!size || end - from < size) return 0;
-    for (int i = 1; i < size; i++)
-        if ((from[i] & 0xC0) != 0x80) return 0;
-    if ((first == 0xE0 && from[1] < 0xA0) || (first == 0xED && from[1] > 0x9F)) return 0; /* too long; halves */
-    if ((first == 0xF0 && from[1] < 0x90) || (first == 0xF4 && from[1] > 0x8F)) return 0; /* too long; too high */
-    return size;
-}
-
-/* Whether JSON is text. With many characters beyond ASCII that is not known: Arrow finds it faster. */
-static int fate_of_text(const uint8_t *from, const uint8_t *end)
-{
-    uint64_t part[4];
-    for (int seen = 0; from < end;) {
-        const uint8_t *stop = end;
-        if (end - from >= (int64_t)sizeof part) {
-            memcpy(part, from, sizeof part), stop = from + sizeof part;
-            if (!((part[0] | part[1] | part[2] | part[3]) & 0x8080808080808080)) from = stop;
-        }
-        while (from < stop) {
-            int size = 1;
-            if (*from >= 0x80 && ++seen > MOST_WIDE) return IS_WIDE;
-            if (*from >= 0x80 && !(size = character(from, end))) return IS_OTHER;
-            from += size;
-        }
-    }
-    return IS_TAKEN;
 }
 
 static int64_t write_values(value_order *o)
@@ -339,23 +289,18 @@ static int64_t write_values(value_order *o)
         const uint8_t *from = (const uint8_t *)o->values.views[DATA].buf + begin;
         uint8_t *made = to;
         fates[row] = IS_SHORT;
-        if (end - begin < o->before_size || (o->kind >= JSON && begin == end)) continue;
+        if (end - begin < o->before_size) continue;
         fates[row] = IS_OTHER;
         if (o->kind == FRAMED && *from) continue;
-        if (o->kind == PAYLOAD) {
-            if (memcmp(from, o->before, (size_t)o->before_size) || from[end - begin - 1] != '}') continue;
-            end--;
-        }
         from += o->before_size;
         int64_t size = end - begin - o->before_size;
-        if (o->kind >= JSON) {
-            if (size < 0 || !(made = put_json(to, from, from + size, o->kind))) continue;
+        if (o->kind == JSON && size) {
+            if (!(made = put_json(to, from, from + size))) continue;
         } else if (size) {
             memcpy(made, from, (size_t)size);
             made += size;
         }
-        fates[row] = o->kind >= JSON ? fate_of_text(to, made) : IS_TAKEN;
-        if (fates[row] == IS_OTHER) continue;
+        fates[row] = IS_TAKEN;
         memcpy(made, o->after, (size_t)o->after_size);
         to = made + o->after_size;
     }
@@ -376,7 +321,7 @@ static PyObject *values(PyObject *module, PyObject *order)
         return NULL;
     o.rows = rows;
     int is_ready = o.kind >= PLAIN && o.kind < KINDS && rows >= 0 && rows <= MOST_ROWS && o.after_size <= MOST_SAME &&
-                   (o.kind == FRAMED || o.kind == PAYLOAD) == (o.before_size > 0);
+                   (o.kind == FRAMED) == (o.before_size > 0);
     if (!is_ready) PyErr_SetString(PyExc_ValueError, "an order has a kind of values, and rows of sane size");
     is_ready = is_ready && read_column(&o.values, BYTES, rows, given);
     if (is_ready && allocate(&o.data, allocator, o.values.last - o.values.first + rows * o.after_size, &data) &&

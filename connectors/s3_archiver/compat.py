@@ -278,7 +278,7 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "partition.field": _renamed("partition.field.name"),
     "partitioner.max.open.files": _same("then all open files of the topic partition end"),
     **_keys("format.bytearray.extension format.bytearray.separator", _same()),
-    "json.decimal.format": _ignored("a value that is JSON already is written as it stands"),
+    "json.decimal.format": _same("for decimals that a converter has typed"),
     "s3.compression.type": _unsupported(
         "files are compressed as a whole by gzip, or not at all: take gzip, or ParquetFormat or AvroFormat, "
         "which have 'parquet.codec' and 'avro.codec'"

@@ -28,9 +28,6 @@ _NO_KEYS_BESIDE = _ignored("it belongs to 'store.kafka.keys' = true")
 _NO_HEADERS_BESIDE = _ignored("it belongs to 'store.kafka.headers' = true")
 _NOT_IGNORED = _ignored("it belongs to 'behavior.on.null.values' ignore")
 _NO_TOMBSTONES = _ignored("it belongs to 'behavior.on.null.values' write")
-_DECIMALS = Verdict.differs('decimals become texts, as in "12.50"')
-_TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
-"""Converters whose values are no decimals."""
 _AVRO_TEXT: Final = Verdict.differs(
     "each value is a string of Avro by itself; Connect's schema is its union with null"
 )
@@ -118,8 +115,6 @@ def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
         kind = _text(values, "value.converter").rpartition(".")[2]
         if (made.format, kind) in _OF_TEXTS:
             rules["format.class"] = _OF_TEXTS[made.format, kind]
-    if made.format == "JsonFormat" and _text(values, "value.converter").rpartition(".")[2] not in _TEXTS:
-        rules["json.decimal.format"] = _DECIMALS
     rules.update(_of_other_sinks(values))
     return rules
 
@@ -193,7 +188,7 @@ def _text(values: Mapping[str, object], key: str) -> str:
 _KEYS_OF_FORMATS: Final[Mapping[str, str]] = {
     "AvroFormat": "avro.codec avro.codec.level",
     "ParquetFormat": "parquet.codec",
-    "JsonFormat": "s3.compression.type s3.compression.level",
+    "JsonFormat": "s3.compression.type s3.compression.level json.decimal.format",
     "ByteArrayFormat": "s3.compression.type s3.compression.level format.bytearray.extension "
     "format.bytearray.separator",
 }

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from sinksdk import DataException
+from sinksdk import DataException, read_json
 from sinksdk.connectors.s3_archiver.columns import (
     as_column,
+    is_json,
     long_column,
     null_rows,
     texts_column,
@@ -60,26 +61,30 @@ class FieldReader(Protocol):
 
 
 class TypedFields:
-    """Fields of values that are structs, or of bytes by another reader.
+    """Fields of values that are structs or JSON texts, or of bytes by another reader.
 
     Args:
         paths: the fields, their names taken apart at the dots.
-        of_bytes: reads values that are bytes, or text.
+        of_json: reads values that are JSON texts.
+        of_bytes: reads values that are bytes: nothing has read them before.
     """
 
-    def __init__(self, paths: Sequence[Path], of_bytes: FieldReader) -> None:
+    def __init__(self, paths: Sequence[Path], of_json: JsonFields, of_bytes: FieldReader) -> None:
         self._paths = paths
+        self._of_json = of_json
         self._of_bytes = of_bytes
 
     def learn(self, values: pa.Array) -> None:
         """See :class:`FieldReader`."""
-        if (data := _as_bytes(values)) is not None:
-            self._of_bytes.learn(data)
+        if _is_bytes(values.type):
+            self._of_bytes.learn(values.cast(pa.binary()))
 
     def read(self, values: pa.Array) -> list[Field]:
         """See :class:`FieldReader`."""
-        if (data := _as_bytes(values)) is not None:
-            return self._of_bytes.read(data)
+        if is_json(values.type):
+            return self._of_json.read_texts(values)
+        if _is_bytes(values.type):
+            return self._of_bytes.read(values.cast(pa.binary()))
         return [self._field(values, path) for path in self._paths]
 
     def _field(self, values: pa.Array, path: Path) -> Field:
@@ -103,19 +108,10 @@ class TypedFields:
         return Field([(rows, column)] if len(rows) else [], bad)
 
 
-def _as_bytes(values: pa.Array) -> pa.Array | None:
-    """Values that are bytes or text, or none at all, as bytes; None for others."""
-    kind = values.type
-    if pa.types.is_null(kind) or _is_text(kind) or any(is_one(kind) for is_one in _BYTES):
-        return values.cast(pa.binary())
-    return None
-
-
-_BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+def _is_bytes(kind: pa.DataType) -> bool:
+    """Whether values are bytes, or there are none."""
+    tests = (pa.types.is_null, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return any(test(kind) for test in tests)
 
 
 # -- JSON ----------------------------------------------------------------------------------------
@@ -159,11 +155,22 @@ class JsonFields:
 
     def read(self, values: pa.Array) -> list[Field]:
         """See :class:`FieldReader`."""
-        found = [Found() for _ in self._paths]
+        texts = read_json(values)
+        bad = {row: f"is no JSON ({why})" for row, why in texts.failed.items()}
+        return self._read(texts.column, bad)
+
+    def read_texts(self, values: pa.Array) -> list[Field]:
+        """The fields of a column of JSON texts, which were checked."""
+        return self._read(values, {})
+
+    def _read(self, values: pa.Array, bad: Mapping[int, str]) -> list[Field]:
         missing, rows = null_rows(values)
+        whys = {row: bad.get(row, "is null") for row in missing.tolist()}
+        found = [Found() for _ in self._paths]
         for each in found:
-            each.bad = dict.fromkeys(missing.tolist(), "is null")
-        self._halves(rows, values if len(rows) == len(values) else values.drop_null(), found)
+            each.bad = dict(whys)
+        texts = (values if len(rows) == len(values) else values.drop_null()).storage
+        self._halves(rows, texts.cast(pa.binary()), found)
         return [each.field() for each in found]
 
     def _halves(self, rows: Rows, values: pa.Array, found: list[Found]) -> None:
@@ -275,9 +282,6 @@ class JsonFields:
         except RecursionError:
             message = "is JSON of too many levels"
             raise DataException(message) from None
-        except ValueError as error:
-            why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-            raise DataException(f"is no JSON ({why})") from None
         if self._schemas_enable is False:
             return value
         if isinstance(value, dict) and value.keys() == _ENVELOPE:

@@ -243,14 +243,16 @@ def _reader_of(
     by_field = kind.has_time and _extractor(config) == "RecordField"
     paths = [tuple(name.split(".")) for name in (*names, *((config.timestamp_field,) if by_field else ()))]
     spec = config.read_spec()
+    moment = {paths[-1]} - set(paths[:-1]) if by_field else set()
+    of_json = JsonFields(paths, fractions=moment)
     if spec.kind != "avro":
-        moment = {paths[-1]} - set(paths[:-1]) if by_field else set()
-        return TypedFields(paths, JsonFields(paths, schemas_enable=spec.schemas_enable, fractions=moment))
+        of_bytes = JsonFields(paths, schemas_enable=spec.schemas_enable, fractions=moment)
+        return TypedFields(paths, of_json, of_bytes)
     schema_of = schema_of or config.schema_of()
     if schema_of is None:
         message = "fields of Avro values need a schema registry: set 'value.converter.schema.registry.url'"
         raise ConfigException(message)
-    return TypedFields(paths, AvroFields(paths, schema_of))
+    return TypedFields(paths, of_json, AvroFields(paths, schema_of))
 
 
 _MOST_BYTES: Final = 1_024  # of a key, S3's limit

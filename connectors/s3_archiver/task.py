@@ -65,6 +65,9 @@ class S3ArchiverTask(SinkTask):
     takes_bytes: bool = True
     """Transforms may change records; what is archived is bytes, but for formats that have types."""
 
+    takes_json: bool = True
+    """JSON without a schema is archived as the text that it is."""
+
     def __init__(
         self,
         *,

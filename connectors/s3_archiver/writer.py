@@ -210,7 +210,7 @@ class PartitionWriter:
     def held(self) -> int:
         """Bytes of memory that its data takes."""
         waiting: int = sum(batch.nbytes for batch in self._unwritten)
-        as_read: int = sum(records.read.nbytes for records in self._converted if records.read is not None)
+        as_read = sum(map(_bytes_beside, self._converted))
         return self._files_held + self._coalescer.nbytes + waiting + as_read
 
     @property
@@ -568,3 +568,17 @@ def _by_views(keys: Sequence[FileKey], codes: Codes, unwritten: Flags) -> tuple[
         for views in written
     ]
     return files, codes * np.int32(len(written)) + of_rows.reshape(-1).astype(np.int32)
+
+
+def _bytes_beside(records: SinkRecords) -> int:
+    """Bytes of what was read that the converted records do not hold anyway, as JSON texts do."""
+    if records.read is None:
+        return 0
+    held = {buffer.address for column in records.arrow.columns for buffer in column.buffers() if buffer}
+    columns = [column for column in records.read.columns if _data_of(column) not in held]
+    return sum(column.nbytes for column in columns)
+
+
+def _data_of(column: pa.Array) -> int:
+    buffers = [buffer for buffer in column.buffers() if buffer]
+    return buffers[-1].address if buffers else 0

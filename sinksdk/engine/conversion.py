@@ -9,15 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinksdk.engine.converters import BatchConverter, Converted, Converter, Piece
-from sinksdk.engine.encoding import BytesRead, as_bytes
+from sinksdk.engine.converters import BatchConverter, Converted, Converter, Piece, with_objects
+from sinksdk.engine.encoding import BytesRead, as_bytes, as_json
 from sinksdk.engine.errant import Stage, WorkerErrantRecordReporter
 from sinksdk.engine.options import EngineOptions
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.records import SinkRecord, SinkRecords
+from sinksdk.task import SinkTask
 from sinksdk.transforms.chain import Chain, TransformFailed
 from sinksdk.transforms.parts import PARTS, Content, Part, joined, with_content
 from sinksdk.values.kinds import conform, unified
+from sinksdk.values.rows import rows_to_take
 from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, JsonStyle, to_bytes
 
 
@@ -36,20 +38,22 @@ class Divided(Exception):
 class Conversion:
     """Key and value converters and transforms over batches. Without them no record is touched.
 
+    What comes out says by itself what it is: a column of a type, of bytes where nothing has read them, of
+    JSON texts (:data:`~sinksdk.values.json_text.JSON`), or objects where a task takes neither bytes nor JSON.
+
     Args:
-        as_bytes: whether what is typed, or transforms have changed, becomes bytes again; asked when there are
-            records.
+        task: says what it takes; asked when there are records.
     """
 
     def __init__(
-        self, options: EngineOptions, reporter: WorkerErrantRecordReporter, *, as_bytes: Callable[[], bool]
+        self, options: EngineOptions, reporter: WorkerErrantRecordReporter, *, task: Callable[[], SinkTask]
     ) -> None:
         self._converters: Mapping[Part, Converter | None] = {
             "key": options.key_converter,
             "value": options.value_converter,
         }
         self._chain = options.chain
-        self._as_bytes = as_bytes
+        self._task = task
         self._reporter = reporter
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
@@ -62,9 +66,15 @@ class Conversion:
             ConfigException: a converter or transform cannot work as it is configured.
         """
         failed: list[_Failed] = []
-        converted = self._converted(records, failed)
+        task = self._task()
+        keeps_json = self._chain is None and task.takes_json and not task.takes_bytes
+        converted = self._converted(records, failed, keeps_json=keeps_json)
         by_content = self._chain is not None and self._chain.has_authors
-        read = BytesRead(converted, by_content=by_content) if self._as_bytes() else None
+        read = None
+        if task.takes_bytes:
+            read = BytesRead(converted, by_content=by_content)
+        elif task.takes_json and not keeps_json:
+            read = BytesRead(converted, by_content=by_content, read_again=self._read_again)
         made = converted if self._chain is None else self._transformed(self._chain, converted, failed)
         letters = []
         # Not before nothing requests another attempt at the batch: each is reported once.
@@ -72,30 +82,42 @@ class Conversion:
             letters.append(self._reporter.report_from(stage, record, error, failed_in))
         for letter in letters:
             letter.result()  # a task that keeps its own offsets passes over these records in ``put``
-        return made if read is None else as_bytes(made, read, self._style)
+        if task.takes_bytes and read is not None:
+            return as_bytes(made, read, self._style)
+        return as_json(made, read) if task.takes_json else made
 
     def _style(self, part: Part) -> JsonStyle:
         return SPARK_JSON if self._converters[part] is None else CONNECT_JSON
 
-    def _converted(self, records: SinkRecords, failed: list[_Failed]) -> SinkRecords:
+    def _read_again(self, part: Part, topic: str, data: pa.Array) -> Content:
+        """Keys, or values, as the converter gives them: JSON texts are no objects yet."""
+        converter = self._converters[part]
+        return (
+            _content(converter.convert(topic, data), len(data))
+            if isinstance(converter, BatchConverter)
+            else [None] * len(data)
+        )
+
+    def _converted(
+        self, records: SinkRecords, failed: list[_Failed], *, keeps_json: bool = False
+    ) -> SinkRecords:
         if self._converters["key"] is None and self._converters["value"] is None:
             return records
-        made = {part: self._part(part, records) for part in PARTS}
+        made = {part: self._part(part, records, keeps_json=keeps_json) for part in PARTS}
         errors: dict[int, _Failed] = {}
         for part in PARTS:
             converted, stage = made[part], _STAGES[part]
             for row, error in (converted.failed if converted else {}).items():
                 if row not in errors:
-                    errors[row] = _Failed(stage, records[row], error, self._converters[part])
+                    errors[row] = _Failed(stage, _as_read(records, row), error, self._converters[part])
         _check_one_type(records.offsets, [one for one in made.values() if one is not None])
-        kept = None if not errors else pa.array(sorted(set(range(len(records))) - set(errors)), pa.int64())
         failed += errors.values()
         for part, converted in made.items():
             if converted is not None:
                 records = with_content(records, part, _content(converted, len(records)))
-        return records if kept is None else records.take(kept.to_numpy())
+        return records.take(np.delete(np.arange(len(records)), list(errors))) if errors else records
 
-    def _part(self, part: Part, records: SinkRecords) -> Converted | None:
+    def _part(self, part: Part, records: SinkRecords, *, keeps_json: bool) -> Converted | None:
         """Keys or values, converted; None where they stay."""
         converter = self._converters[part]
         index = records.arrow.schema.get_field_index(part)
@@ -103,11 +125,10 @@ class Conversion:
             return None
         data = to_bytes(records.arrow.column(index), SPARK_JSON)  # what Spark has typed is read as its JSON
         topic = records.partition.topic
-        return (
-            converter.convert(topic, data)
-            if isinstance(converter, BatchConverter)
-            else _one_by_one(converter, topic, data.to_pylist())
-        )
+        if not isinstance(converter, BatchConverter):
+            return _one_by_one(converter, topic, data.to_pylist())
+        converted = converter.convert(topic, data)
+        return converted if keeps_json else with_objects(converted)
 
     def _transformed(self, chain: Chain, records: SinkRecords, failed: list[_Failed]) -> SinkRecords:
         pieces = self._pieces(chain, records, failed)
@@ -136,6 +157,12 @@ class _Failed(NamedTuple):
     record: SinkRecord
     error: Exception
     failed_in: object
+
+
+def _as_read(records: SinkRecords, row: int) -> SinkRecord:
+    """A record that says where its key and value are: to make objects of them costs most of a bad record."""
+    read = records.arrow if records.read is None else records.read
+    return SinkRecord(*records.partition, offset=int(records.offsets[row]), read_from=(read, row))
 
 
 _STAGES: Final[Mapping[Part, Stage]] = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER"}
@@ -240,4 +267,4 @@ def _content(converted: Converted, length: int) -> Content:
         return whole
     places = np.full(length, -1)
     places[np.concatenate([np.asarray(piece.rows, np.int64) for piece in pieces])] = np.arange(len(whole))
-    return whole.take(pa.array(places, mask=places < 0))
+    return whole.take(rows_to_take(places))

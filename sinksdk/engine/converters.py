@@ -15,22 +15,34 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from sinksdk.engine.objects import json_of
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.settings.converters import ConverterSpec, RegistryAddress
-from sinksdk.values.avro import AvroType, avro_column, avro_type
+from sinksdk.values.avro import AvroType, avro_column, avro_json_schema, avro_type
 from sinksdk.values.connect import connect_shape
 from sinksdk.values.declared import declared_shape
+from sinksdk.values.json_text import (
+    JSON,
+    JsonTexts,
+    is_json,
+    json_column,
+    json_object,
+    payload_text,
+    read_json,
+)
 from sinksdk.values.plain import plain
-from sinksdk.values.shapes import Shape, to_column
+from sinksdk.values.rows import valid_rows
+from sinksdk.values.shapes import Shape, to_column, without_defaults
 
 _WIRE_FORMAT = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
 _ENVELOPE: Final = {"schema", "payload"}
-_BEFORE_SCHEMA: Final = b'{"schema":'
+_BEFORE_SCHEMA: Final = '{"schema":'
 _BEFORE_PAYLOAD: Final = ',"payload":'
 
 SchemaOf = Callable[[int], Any]
@@ -50,6 +62,10 @@ class Converter(Protocol):
         ...
 
 
+Rows: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
+"""Numbers of rows, ascending."""
+
+
 class Piece(NamedTuple):
     """Converted values that have one type.
 
@@ -58,7 +74,7 @@ class Piece(NamedTuple):
         content: an Arrow column, or objects where there is no schema.
     """
 
-    rows: Sequence[int]
+    rows: Rows
     content: pa.Array | list[Any]
 
 
@@ -96,7 +112,7 @@ class BatchConverter(ABC):
 
 def _built(
     topic: str,
-    rows: Sequence[int],
+    rows: Rows,
     values: Sequence[Any],
     build: Callable[[Sequence[Any]], pa.Array],
     failed: dict[int, Exception],
@@ -109,7 +125,7 @@ def _built(
             column = build(values[begin:end])
         except DataException as error:
             if end - begin == 1:
-                failed[rows[begin]] = DataException(f"topic {topic}: {error}")
+                failed[int(rows[begin])] = DataException(f"topic {topic}: {error}")
                 return []
         else:
             good.extend(rows[begin:end])
@@ -131,12 +147,14 @@ class StringConverter(BatchConverter):
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
         """Decode it."""
-        rows = np.flatnonzero(data.is_valid()).tolist()
+        rows = valid_rows(data)
         given = data.drop_null()
         failed: dict[int, Exception] = {}
         if codecs.lookup(self.encoding).name == "utf-8":
             with suppress(pa.ArrowInvalid):
-                return Converted([Piece(rows, given.cast(pa.string()))] if rows else [], kind=pa.string())
+                return Converted(
+                    [Piece(rows, given.cast(pa.string()))] if len(rows) else [], kind=pa.string()
+                )
         pieces = _built(topic, rows, given.to_pylist(), self._decoded, failed)
         return Converted(pieces, failed, pa.string())
 
@@ -158,42 +176,70 @@ class JsonConverter(BatchConverter):
         schemas_enable: true requires the envelope and returns its payload, false never unwraps; None unwraps
             exactly the objects that are an envelope.
         schema: what JSON without an envelope looks like; empty if nothing says so.
+        replaces_null: a null, or missing, field whose schema has a default gets that (KIP-581).
     """
 
     schemas_enable: bool | None = None
     schema: str = ""
+    replaces_null: bool = True
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Parse it: into columns where a schema is known, else into objects."""
-        rows = np.flatnonzero(data.is_valid()).tolist()
-        values = data.drop_null().to_pylist()
-        return self._declared(topic, rows, values) if self.schema else self._told(topic, rows, values)
+        """Read it: into typed columns where a schema is known, else into a column of JSON texts."""
+        texts = read_json(data)
+        failed: dict[int, Exception] = {
+            row: DataException(
+                f"topic {topic}: the bytes are no JSON: {why}; correct what produces them, or name the "
+                f"converter that reads them"
+            )
+            for row, why in texts.failed.items()
+        }
+        if self.schema:
+            shape = self._shape(declared_shape(self.schema))
+            rows, objects = _parsed(topic, texts.column, _how_to_parse(shape), failed)
+            return Converted(
+                _built(topic, rows, objects, partial(to_column, shape=shape), failed), failed, shape.kind
+            )
+        if self.schemas_enable is False or not (self.schemas_enable or texts.maybe_envelopes.any()):
+            pieces = (
+                [Piece(np.arange(len(data)), texts.column)] if texts.column.null_count < len(data) else []
+            )
+            return Converted(pieces, failed, JSON)
+        return Converted(self._told(topic, texts, failed), failed, JSON)
 
-    def _declared(self, topic: str, rows: list[int], values: list[bytes]) -> Converted:
-        shape = declared_shape(self.schema)
-        good, parsed, failed = _parsed(topic, rows, values, _how_to_parse(shape))
-        pieces = _built(topic, good, parsed, partial(to_column, shape=shape), failed)
-        return Converted(pieces, failed, shape.kind)
+    def _shape(self, shape: Shape) -> Shape:
+        return shape if self.replaces_null else without_defaults(shape)
 
-    def _told(self, topic: str, rows: list[int], values: list[bytes]) -> Converted:
-        """By the schemas of envelopes."""
-        if self.schemas_enable is False:
-            good, parsed, failed = _parsed(topic, rows, values, {})
-            return Converted([Piece(good, parsed)] if good else [], failed)
+    def _told(self, topic: str, texts: JsonTexts, failed: dict[int, Exception]) -> list[Piece]:
+        """By the schemas of envelopes; texts as they are where there is none."""
         envelopes = Envelopes(topic, is_required=self.schemas_enable is True)
-        failed = {}
-        for row, value in zip(rows, values, strict=True):
+        maybe = texts.maybe_envelopes
+        for row, (text, may_be) in enumerate(
+            zip(texts.column.storage.to_pylist(), maybe.tolist(), strict=True)
+        ):
+            if text is None:
+                continue
+            if not (may_be or self.schemas_enable):
+                envelopes.add_text(row, text)
+                continue
             try:
-                envelopes.add(row, value)
+                envelopes.add(row, text)
             except DataException as error:
                 failed[row] = error
+        if self.schemas_enable:  # what is empty or JSON's null has no envelope
+            failed |= dict.fromkeys(texts.nulls, envelopes.refusal)
         pieces = []
-        for shape, group in envelopes.groups.items():
+        for shape, (rows, payloads) in envelopes.groups.items():
             if shape is None:
-                pieces.append(Piece(*group))
+                pieces.append(Piece(rows, json_column(pa.array(payloads, pa.string()))))
             else:
-                pieces += _built(topic, *group, partial(to_column, shape=envelopes.shapes[shape]), failed)
-        return Converted(sorted(pieces, key=lambda piece: piece.rows[0]), failed)
+                pieces += _built(
+                    topic,
+                    rows,
+                    payloads,
+                    partial(to_column, shape=self._shape(envelopes.shapes[shape])),
+                    failed,
+                )
+        return sorted(pieces, key=lambda piece: piece.rows[0])
 
 
 def _how_to_parse(shape: Shape) -> Mapping[str, Any]:
@@ -202,25 +248,26 @@ def _how_to_parse(shape: Shape) -> Mapping[str, Any]:
 
 
 def _parsed(
-    topic: str, rows: list[int], values: list[bytes], how: Mapping[str, Any]
-) -> tuple[list[int], list[Any], dict[int, Exception]]:
-    good, parsed, failed = [], [], dict[int, Exception]()
-    for row, value in zip(rows, values, strict=True):
+    topic: str, texts: pa.Array, how: Mapping[str, Any], failed: dict[int, Exception]
+) -> tuple[list[int], list[Any]]:
+    """JSON texts as objects, and their rows."""
+    good, parsed = [], []
+    for row, text in enumerate(texts.storage.to_pylist()):
+        if text is None:
+            continue
         try:
-            parsed.append(_loaded(topic, value, how))
+            parsed.append(_loaded(topic, text, how))
             good.append(row)
         except DataException as error:
             failed[row] = error
-    return good, parsed, failed
+    return good, parsed
 
 
-def _loaded(topic: str, data: bytes, how: Mapping[str, Any]) -> Any:
+def _loaded(topic: str, text: str, how: Mapping[str, Any]) -> Any:
     try:
-        return json.loads(data, **how)
-    except UnicodeDecodeError as error:
-        raise DataException(f"topic {topic}: the bytes are no JSON: {_without_bytes(error)}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataException(f"topic {topic}: the bytes are no JSON: {error}") from error
+        return json.loads(text, **how)
+    except RecursionError:
+        raise DataException(f"topic {topic}: the value is JSON of too many levels") from None
 
 
 class Envelopes:
@@ -233,68 +280,80 @@ class Envelopes:
     def __init__(self, topic: str, *, is_required: bool) -> None:
         self._topic = topic
         self._is_required = is_required
-        self._begin: bytes = b""
-        self._of_begin: str = ""
+        self._begin = ""
+        self._of_begin = ""
         self._how: dict[str, Mapping[str, Any]] = {}
         self.shapes: dict[str, Shape] = {}
         """By the schema's text."""
         self.groups: dict[str | None, tuple[list[int], list[Any]]] = {}
-        """Rows and payloads by the schema's text; those without a schema under None."""
+        """Rows and payloads by the schema's text; under None rows without a schema, and their JSON texts."""
 
-    def add(self, row: int, data: bytes) -> None:
-        """Raises DataException: no JSON, or no envelope, or none with a schema of Connect's."""
-        schema, payload = self._again(data) or self._parsed(data)
+    @property
+    def refusal(self) -> DataException:
+        """The error of a value without an envelope."""
+        return DataException(
+            f"topic {self._topic}: the JSON is no object of exactly 'schema' and 'payload', as "
+            f"schemas.enable=true requires; set it to false for plain JSON"
+        )
+
+    def add(self, row: int, text: str) -> None:
+        """Add what is JSON. Raises DataException: no envelope, or none with a schema of Connect's."""
+        schema, payload = self._again(text) or self._parsed(text)
+        if schema is None and payload == "null":
+            return
+        self._add(row, schema, payload)
+
+    def add_text(self, row: int, text: str) -> None:
+        """Add JSON that is no envelope."""
+        self._add(row, None, text)
+
+    def _add(self, row: int, schema: str | None, payload: Any) -> None:
         rows, payloads = self.groups.setdefault(schema, ([], []))
         rows.append(row)
         payloads.append(payload)
 
-    def _again(self, data: bytes) -> tuple[str, Any] | None:
-        if not self._begin or not data.startswith(self._begin) or not data.endswith(b"}"):
+    def _again(self, text: str) -> tuple[str, Any] | None:
+        if not self._begin or not text.startswith(self._begin) or not text.endswith("}"):
             return None
         try:
-            payload = data[len(self._begin) : -1]
-            return self._of_begin, _loaded(self._topic, payload, self._how[self._of_begin])
-        except DataException:
+            return self._of_begin, json.loads(text[len(self._begin) : -1], **self._how[self._of_begin])
+        except (ValueError, RecursionError):
             return None  # there is more than a payload behind it
 
-    def _parsed(self, data: bytes) -> tuple[str | None, Any]:
-        value = _loaded(self._topic, data, {})
+    def _parsed(self, text: str) -> tuple[str | None, Any]:
+        value = _loaded(self._topic, text, {})
         if not isinstance(value, dict) or value.keys() != _ENVELOPE:
             if self._is_required:
-                raise DataException(
-                    f"topic {self._topic}: the JSON is no object of exactly 'schema' and 'payload', as "
-                    f"schemas.enable=true requires; set it to false for plain JSON"
-                )
-            return None, value
+                raise self.refusal
+            return None, text
         if value["schema"] is None:
-            return None, value["payload"]
+            return None, payload_text(text)
         try:
-            text = json.dumps(value["schema"])
-        except RecursionError as error:
-            raise DataException(f"topic {self._topic}: the envelope's schema is too deep: {error}") from None
-        if text not in self.shapes:
+            schema = json.dumps(value["schema"])
+        except RecursionError:
+            raise DataException(f"topic {self._topic}: the envelope's schema has too many levels") from None
+        if schema not in self.shapes:
             try:
-                self.shapes[text] = connect_shape(value["schema"])
+                self.shapes[schema] = connect_shape(value["schema"])
             except DataException as error:
                 if self._is_required:
                     raise DataException(f"topic {self._topic}: {error}") from None
-                return None, value["payload"]
-            self._how[text] = _how_to_parse(self.shapes[text])
-        self._remember(data, text)
-        if self._how[text]:
-            value = _loaded(self._topic, data, self._how[text])
-        return text, value["payload"]
+                return None, payload_text(text)
+            self._how[schema] = _how_to_parse(self.shapes[schema])
+        self._remember(text, schema)
+        if self._how[schema]:
+            value = _loaded(self._topic, text, self._how[schema])
+        return schema, value["payload"]
 
-    def _remember(self, data: bytes, schema: str) -> None:
+    def _remember(self, text: str, schema: str) -> None:
         """What stands before the payload, if it is written as Connect does it."""
-        if not data.startswith(_BEFORE_SCHEMA):
+        if not text.startswith(_BEFORE_SCHEMA):
             return
-        with suppress(ValueError):  # a space, or half characters, which Python's json lets pass
-            text = data.decode()
+        with suppress(ValueError):  # a space stands there
             _, end = json.JSONDecoder().raw_decode(text, len(_BEFORE_SCHEMA))
             begin = f"{text[:end]}{_BEFORE_PAYLOAD}"
             if text.startswith(begin):
-                self._begin, self._of_begin = begin.encode(), schema
+                self._begin, self._of_begin = begin, schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +365,7 @@ class NumberConverter(BatchConverter):
     def convert(self, topic: str, data: pa.Array) -> Converted:
         """Unpack it."""
         (_, kind), failed = _NUMBERS[self.kind], dict[int, Exception]()
-        rows = np.flatnonzero(data.is_valid()).tolist()
+        rows = valid_rows(data)
         pieces = _built(topic, rows, data.drop_null().to_pylist(), self._unpacked, failed)
         return Converted(pieces, failed, kind)
 
@@ -326,7 +385,7 @@ class BooleanConverter(BatchConverter):
     def convert(self, topic: str, data: pa.Array) -> Converted:
         """Read it."""
         failed: dict[int, Exception] = {}
-        rows = np.flatnonzero(data.is_valid()).tolist()
+        rows = valid_rows(data)
         pieces = _built(topic, rows, data.drop_null().to_pylist(), _booleans, failed)
         return Converted(pieces, failed, pa.bool_())
 
@@ -339,10 +398,17 @@ def _booleans(values: Sequence[bytes]) -> pa.Array:
 
 
 class AvroConverter(BatchConverter):
-    """Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum."""
+    """Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum.
 
-    def __init__(self, schema_of: SchemaOf, *, is_key: bool = False) -> None:
+    Args:
+        schema_of: the schema registry.
+        gives_json: values of schemas that no Arrow type has, as one that contains itself, become JSON texts;
+            else objects.
+    """
+
+    def __init__(self, schema_of: SchemaOf, *, is_key: bool = False, gives_json: bool = False) -> None:
         self._schema_of = schema_of
+        self._gives_json = gives_json
         self._part = "key" if is_key else "value"
         self._readers: dict[int, tuple[Any, AvroType | None]] = {}
 
@@ -374,7 +440,8 @@ class AvroConverter(BatchConverter):
             )
             good, decoded = _decoded(rows, values, read, what, failed)
             if typed is None:
-                pieces += [Piece(good, decoded)] if good else []
+                content = _as_json_texts(decoded) if self._gives_json else decoded
+                pieces += [Piece(good, content)] if good else []
             else:
                 pieces += _built(topic, good, decoded, partial(avro_column, kind=typed.kind), failed)
         return Converted(sorted(pieces, key=lambda piece: piece.rows[0]), failed)
@@ -386,6 +453,8 @@ class AvroConverter(BatchConverter):
 
             schema = self._schema(topic, schema_id)
             typed = avro_type(schema)
+            if typed is None and self._gives_json:
+                schema = fastavro.parse_schema(avro_json_schema(schema))
             if typed is not None:
                 typed = AvroType(typed.kind, fastavro.parse_schema(typed.schema))
             self._readers[schema_id] = schema, typed
@@ -396,6 +465,11 @@ class AvroConverter(BatchConverter):
             return self._schema_of(schema_id)
         except DataException as error:
             raise DataException(f"topic {topic}, subject {topic}-{self._part}: {error}") from error
+
+
+def _as_json_texts(objects: Sequence[Any]) -> pa.Array:
+    texts = [None if value is None else json_of(value) for value in objects]
+    return json_column(pa.array(texts, pa.string()))
 
 
 def _decoded(
@@ -428,6 +502,26 @@ def _without_bytes(error: UnicodeDecodeError) -> str:
     return f"{error.reason} at byte {error.start}"
 
 
+def with_objects(converted: Converted) -> Converted:
+    """JSON texts as objects, for transforms, and for tasks that do not take JSON."""
+    pieces, failed = [], dict(converted.failed)
+    for piece in converted.pieces:
+        if not (isinstance(piece.content, pa.Array) and is_json(piece.content.type)):
+            pieces.append(piece)
+            continue
+        rows, objects = [], []
+        for row, text in zip(piece.rows, piece.content.storage.to_pylist(), strict=True):
+            if text is None:
+                continue
+            try:
+                objects.append(json_object(text))
+                rows.append(row)
+            except DataException as error:
+                failed[row] = error
+        pieces += [Piece(rows, objects)] if rows else []
+    return Converted(pieces, failed, pa.null() if is_json(converted.kind) else converted.kind)
+
+
 _NUMBERS: Final[Mapping[str, tuple[str, pa.DataType]]] = {
     "short": (">i2", pa.int16()),
     "integer": (">i4", pa.int32()),
@@ -451,7 +545,7 @@ def converter_of(
     if spec.kind == "string":
         return StringConverter(spec.encoding)
     if spec.kind == "json":
-        return JsonConverter(spec.schemas_enable, spec.schema)
+        return JsonConverter(spec.schemas_enable, spec.schema, spec.replaces_null)
     if spec.kind == "boolean":
         return BooleanConverter()
     if spec.kind in _NUMBERS:
@@ -459,4 +553,4 @@ def converter_of(
     if registry is None or spec.registry is None:
         message = "the Avro converter has no schema registry here: name its URL, and give what connects to it"
         raise ConfigException(message)
-    return AvroConverter(registry(spec.registry), is_key=spec.is_key)
+    return AvroConverter(registry(spec.registry), is_key=spec.is_key, gives_json=spec.gives_json)

@@ -164,7 +164,7 @@ class Delivery:
         self._scope = scope
         self._measures = scope.measures
         self.reporter = WorkerErrantRecordReporter(scope, name, dead_letters)
-        self._conversion = Conversion(scope.options, self.reporter, as_bytes=lambda: scope.task.takes_bytes)
+        self._conversion = Conversion(scope.options, self.reporter, task=lambda: scope.task)
         self._batch: PendingBatch | None = None
 
     @property

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.engine.objects import json_of
 from sinksdk.records import SinkRecords
-from sinksdk.transforms import moments
-from sinksdk.transforms.parts import PARTS, Part, content_of, with_content
+from sinksdk.transforms.parts import PARTS, Content, Part, content_of, with_content
+from sinksdk.values.json_text import is_json, json_column
 from sinksdk.values.text import SPARK_JSON, JsonStyle, to_bytes
 
 
@@ -27,18 +24,33 @@ class BytesRead:
         converted: what transforms are given, over what was read.
         by_content: an object is found by its JSON. An author's transform may change objects where they are;
             Kafka's own never do, so theirs are found by identity.
+        read_again: converts keys, or values, of a topic once more, of which JSON texts are taken; None where
+            the bytes are wanted as they were read.
     """
 
-    def __init__(self, converted: SinkRecords, *, by_content: bool) -> None:
+    def __init__(
+        self,
+        converted: SinkRecords,
+        *,
+        by_content: bool,
+        read_again: Callable[[Part, str, pa.Array], Content] | None = None,
+    ) -> None:
         self._mark: Callable[[Any], object] = _encoded if by_content else id
+        self._read_again = read_again
         self._converted = converted  # an object's id is its own as long as it lives
         self._known = {part: self._by_object(part) for part in PARTS}
 
-    def _by_object(self, part: Part) -> Mapping[tuple[int, object], bytes]:
+    def _by_object(self, part: Part) -> Mapping[tuple[int, object], Any]:
         objects, read = _objects(self._converted, part), self._column_read(part)
         if objects is None or read is None:
             return {}
-        given = zip(self._converted.offsets.tolist(), objects, read.to_pylist(), strict=True)
+        found = read
+        if self._read_again is not None:
+            made = self._read_again(part, self._converted.partition.topic, read)
+            if not (isinstance(made, pa.Array) and is_json(made.type)):
+                return {}
+            found = made.storage
+        given = zip(self._converted.offsets.tolist(), objects, found.to_pylist(), strict=True)
         return {(offset, self._mark(value)): data for offset, value, data in given}
 
     def _column_read(self, part: Part) -> pa.Array | None:
@@ -57,6 +69,10 @@ class BytesRead:
             for offset, value in zip(made.offsets.tolist(), content_of(made, part), strict=True)
         ]
         return pa.array(encoded, pa.binary())
+
+    def text_of(self, part: Part, offset: int, value: Any) -> str | None:
+        """The JSON text that was read of an object, which is as the converter gave it; None of another."""
+        return self._known[part].get((offset, self._mark(value)))
 
     def of_column(self, made: SinkRecords, part: Part, style: JsonStyle) -> pa.Array:
         """The bytes of keys, or values, that are a column."""
@@ -94,6 +110,35 @@ def as_bytes(made: SinkRecords, read: BytesRead, style: Callable[[Part], JsonSty
     return made
 
 
+def as_json(made: SinkRecords, read: BytesRead | None) -> SinkRecords:
+    """Records whose keys and values are columns: objects become JSON texts, columns stay as they are.
+
+    A text is the one that was read where the transforms have left the object as the converter gave it.
+
+    Args:
+        made: what the converters, or the transforms, have made.
+        read: taken before the transforms were applied; None without any.
+    """
+    for part in PARTS:
+        objects = _objects(made, part)
+        if objects is not None:
+            made = with_content(made, part, _json_column(made.offsets.tolist(), objects, part, read))
+    return made
+
+
+def _json_column(
+    offsets: Sequence[int], objects: Sequence[Any], part: Part, read: BytesRead | None
+) -> pa.Array:
+    """Objects as JSON texts; as bytes where all of them are bytes, which no one has read."""
+    if {type(value) for value in objects} - {type(None)} == {bytes}:
+        return pa.array(objects, pa.binary())
+    texts = [
+        None if value is None else (read and read.text_of(part, offset, value)) or json_of(value)
+        for offset, value in zip(offsets, objects, strict=True)
+    ]
+    return json_column(pa.array(texts, pa.string()))
+
+
 def becoming_bytes(config: ConnectorConfig, *, takes_bytes: bool) -> Mapping[Part, str]:
     """Keys and values that must have a form in bytes where Spark has typed them, each with the reason.
 
@@ -118,33 +163,4 @@ def _objects(records: SinkRecords, part: Part) -> Sequence[Any] | None:
 def _encoded(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    if isinstance(value, str):
-        return value.encode()
-    try:
-        return _dumped(value)
-    except ValueError:  # not a number, or infinite
-        return _dumped(_without_infinity(value))
-
-
-def _dumped(value: Any) -> bytes:
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_as_json)
-    return text.encode()
-
-
-def _without_infinity(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_infinity(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_infinity(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-def _as_json(value: object) -> object:
-    """What JSON has no type for: bytes in base64, moments as numbers, all else as text."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, dt.date | dt.time):
-        return moments.to_number(value)
-    return str(value)
+    return value.encode() if isinstance(value, str) else json_of(value).encode()

@@ -25,6 +25,9 @@ from sinksdk.values.text import SPARK_JSON, to_bytes
 
 log = logging.getLogger(__name__)
 
+_DONE: Future[None] = Future()
+"""What has nothing to wait for."""
+_DONE.set_result(None)
 _LOGGED = 1_000  # bytes of a key or value
 
 Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TRANSFORMATION", "TASK_PUT"]
@@ -140,13 +143,11 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         """
         self._measures.failed()
         self._log(stage, record, error)
-        future: Future[None] = Future()
+        future = _DONE
         refusal = self._too_many(stage, record, error) if self._options.tolerate_errors else None
         if refusal is None and self._dead_letters is not None:
             future = self._dead_letters.send(self._letter(stage, record, error, failed))
             self._measures.dead_letter(future)
-        else:
-            future.set_result(None)
         if not self._options.tolerate_errors:
             refusal = self._intolerable(stage, record, error)
         self._scope.reported(record.topic_partition, future, refusal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ class Measures:
         self._closing_seconds: dict[str, float] = {}
         self._is_closing = False
         self._lost_letters = 0
+        self._errors: Counter[str] = Counter()  # by field of ErrorCounts: of each bad record three
+        self._last_error: float | None = None
         self._counted = TaskMeasures()
         """All others; the time of the last error is on the clock."""
 
@@ -35,11 +38,11 @@ class Measures:
             time: current time, in seconds since the epoch.
         """
         counted = self._counted
-        last = counted.errors.last
+        last = self._last_error
         return replace(
             counted,
-            errors=replace(
-                counted.errors,
+            errors=ErrorCounts(
+                **self._errors,
                 dead_letter_failures=self._lost_letters,
                 last=None if last is None else time - (self._clock.now() - last),
             ),
@@ -169,27 +172,29 @@ class Measures:
 
     def failed(self) -> None:
         """A record was reported, or an attempt at a batch raised."""
-        self._add(errors=ErrorCounts(record_failures=1, last=self._clock.now()))
+        self._errors["record_failures"] += 1
+        self._last_error = self._clock.now()
 
     def given_up(self) -> None:
         """A failure ends its partition."""
-        self._add(errors=ErrorCounts(record_errors=1, last=self._clock.now()))
+        self._errors["record_errors"] += 1
+        self._last_error = self._clock.now()
 
     def skipped(self) -> None:
         """A record that was reported is tolerated."""
-        self._add(errors=ErrorCounts(records_skipped=1))
+        self._errors["records_skipped"] += 1
 
     def retried(self) -> None:
         """Something will be attempted again."""
-        self._add(errors=ErrorCounts(retries=1))
+        self._errors["retries"] += 1
 
     def logged(self) -> None:
         """A record that was reported is logged."""
-        self._add(errors=ErrorCounts(errors_logged=1))
+        self._errors["errors_logged"] += 1
 
     def dead_letter(self, letter: Future[None]) -> None:
         """A record was given to the dead letters; counted as failed if the write fails."""
-        self._add(errors=ErrorCounts(dead_letters=1))
+        self._errors["dead_letters"] += 1
         letter.add_done_callback(self._letter_done)
 
     def _letter_done(self, letter: Future[None]) -> None:

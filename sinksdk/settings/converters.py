@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from sinksdk.errors import ConfigException
 from sinksdk.settings.converter_keys import client_settings
-from sinksdk.values.declared import declared_shape
+from sinksdk.values.declared import declared_shape, is_connects
 
 _CONNECT: Final = "org.apache.kafka.connect"
 
@@ -82,6 +82,8 @@ class ConverterSpec:
         schemas_enable: whether the JSON converter expects Connect's envelope; None unwraps it where it is.
         registry: where the Avro converter finds schemas.
         schema: of the JSON converter's values without an envelope.
+        replaces_null: the JSON converter gives the default of its schema where a field is null or missing.
+        gives_json: Avro values of schemas that no Arrow type has become JSON texts, not objects.
     """
 
     kind: str = "bytes"
@@ -90,6 +92,8 @@ class ConverterSpec:
     schemas_enable: bool | None = None
     registry: RegistryAddress | None = None
     schema: str = ""
+    replaces_null: bool = True
+    gives_json: bool = False
 
 
 _HOW = (
@@ -102,6 +106,15 @@ _ENVELOPE = (
 _SCHEMA = (
     "JSON: the schema, as Spark's DDL (`carrier STRING, dep_delay DOUBLE`) or in Avro's JSON. What is read "
     "becomes [typed](typed-values.md); what is not of this schema is a bad record."
+)
+_CONTENT = (
+    "JSON: the schema of values without an envelope, a `struct` in the JSON of Connect's envelopes"
+    " (KIP-1054). "
+    "It takes the place of `schemas.enable`."
+)
+_REPLACE_NULL = (
+    "JSON: whether a field that is null or missing gets the default that its schema has (KIP-581); false "
+    "leaves null, which a field without `optional` must not be."
 )
 _URLS = "Avro: URLs of the schema registry, separated by commas."
 _SOURCE = "Avro: where the registry's user and password are: in its `URL`, or in `USER_INFO`."
@@ -122,6 +135,12 @@ class ConverterSettings(BaseModel):
         default=None, alias="key.converter.schemas.enable", description=_ENVELOPE
     )
     key_converter_schema: str = Field(default="", alias="key.converter.schema", description=_SCHEMA)
+    key_converter_schema_content: str = Field(
+        default="", alias="key.converter.schema.content", description=_CONTENT
+    )
+    key_converter_replace_null_with_default: bool = Field(
+        default=True, alias="key.converter.replace.null.with.default", description=_REPLACE_NULL
+    )
     key_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="key.converter.schema.registry.url", description=_URLS
     )
@@ -141,6 +160,12 @@ class ConverterSettings(BaseModel):
         default=None, alias="value.converter.schemas.enable", description=_ENVELOPE
     )
     value_converter_schema: str = Field(default="", alias="value.converter.schema", description=_SCHEMA)
+    value_converter_schema_content: str = Field(
+        default="", alias="value.converter.schema.content", description=_CONTENT
+    )
+    value_converter_replace_null_with_default: bool = Field(
+        default=True, alias="value.converter.replace.null.with.default", description=_REPLACE_NULL
+    )
     value_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="value.converter.schema.registry.url", description=_URLS
     )
@@ -165,13 +190,15 @@ class ConverterSettings(BaseModel):
     def named_converter(self, *, is_key: bool) -> ConverterSpec:
         """The converter that is configured, whoever applies it. Raises ConfigException for unknown names."""
         side = "key_converter" if is_key else "value_converter"
+        content: str = getattr(self, f"{side}_schema_content")
         return ConverterSpec(
             converter_kind(getattr(self, side)),
             is_key=is_key,
             encoding=getattr(self, f"{side}_encoding"),
-            schemas_enable=getattr(self, f"{side}_schemas_enable"),
+            schemas_enable=None if content else getattr(self, f"{side}_schemas_enable"),
             registry=self._registry(side),
-            schema=getattr(self, f"{side}_schema"),
+            schema=content or getattr(self, f"{side}_schema"),
+            replaces_null=getattr(self, f"{side}_replace_null_with_default"),
         )
 
     def _registry(self, side: str) -> RegistryAddress | None:
@@ -204,7 +231,10 @@ class ConverterSettings(BaseModel):
             if spec.kind == "string":
                 yield from _encoding_problems(f"{side}.converter", spec.encoding)
             if spec.schema:
-                yield from _schema_problems(f"{side}.converter", spec)
+                content: str = getattr(self, f"{side}_converter_schema_content")
+                yield from _schema_problems(f"{side}.converter", spec, content=content)
+                if content and getattr(self, f"{side}_converter_schema"):
+                    yield f"'{side}.converter.schema.content' and '{side}.converter.schema': set one of them"
             if spec.kind == "avro":
                 source: str = getattr(self, f"{side}_converter_credentials_source")
                 is_given = getattr(self, f"{side}_converter_user_info") is not None
@@ -220,14 +250,17 @@ def _encoding_problems(converter: str, encoding: str) -> Iterator[str]:
         yield f"'{converter}.converter.encoding': there is no text encoding '{encoding}'"
 
 
-def _schema_problems(converter: str, spec: ConverterSpec) -> Iterator[str]:
-    key = f"'{converter}.schema'"
+def _schema_problems(converter: str, spec: ConverterSpec, *, content: str) -> Iterator[str]:
+    key = f"'{converter}.schema.content'" if content else f"'{converter}.schema'"
     if spec.kind != "json":
         yield f"{key} is only used with '{converter}' json, and that is {spec.kind}"
     elif spec.schemas_enable:
         yield f"{key}: with '{converter}.schemas.enable' true each record brings its own; set one of the two"
     try:
-        declared_shape(spec.schema)
+        if content and not is_connects(content):
+            yield f'{key}: it must be a struct in the JSON of Connect\'s envelopes: {{"type":"struct", …}}'
+        else:
+            declared_shape(spec.schema)
     except ConfigException as error:
         yield f"{key}: {error}"
 

@@ -53,7 +53,7 @@ class FieldKeys(Keys):
     replace_null_with_default: bool = Field(
         default=True,
         alias="replace.null.with.default",
-        description="No effect: defaults of schemas are not known, so nulls stay.",
+        description="No effect: nulls that the converter has left stay, see its `replace.null.with.default`.",
     )
 
 

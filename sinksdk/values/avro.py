@@ -82,6 +82,18 @@ def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return column
 
 
+def avro_json_schema(schema: Any) -> Any:
+    """What fastavro reads data by for which :func:`avro_type` is None, for Connect's JSON of them.
+
+    Moments are numbers and decimals their bytes. Of unions of several types the branches are fields by their
+    names, as in Connect, those that are not there null.
+    """
+    try:
+        return _JsonReading().type_of(schema)[1]
+    except _NoArrowType:  # too many levels, or types
+        return schema
+
+
 class _NoArrowType(Exception):
     """There is none."""
 
@@ -227,6 +239,50 @@ def _kind(schema: Any) -> str:
         return "union"
     kind = schema["type"]
     return kind if isinstance(kind, str) else _kind(kind)
+
+
+class _JsonReading(_Reading):
+    """Schemas that no Arrow type has: they may contain themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written: dict[str, str] = {}
+
+    def _type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
+        name = schema if isinstance(schema, str) else None
+        if name in self._written:
+            return pa.null(), self._written[name]
+        if name is not None and name not in _SCALARS and name not in self._named:
+            raise _NoArrowType
+        return super()._type_of(schema)
+
+    def _record(self, schema: Any) -> tuple[pa.DataType, Any]:
+        name = self._written[schema["name"]] = self._name()
+        fields = [
+            {"name": field["name"], "type": self.type_of(field["type"])[1]} for field in schema["fields"]
+        ]
+        return pa.null(), {"type": "record", "name": name, "fields": fields}
+
+    def _union(self, branches: list[Any]) -> tuple[pa.DataType, Any]:
+        real = [branch for branch in branches if _kind(branch) != "null"]
+        if len(real) <= 1:
+            return pa.null(), [self.type_of(branch)[1] for branch in branches]
+        names = [self._branch_name(branch) for branch in real]
+        plain: list[Any] = []
+        for branch in branches:
+            if _kind(branch) == "null":
+                plain.append("null")
+                continue
+            own, read = self._branch_name(branch), self.type_of(branch)[1]
+            fields = [
+                {"name": name, "type": read if name == own else "null"} for name in dict.fromkeys(names)
+            ]
+            plain.append({"type": "record", "name": self._name(), "fields": fields})
+        return pa.null(), plain
+
+    def _scalar(self, kind: str, schema: Mapping[str, Any]) -> tuple[pa.DataType, Any]:
+        without = {name: part for name, part in schema.items() if name != "logicalType"}
+        return super()._scalar(kind, without)
 
 
 # -- what JSON may look like -------------------------------------------------------------------------------

@@ -33,6 +33,11 @@ def declared_shape(text: str) -> Shape:
     return shape
 
 
+def is_connects(text: str) -> bool:
+    """Whether it is a struct in the JSON of Connect's envelopes. Raises ConfigException: it begins as one."""
+    return _connects(text) is not None
+
+
 def _connects(text: str) -> Shape | None:
     """Avro has no structs."""
     with suppress(ValueError, RecursionError):

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sinksdk.errors import DataException
+from sinksdk.values.json_text import is_json, json_objects
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a zone is added where there is one
 _FIRST_DAY: Final = _EPOCH.toordinal()
@@ -23,11 +24,12 @@ def plain(column: pa.Array) -> list[Any]:
     is cut off.
 
     Raises:
-        DataException: a moment outside of the years 1 to 9999, which Python does not have.
+        DataException: a moment outside of the years 1 to 9999, which Python does not have; JSON of more
+            levels than Python reads.
     """
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _objects(column)
+        return json_objects(column) if is_json(kind) else _objects(column)
     if pa.types.is_dictionary(kind):
         return plain(column.dictionary_decode())
     for test, convert in _NESTED:

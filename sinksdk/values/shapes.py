@@ -7,7 +7,7 @@ import binascii
 import datetime as dt
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -54,6 +54,13 @@ class Shape:
         """Whether numbers with a point must be read digit by digit."""
         parts = [*self.fields.values(), *(part for part in (self.item, self.key) if part is not None)]
         return bool(pa.types.is_decimal(self.kind)) or any(part.has_decimals() for part in parts)
+
+
+def without_defaults(shape: Shape) -> Shape:
+    """The same, but null stays null where there is a default for it."""
+    inner = {name: without_defaults(field) for name, field in shape.fields.items()}
+    item, key = (part and without_defaults(part) for part in (shape.item, shape.key))
+    return replace(shape, default=NO_DEFAULT, fields=inner, item=item, key=key)
 
 
 def struct_of(fields: Mapping[str, Shape], **more: Any) -> Shape:

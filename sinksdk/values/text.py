@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Context, Decimal
 from json.encoder import encode_basestring
 from typing import Any, Final, Literal
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.errors import ConfigException
+from sinksdk.values.json_text import is_json
 from sinksdk.values.plain import plain
 
 
@@ -23,22 +26,29 @@ class JsonStyle:
     Args:
         shows_nulls: fields that are null are written; else they are left out.
         counts_moments: moments are numbers, in the unit of their type; else ISO 8601 texts, in UTC.
-        quotes_decimals: decimals are texts; else numbers, with all digits of their scale.
+        packs_decimals: decimals are their unscaled numbers in base64; else numbers, with all digits of their
+            scale.
         maps_by_pairs: maps whose keys are no texts are arrays of pairs; else objects, keys as texts.
+        dates_in_days: dates that are counted are days; else milliseconds.
     """
 
     shows_nulls: bool
     counts_moments: bool
-    quotes_decimals: bool
+    packs_decimals: bool
     maps_by_pairs: bool
+    dates_in_days: bool = True
 
 
 CONNECT_JSON: Final = JsonStyle(
-    shows_nulls=True, counts_moments=True, quotes_decimals=True, maps_by_pairs=True
+    shows_nulls=True, counts_moments=True, packs_decimals=True, maps_by_pairs=True
 )
 """As Connect's JsonConverter without schemas, for what converters have typed."""
+JACKSON_JSON: Final = JsonStyle(
+    shows_nulls=True, counts_moments=True, packs_decimals=False, maps_by_pairs=False, dates_in_days=False
+)
+"""As Confluent's JsonFormat writes values that are no structures: Java's objects by Jackson."""
 SPARK_JSON: Final = JsonStyle(
-    shows_nulls=False, counts_moments=False, quotes_decimals=False, maps_by_pairs=False
+    shows_nulls=False, counts_moments=False, packs_decimals=False, maps_by_pairs=False
 )
 """As Spark's ``to_json``, for what Spark has typed."""
 
@@ -51,6 +61,8 @@ class NoJsonException(ConfigException):
         self.kind = kind
 
 
+_EXACT: Final = Context(prec=200)
+_MILLISECONDS_PER_DAY: Final = 86_400_000
 _MUST_BE_ESCAPED: Final = r'["\\\x00-\x1f]'
 
 
@@ -71,6 +83,8 @@ def is_bytes(kind: pa.DataType) -> bool:
 def to_bytes(column: pa.Array, style: JsonStyle) -> pa.Array:
     """Bytes as they are, text in UTF-8, anything else as JSON in UTF-8; null stays null.
 
+    JSON texts are the bytes that they are.
+
     Raises:
         ConfigException: a type of which there is no JSON.
     """
@@ -82,6 +96,8 @@ def to_bytes(column: pa.Array, style: JsonStyle) -> pa.Array:
 def to_json(column: pa.Array, style: JsonStyle) -> pa.Array:
     """Each value as a JSON text; null stays null. Raises ConfigException: see :func:`to_bytes`."""
     kind = column.type
+    if is_json(kind):
+        return column.storage
     if pa.types.is_dictionary(kind):
         return to_json(column.dictionary_decode(), style)
     for test, write in _WRITERS:
@@ -90,16 +106,24 @@ def to_json(column: pa.Array, style: JsonStyle) -> pa.Array:
     raise NoJsonException(kind)
 
 
-def json_texts(column: pa.Array, like: Literal["connect", "spark"] = "connect") -> pa.Array:
+def json_texts(
+    column: pa.Array,
+    like: Literal["connect", "jackson", "spark"] = "connect",
+    *,
+    decimals: Literal["BASE64", "NUMERIC"] = "BASE64",
+) -> pa.Array:
     """A typed column as JSON texts, for sinks that write JSON; null stays null.
 
     Args:
-        like: as Connect's JsonConverter writes it without schemas, or as Spark's ``to_json``.
+        like: as Connect's JsonConverter writes it without schemas, as Confluent's JsonFormat writes values
+            that are no structures, or as Spark's ``to_json``.
+        decimals: as ``decimal.format`` of Connect's JsonConverter; the others write numbers.
 
     Raises:
         ConfigException: a type of which there is no JSON.
     """
-    return to_json(column, CONNECT_JSON if like == "connect" else SPARK_JSON)
+    style = {"connect": CONNECT_JSON, "jackson": JACKSON_JSON, "spark": SPARK_JSON}[like]
+    return to_json(column, replace(style, packs_decimals=style.packs_decimals and decimals == "BASE64"))
 
 
 def without_json(kind: pa.DataType) -> str | None:
@@ -167,8 +191,6 @@ def _text(column: pa.Array, _: JsonStyle) -> pa.Array:
 
 
 def _bytes(column: pa.Array, _: JsonStyle) -> pa.Array:
-    import base64  # noqa: PLC0415 - most columns need none
-
     return _each(column, lambda value: f'"{base64.b64encode(value).decode()}"')
 
 
@@ -189,15 +211,26 @@ def _number(value: float, text: str | None = None) -> str:
 
 
 def _decimal(column: pa.Array, style: JsonStyle) -> pa.Array:
-    if style.quotes_decimals:
-        return _each(column, lambda value: f'"{value:f}"')
+    if style.packs_decimals:
+        scale = column.type.scale
+        return _each(column, lambda value: f'"{packed_decimal(value, scale)}"')
     return _each(column, lambda value: format(value, "f"))
+
+
+def packed_decimal(value: Decimal, scale: int) -> str:
+    """A decimal's unscaled number in base64, as Connect's: two's complement, big-endian, no byte more."""
+    unscaled = int(value.scaleb(scale, _EXACT))
+    size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
+    return base64.b64encode(unscaled.to_bytes(size, "big", signed=True)).decode()
 
 
 def _date(column: pa.Array, style: JsonStyle) -> pa.Array:
     days = column.cast(pa.date32())
     if style.counts_moments:
-        return days.cast(pa.int32()).cast(pa.string())
+        numbers = days.cast(pa.int32())
+        if not style.dates_in_days:
+            numbers = pc.multiply(numbers.cast(pa.int64()), _MILLISECONDS_PER_DAY)
+        return numbers.cast(pa.string())
     return _iso(days, days.cast(pa.int32()).cast(pa.int64()), "D")
 
 

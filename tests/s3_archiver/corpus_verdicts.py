@@ -159,9 +159,10 @@ EXPECTED: Final = {
     "hourly_json": Expected(
         same="timezone rotate.schedule.interval.ms consumer.override.auto.offset.reset s3.compression.type "
         "s3.compression.level partitioner.class path.format partition.duration.ms locale "
-        "timestamp.extractor rotate.interval.ms value.converter value.converter.schemas.enable",
+        "timestamp.extractor rotate.interval.ms value.converter value.converter.schemas.enable "
+        "json.decimal.format",
         differs="format.class",
-        ignored="key.converter json.decimal.format schema.compatibility",
+        ignored="key.converter schema.compatibility",
     ),
     "keys_headers_tombstones": Expected(
         same="partitioner.class directory.delim value.converter key.converter store.kafka.keys "

@@ -10,6 +10,7 @@ import pyarrow as pa
 from sinksdk import TopicPartition
 from sinksdk.connectors.s3_archiver.formats import Encoded, Format
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+from sinksdk.values.json_text import json_column
 
 ORDERS = TopicPartition("orders", 3)
 FIRST = 1_000
@@ -21,6 +22,11 @@ def batch(values: Sequence[Any] | pa.Array, kind: pa.DataType | None = None) -> 
     column = values if isinstance(values, pa.Array) else pa.array(values, kind or pa.binary())
     offsets = pa.array(range(FIRST, FIRST + len(column)), pa.int64())
     return pa.RecordBatch.from_arrays([offsets, column], names=["offset", "value"])
+
+
+def json_batch(values: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Records whose values are JSON texts, as the JSON converter gives them."""
+    return batch(json_column(pa.array(values, pa.binary())))
 
 
 def encode(format_: Format[Any], given: pa.RecordBatch | Sequence[Any]) -> Encoded[Any]:

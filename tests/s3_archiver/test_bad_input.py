@@ -132,6 +132,7 @@ class Case(NamedTuple):
 
 
 HOMELESS = "topic orders, partition 0, offset 3: the record has no folder: "
+NO_JSON, CONVERTER = "topic orders: the bytes are no JSON: ", "or name the converter that reads them"
 UNFIT = "orders-0: the record at offset 3 cannot be archived: "
 TOLERATE = "correct what produces such records, or have them passed over with 'errors.tolerance' = all"
 OF_REGISTRY = "correct what produces it, or its schema, or which registry"
@@ -170,9 +171,10 @@ CASES = [
     by_country("field is an object", "its value has an object as 'country'", country={"code": "DE"}),
     by_country("field is a fraction", "its value has a value of type double as 'country'", country=1.5),
     Case("value is a list", JSON | BY_COUNTRY, b"[1]", (HOMELESS, "its value has no field 'country'", TOLERATE)),
-    Case("value is no JSON", JSON | BY_COUNTRY, b"DE;1", (UNFIT, "its value is no JSON", "or archive bytes of any kind")),
-    Case("value is no UTF-8", JSON | BY_COUNTRY, b'{"country":"\xff"}', (UNFIT, "its value is no UTF-8 text", "or archive bytes of any kind")),
-    Case("value of many levels", JSON | BY_COUNTRY, b'{"country":' + b"[" * 9_999 + b"]" * 9_999 + b"}", (HOMELESS, "its value is JSON of too many levels", TOLERATE)),
+    Case("value is no JSON", JSON | BY_COUNTRY, b"DE;1", (NO_JSON, "Expecting value: line 1 column 1", CONVERTER)),
+    Case("value is no UTF-8", JSON | BY_COUNTRY, b'{"country":"\xff"}', (NO_JSON, "it is no text in UTF-8", CONVERTER)),
+    Case("value of many levels", JSON | BY_COUNTRY, b'{"country":' + b"[" * 9_999 + b"]" * 9_999 + b"}", (NO_JSON, "it has more than 1,000 levels", CONVERTER)),
+    Case("value is empty", JSON | BY_COUNTRY, b"", (UNFIT, "it has no value (null), and 'behavior.on.null.values' is fail")),
     Case("value is null", JSON | BY_COUNTRY, None, (UNFIT, "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore")),
     Case("value is JSON's null", JSON | BY_HOUR, b"null", (UNFIT, "it has no value (null), and 'behavior.on.null.values' is fail")),
     by_hour("timestamp is missing", "its value has no field 'at' ('timestamp.field')", at=...),

@@ -157,6 +157,8 @@ def plain(data: bytes | None, path: tuple[str, ...], *, enveloped: bool | None) 
         value = json.loads(data or b"")
     except ValueError:
         return None
+    if value is None:
+        return None
     if enveloped is not False and isinstance(value, dict) and value.keys() == {"schema", "payload"}:
         value = value["payload"]
     elif enveloped:

@@ -20,7 +20,6 @@ from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from tests.registry_server import RegistryServer
-from tests.s3_archiver.format_support import encode, pieces_of
 from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
@@ -252,9 +251,10 @@ def test_while_the_registry_is_away_nothing_is_taken() -> None:
     [
         ({}, True, "bytes"),
         ({"value.converter": "json"}, True, "bytes"),
-        ({**JSON}, True, "bytes"),
-        ({**JSON, "value.converter": "json", "value.converter.schemas.enable": "true"}, True, "bytes"),
-        ({**JSON, "value.converter": "string"}, True, "bytes"),
+        ({**JSON}, False, "json"),
+        ({**JSON, "value.converter": "json", "value.converter.schemas.enable": "true"}, False, "json"),
+        ({**JSON, "value.converter": "string"}, False, "string"),
+        ({**JSON, "value.converter": "bytes"}, False, "bytes"),
         ({**JSON, **avro("http://r:1"), **JSON}, False, "avro"),
         ({**JSON, "value.converter": "long"}, False, "long"),
         ({**JSON, "value.converter": "json", "value.converter.schema": "a INT"}, False, "json"),
@@ -267,7 +267,7 @@ def test_while_the_registry_is_away_nothing_is_taken() -> None:
         ({"format.class": "AvroFormat", "value.converter": "json"}, False, "json"),
         ({"format.class": "AvroFormat"}, False, "bytes"),
         ({"format.class": "ByteArrayFormat"}, True, "bytes"),
-        ({**JSON, "archive.content": "value"}, True, "bytes"),
+        ({**JSON, "archive.content": "value"}, False, "json"),
         (
             {"format.class": "AvroFormat", "archive.content": "record", "value.converter": "json"},
             True,
@@ -277,7 +277,7 @@ def test_while_the_registry_is_away_nothing_is_taken() -> None:
     ids=str,
 )
 def test_who_converts(keys: dict[str, str], *, takes_bytes: bool, kind: str) -> None:
-    """Converters: the engine applies one only where the format takes types, and the task is given those then."""
+    """Converters: the engine applies one unless the format takes what was read; JSON is what none is named for."""
     settings = config(keys)
     assert (settings.takes_bytes, settings.converter_spec(is_key=False).kind) == (takes_bytes, kind)
 
@@ -290,7 +290,7 @@ def test_transforms_get_what_converters_make() -> None:
         "transforms.a.exclude": "x",
     }
     for keys, kind, takes_bytes in (
-        ({**JSON, "value.converter": "json"}, "json", True),
+        ({**JSON, "value.converter": "json"}, "json", False),
         (avro("http://r:1"), "avro", False),
     ):
         settings = config({**keys, **chain})
@@ -320,23 +320,15 @@ def test_typed_values_become_json() -> None:
 def test_bad_values_end_a_partition_or_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     """Bad values: tolerated, the others are archived and all is committed; else the partition fails there."""
     made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
-    deliver(made, b"[1]", b"\xff", b"", b"[2]")
+    deliver(made, b"[1]", b"\xff", b"{", b"[2]")
     made.harness.revoke()
     assert (made.s3.data(made.visible()[0]), made.committed()) == (b"[1]\n[2]\n", 4)
     failing = bench(settings=config(JSON))
     deliver(failing, b"[1]", b"\xff")
-    assert "orders-0: the record at offset 1 cannot be archived: its value is no UTF-8 text" in caplog.text
+    assert "orders-0 at offset 1 failed in VALUE_CONVERTER" in caplog.text
+    assert "the bytes are no JSON: it is no text in UTF-8 (invalid start byte at byte 0)" in caplog.text
     failing.harness.revoke()
     assert failing.visible() == []
-
-
-def test_envelopes_that_transforms_have_unwrapped() -> None:
-    """Converters: behind transforms some values are envelopes and some are not; both are lines."""
-    chain = {"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p"}
-    chain |= {"predicates": "p", "predicates.p.type": "RecordIsTombstone"}
-    settings = config({**JSON, **chain, "value.converter": "json", "value.converter.schemas.enable": "true"})
-    encoded = encode(settings.value_format(), [b'{"schema":null,"payload":{"a":1}}', b'{"a":2}'])
-    assert pieces_of(encoded) == [b'{"a":1}\n', b'{"a":2}\n']
 
 
 def problems(**keys: str) -> list[str]:

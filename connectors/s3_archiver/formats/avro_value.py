@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import codec
-from sinksdk.connectors.s3_archiver.columns import as_mask
+from sinksdk.connectors.s3_archiver.columns import as_mask, is_json
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs
 from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
@@ -60,6 +60,12 @@ _NO_SCHEMA: Final = (
     "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
     "'value.converter.schema.registry.url', or to another one that gives values a type, or 'archive.content' "
     "to record"
+)
+
+
+_ONLY_JSON: Final = (
+    "its value is JSON without a schema, and Avro needs one: set 'value.converter.schema', or produce values "
+    "in Connect's envelope, or set 'format.class' to JsonFormat"
 )
 
 
@@ -121,7 +127,8 @@ class AvroValues:
         """
         column = value_column(batch)
         if not self._is_framed(column):
-            self._datums(column.type)
+            if not is_json(column.type):
+                self._datums(column.type)
             return
         if self._schema_of is None and column.null_count < len(column):
             raise ConfigException(_NO_SCHEMA)
@@ -140,7 +147,9 @@ class AvroValues:
         else:
             found = _divided(np.where(as_mask(column.is_valid()), _IS_TYPED, _IS_NULL))
         for number, rows in found:
-            if number == _IS_NULL:
+            if number == _IS_TYPED and is_json(column.type):
+                whys |= dict.fromkeys(_rows(rows), _ONLY_JSON)
+            elif number == _IS_NULL:
                 whys |= dict.fromkeys(_rows(rows), NO_VALUE if self._nulls == "fail" else None)
             elif number == _NOT_FRAMED:
                 whys |= dict.fromkeys(_rows(rows), _NO_FRAMING)

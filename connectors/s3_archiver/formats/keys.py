@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,6 @@ from sinksdk.connectors.s3_archiver.contents import Contents, holds_values, othe
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 if TYPE_CHECKING:
-    from sinksdk.connectors.s3_archiver.formats.json_lines import Reading
     from sinksdk.connectors.s3_archiver.formats.values import NullBehavior
 
 _PACKAGE: Final = "io.confluent.connect.s3.format"
@@ -30,7 +28,6 @@ FORMATS: Final = {
 
 _BY_RECORDS: Final = ("AvroFormat", "ParquetFormat")
 _READ_AS_THEY_ARE: Final = {
-    "JsonFormat": ("json", "string", "bytes"),
     "AvroFormat": ("avro",),
     "ByteArrayFormat": ("bytes", "string"),
 }
@@ -46,12 +43,6 @@ CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
 
 def _no_worker(side: str) -> str:
     return f"'{side}.converter' is not set, and there is no worker to have one"
-
-
-def _is_utf_8(encoding: str) -> bool:
-    with suppress(LookupError):  # there is no such encoding, which is said of all connectors
-        return codecs.lookup(encoding).name == "utf-8"
-    return True
 
 
 class FormatConfig(ConnectorConfig):
@@ -94,6 +85,12 @@ class FormatConfig(ConnectorConfig):
         default=-1,
         alias="s3.compression.level",
         description="Level of gzip, 0 to 9. -1: 1, which favours speed. (Confluent: 6.)",
+    )
+    json_decimal_format: Literal["BASE64", "NUMERIC"] = Field(
+        default="BASE64",
+        alias="json.decimal.format",
+        description="How `JsonFormat` writes decimals in structures that a converter has typed: `BASE64`, "
+        "their unscaled numbers in base64, or `NUMERIC`, numbers.",
     )
     format_bytearray_extension: str = Field(
         default=".bin",
@@ -168,6 +165,12 @@ class FormatConfig(ConnectorConfig):
         if not isinstance(given, str):
             return given
         return given.lower() or cls.model_fields[str(info.field_name)].default
+
+    @field_validator("json_decimal_format", mode="before")
+    @classmethod
+    def _in_upper_case(cls, given: Any) -> Any:
+        """In any case, as Confluent's sink takes it."""
+        return (given.upper() or "BASE64") if isinstance(given, str) else given
 
     @classmethod
     def _rules_for(cls, values: Mapping[str, Any], /) -> tuple[Mapping[str, Verdict], ...]:
@@ -259,7 +262,8 @@ class FormatConfig(ConnectorConfig):
     def takes_what_was_read(self, *, is_key: bool = False) -> bool:
         """Whether the format takes values as the bytes that were read; else what the converter makes of them.
 
-        It does so for all whole records, and for keys that are in no file.
+        It does so for all whole records, and for keys that are in no file. A column of bytes then holds what
+        nothing has read; whatever else a format is given has a type, or is JSON, as the column's type says.
 
         Args:
             is_key: the same of keys and their files.
@@ -267,8 +271,8 @@ class FormatConfig(ConnectorConfig):
         if not (self.has_keys_beside if is_key else self.holds_values):
             return True
         spec, name = self.named_converter(is_key=is_key), self.format_of(is_key=is_key)
-        if name == "JsonFormat" and (spec.schema or not _is_utf_8(spec.encoding)):
-            return False  # the values must be of that schema, or are other text than a line's
+        if name == "JsonFormat":
+            return False
         return spec.kind in _READ_AS_THEY_ARE.get(name, ()) or (is_key and spec.kind == "bytes")
 
     def format_of(self, *, is_key: bool) -> str:
@@ -308,10 +312,16 @@ class FormatConfig(ConnectorConfig):
     def converter_spec(self, *, is_key: bool) -> Any:
         """The converter that the engine applies: none where the format takes what was read.
 
-        With transforms, which need what converters make, it is the configured one. Raises ConfigException for
-        an unknown name.
+        With transforms, which need what converters make, it is the configured one. JsonFormat takes for JSON
+        what no converter is named for. Raises ConfigException for an unknown name.
         """
-        spec = self.named_converter(is_key=is_key)
+        spec = replace(self.named_converter(is_key=is_key), gives_json=True)
+        side = "key_converter" if is_key else "value_converter"
+        is_in_lines = (
+            not self.takes_what_was_read(is_key=is_key) and self.format_of(is_key=is_key) == "JsonFormat"
+        )
+        if is_in_lines and side not in self.model_fields_set:
+            return replace(spec, kind="json")
         is_read_here = self.takes_what_was_read(is_key=is_key) and not self.has_transforms
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
@@ -395,11 +405,6 @@ class FormatConfig(ConnectorConfig):
                 "'key.converter': ByteArrayFormat takes keys as they are; set it to "
                 "org.apache.kafka.connect.converters.ByteArrayConverter"
             )
-        elif self.has_transforms and not self.takes_bytes and spec.kind == "json":
-            yield (
-                "'store.kafka.keys': JSON keys behind 'transforms' cannot be written where values are typed: "
-                "take 'transforms' out, or set 'key.converter' to string"
-            )
 
     def _untyped_problems(self) -> Iterator[str]:
         """Where values have no schema for a file. A DataFrame's have types without a converter."""
@@ -461,17 +466,10 @@ class FormatConfig(ConnectorConfig):
         spec = self.read_spec(is_key=is_key)
         side = "key_converter" if is_key else "value_converter"
         is_named = side in self.model_fields_set
-        # Connect has a converter for all connectors of a worker: one that is not named here is no choice.
-        reading: Reading = "json"
-        if is_named and spec.kind in ("string", "bytes"):
-            reading = "string" if spec.kind == "string" else "bytes"
         content = _Content(
             schema_of=None if self.has_transforms else self.schema_of(is_key=is_key),
             plain=(is_named or is_key) and spec.kind in _PLAIN,
             gives_types=is_key or spec.kind in _WITH_FIELDS,
-            reading=reading,
-            # Transforms make plain values of some envelopes.
-            schemas_enable=None if spec.schemas_enable and self.has_transforms else spec.schemas_enable,
             keep_schema=keep_schema,
         )
         ignores = self.behavior_on_null_values == "ignore" and not is_key
@@ -501,6 +499,7 @@ class FormatConfig(ConnectorConfig):
                 self.format_bytearray_extension,
                 self.bytes_separator,
                 nulls=nulls,
+                writes_json=self.has_transforms,
                 gzip_level=level,
                 block_bytes=block_bytes,
             )
@@ -511,8 +510,7 @@ class FormatConfig(ConnectorConfig):
         from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines  # noqa: PLC0415 - the same
 
         return JsonLines(
-            content.reading,
-            schemas_enable=content.schemas_enable,
+            decimals=self.json_decimal_format,
             nulls=nulls,
             gzip_level=level,
             block_bytes=block_bytes,
@@ -525,8 +523,6 @@ class _Content(NamedTuple):
     schema_of: Callable[[int], Any] | None = None
     plain: bool = False
     gives_types: bool = True
-    reading: Reading = "json"
-    schemas_enable: bool | None = False
     keep_schema: KeepSchema | None = None
 
 

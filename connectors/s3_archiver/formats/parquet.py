@@ -20,6 +20,7 @@ from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.columns import (
     as_mask,
     filled,
+    is_json,
     list_borders,
     long_scalar,
     null_where,
@@ -345,6 +346,12 @@ def _lists(column: pa.Array) -> pa.Array:
 @functools.lru_cache(maxsize=64)
 def _problem(kind: pa.DataType) -> str | None:
     """Why values of a type cannot be rows of a Parquet file."""
+    if is_json(kind):
+        return (
+            "its value has no schema that a Parquet file could have: it is JSON without one, or of an Avro "
+            "schema that contains itself. For JSON set 'value.converter.schema', or produce values in "
+            "Connect's envelope; for Avro set 'format.class' to AvroFormat or JsonFormat"
+        )
     if not pa.types.is_struct(kind):
         return (
             f"its value is {kind}, and a row of a Parquet file is a structure: name a converter that gives "

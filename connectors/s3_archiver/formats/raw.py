@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sinksdk import ConfigException, TopicPartition
+from sinksdk import ConfigException, TopicPartition, json_texts
+from sinksdk.connectors.s3_archiver.columns import is_json
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.formats import Encoded
 from sinksdk.connectors.s3_archiver.formats.lines import (
@@ -30,10 +31,14 @@ from sinksdk.connectors.s3_archiver.layout import FileHeader
 class RawBytes:
     """Files of values as they are. A value that holds the separator cannot be told from two.
 
+    Bytes and texts are as they are, and so are JSON texts. Values of other types become JSON behind
+    transforms, which make such values of bytes; without transforms they are refused.
+
     Args:
         extension: of a file's name, before that of the compression.
         separator: stands behind each value.
         nulls: what becomes of a record without a value.
+        writes_json: of values of other types.
         gzip_level: -1 to 9; None without compression.
         block_bytes: of a compressed block; None for the default.
         loop: over rows; None for the better one of those that are there.
@@ -45,6 +50,7 @@ class RawBytes:
         separator: str = "\n",
         *,
         nulls: NullBehavior = "fail",
+        writes_json: bool = False,
         gzip_level: int | None = None,
         block_bytes: int | None = None,
         loop: ValueLoop | None = None,
@@ -52,6 +58,7 @@ class RawBytes:
         self._extension = extension
         self._separator = separator.encode()
         self._nulls: NullBehavior = nulls
+        self._writes_json = writes_json
         self._gzip_level = gzip_level
         self._block_bytes = block_bytes
         self._loop = loop
@@ -79,6 +86,8 @@ class RawBytes:
             ConfigException: the values have a type that is neither bytes nor text.
         """
         column = value_column(batch)
+        if is_json(column.type) or (self._writes_json and not has_bytes(column.type)):
+            column = json_texts(column)
         if not has_bytes(column.type):
             raise ConfigException(
                 f"{partition}: values of type {column.type} are no bytes, which is what ByteArrayFormat "

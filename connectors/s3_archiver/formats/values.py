@@ -7,7 +7,7 @@ The loop over rows is compiled (``_datums.c``) where a wheel brings it or a comp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.columns import as_mask
 from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Octets, borders_of
 from sinksdk.connectors.s3_archiver.encoder import column_buffers
@@ -30,24 +29,18 @@ class ValueKind(IntEnum):
     FRAMED = 1
     """A zero byte first: as many bytes as ``before`` has are cut off."""
     JSON = 2
-    """Objects, arrays and texts of JSON: one that holds a line's end is written without space."""
-    MAYBE_ENVELOPE = 3
-    """The same, but not an object that begins as Connect's envelope."""
-    PAYLOAD = 4
-    """Envelopes that begin with ``before``: the payload, without space."""
+    """JSON that was checked: a value that holds a line's end is written without space."""
 
 
 class Fate(IntEnum):
-    """What becomes of a row. Only the first two have bytes."""
+    """What becomes of a row. Only the first one has bytes."""
 
     TAKEN = 0
-    WIDE = 1
-    """Taken, and JSON with many characters beyond ASCII: whether it is UTF-8 is not known."""
-    NULL = 2
-    SHORT = 3
-    """Shorter than what is cut off; empty, where JSON is wanted."""
-    OTHER = 4
-    """Not of its kind, as far as is seen without parsing it."""
+    NULL = 1
+    SHORT = 2
+    """Shorter than what is cut off."""
+    OTHER = 3
+    """Not of its kind."""
 
 
 class JoinedValues(NamedTuple):
@@ -76,7 +69,7 @@ def join_values(
     """The values of a column of bytes or text, joined.
 
     Args:
-        before: of FRAMED as many bytes as are cut off, of PAYLOAD what an envelope begins with.
+        before: of FRAMED as many bytes as are cut off.
         after: is put behind each value.
         loop: over rows; None for the better one of those that are there.
     """
@@ -104,23 +97,6 @@ def has_bytes(kind: pa.DataType) -> bool:
 def only(rows: EncodedRows, kept: Flags) -> EncodedRows:
     """Without rows that are not kept, none of which has bytes."""
     return EncodedRows(rows.data, np.append(rows.borders[:-1][kept], rows.borders[-1]))
-
-
-def with_texts(joined: JoinedValues, texts: Mapping[int, bytes | None]) -> JoinedValues:
-    """With bytes for some of the rows that had none, which are taken then, or are null."""
-    if not texts:
-        return joined
-    data, borders = joined.rows.data, joined.rows.borders
-    lengths, fates = np.diff(borders), joined.fates.copy()
-    pieces: list[BytesLike] = []
-    at = 0
-    for row, text in sorted(texts.items()):
-        fates[row] = Fate.NULL if text is None else Fate.TAKEN
-        if text is not None:
-            pieces += [data[at : int(borders[row])], text]
-            at, lengths[row] = int(borders[row]), len(text)
-    whole = b"".join([*pieces, data[at : int(borders[-1])]])
-    return JoinedValues(EncodedRows(memoryview(whole), borders_of(lengths)), fates)
 
 
 def bad_record(partition: TopicPartition, offset: object, why: str) -> DataException:
@@ -165,29 +141,26 @@ def encoded(
         why: a row that is neither taken nor null was not taken.
     """
     rows, fates = joined
-    if fates.max(initial=Fate.TAKEN) <= Fate.WIDE:
+    if not fates.any():
         return Encoded(rows, {})
     offsets = batch.column("offset")
     bad: dict[int, DataException | None] = {}
-    for row in np.flatnonzero(fates > Fate.WIDE).tolist():
+    for row in np.flatnonzero(fates).tolist():
         fate = Fate(fates[row])
         if fate is Fate.NULL and nulls == "ignore":
             bad[row] = None
         else:
             reason = NO_VALUE if fate is Fate.NULL else why(row, fate)
             bad[row] = bad_record(partition, offsets[row], reason)
-    return Encoded(only(rows, fates <= Fate.WIDE), bad)
+    return Encoded(only(rows, fates == Fate.TAKEN), bad)
 
 
 # -- without a compiler ------------------------------------------------------------------------------------
 
-_SPACE: Final = b" \t\n\r"
-_MOST_WIDE: Final = 16  # characters beyond ASCII that are looked at
 _MARKS: Final = frozenset(b'{}[],:"')
 _PARTS: Final = re.compile(
     rb'(?P<space>[ \t\n\r]+)|(?P<text>"(?:[^"\\\n\r]|\\[^\n\r])*")|[{}\[\],:]|[^ \t\n\r"{}\[\],:]+', re.DOTALL
 )
-_BEGINS_AS_ENVELOPE: Final = re.compile(rb'\{[ \t\n\r]*"(?:schema|payload)"')
 
 
 def plain_values(column: Column, kind: ValueKind, before: bytes, after: bytes) -> JoinedValues:
@@ -196,7 +169,7 @@ def plain_values(column: Column, kind: ValueKind, before: bytes, after: bytes) -
     for value in column.cast(BYTES).to_pylist():
         fate, piece = _value(value, kind, before)
         fates.append(fate)
-        made.append(piece + after if fate <= Fate.WIDE else b"")
+        made.append(piece + after if fate is Fate.TAKEN else b"")
     borders = borders_of(np.array([len(piece) for piece in made], np.int64))
     return JoinedValues(EncodedRows(memoryview(b"".join(made)), borders), np.array(fates, np.uint8))
 
@@ -204,44 +177,14 @@ def plain_values(column: Column, kind: ValueKind, before: bytes, after: bytes) -
 def _value(value: bytes | None, kind: ValueKind, before: bytes) -> tuple[Fate, bytes]:
     if value is None:
         return Fate.NULL, b""
-    if len(value) < len(before) or (kind >= ValueKind.JSON and not value):
+    if len(value) < len(before):
         return Fate.SHORT, b""
-    if kind is ValueKind.PLAIN:
-        return Fate.TAKEN, value
     if kind is ValueKind.FRAMED:
         return (Fate.OTHER, b"") if value[0] else (Fate.TAKEN, value[len(before) :])
-    text = _json(value, kind, before)
-    fate = Fate.OTHER if text is None else _fate_of_text(text)
-    return fate, b"" if text is None or fate is Fate.OTHER else text
-
-
-def _fate_of_text(text: bytes) -> Fate:
-    """Whether JSON is text. With many characters beyond ASCII that is not known: Arrow finds it faster."""
-    if text.isascii():
-        return Fate.TAKEN
-    try:
-        decoded = text.decode()
-    except UnicodeDecodeError as error:
-        return Fate.WIDE if _wide_in(text[: error.start].decode()) >= _MOST_WIDE else Fate.OTHER
-    return Fate.WIDE if _wide_in(decoded) > _MOST_WIDE else Fate.TAKEN
-
-
-def _wide_in(text: str) -> int:
-    return sum(character > "\x7f" for character in text)
-
-
-def _json(value: bytes, kind: ValueKind, before: bytes) -> bytes | None:
-    """An object, array or text of JSON in one line. None for what a parser must look at."""
-    if kind is ValueKind.PAYLOAD:
-        if not value.startswith(before) or not value.endswith(b"}"):
-            return None
-        value = value[len(before) : -1]
-    inner = value.strip(_SPACE)
-    if len(inner) < 2 or inner[:1] + inner[-1:] not in (b"{}", b"[]", b'""'):  # noqa: PLR2004 - both ends
-        return None
-    if kind is ValueKind.MAYBE_ENVELOPE and _BEGINS_AS_ENVELOPE.match(inner):
-        return None
-    return minified(inner) if kind is ValueKind.PAYLOAD or b"\n" in value or b"\r" in value else value
+    if kind is ValueKind.JSON and (b"\n" in value or b"\r" in value):
+        line = minified(value)
+        return (Fate.OTHER, b"") if line is None else (Fate.TAKEN, line)
+    return Fate.TAKEN, value
 
 
 def minified(value: bytes) -> bytes | None:

@@ -18,6 +18,7 @@ from sinksdk.connectors.s3_archiver.columns import (
     as_column,
     as_mask,
     flag_column,
+    is_json,
     list_borders,
     long_column,
     null_scalar,
@@ -225,7 +226,7 @@ def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tupl
 
     def keys(_: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
         column = _column(batch, "key")
-        if wrapped:
+        if wrapped and not is_json(column.type):  # which has no type in a schema
             column = pa.StructArray.from_arrays([column], ["key"], mask=column.is_null())
         return _as_values(batch, column), {}
 
