@@ -14,6 +14,7 @@ A crash after any step is safe: each begins with what the store holds.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -22,6 +23,7 @@ from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.frames.protocol import (
+    CheckpointException,
     Settled,
     Share,
     Standing,
@@ -43,6 +45,8 @@ from sinksdk.store.records import (
     TaskCountRecord,
     TaskPlan,
 )
+
+log = logging.getLogger(__name__)
 
 _OPENING: Final = 10.0  # seconds that another task may take to plan the generation it has claimed
 _POLL: Final = 0.05  # seconds
@@ -157,6 +161,7 @@ class FrameBatches:
 
         Raises:
             FencedException: another run has taken the connector over.
+            CheckpointException: the query's checkpoint went back.
         """
         seen, since, patience = None, self._clock.now(), _OPENING
         while True:
@@ -185,11 +190,22 @@ class FrameBatches:
         Raises:
             FencedException: another run has taken the connector over. If that was before the commit, nothing
                 of the micro-batch is visible, nor will be.
+            CheckpointException: the query's checkpoint went back.
             ConnectException: it is committed and could not be published yet; or it cannot be committed.
         """
+        is_first = True
         while True:
             newest = self._newest()
             is_committed = standing(self._connector, newest.frames, writing) is Standing.COMMITTED
+            if is_committed and is_first:
+                log.warning(
+                    "connector %s: %s is committed already and is skipped, as the last one before a start "
+                    "is; if the checkpoint was restored from an older copy, rows that came since are skipped "
+                    "with it",
+                    self._connector,
+                    writing,
+                )
+            is_first = False
             if not (is_committed or shares or newest.is_unsettled):
                 return
             if self._settled(newest.tasks, writing, None if is_committed else shares or None, settle):
@@ -201,8 +217,8 @@ class FrameBatches:
             newest = self._newest()
             try:
                 where = standing(self._connector, newest.frames, writing)
-            except FencedException:
-                return  # whoever has fenced this run discards it
+            except (FencedException, CheckpointException):
+                return  # this run does not own the connector; the one that does discards it
             if where is not Standing.WRITER or self._settled(newest.tasks, writing, None, settle):
                 return
 

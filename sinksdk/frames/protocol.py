@@ -76,11 +76,19 @@ class Standing(Enum):
     """The micro-batch is committed: its rows must not be written again."""
 
 
+class CheckpointException(ConnectException):
+    """A query began with a micro-batch older than the last one it has committed: its checkpoint went back."""
+
+
 def standing(connector: str, frames: FrameState | None, writing: Writing) -> Standing:
     """What a run may do with a micro-batch.
 
+    Spark runs at most one committed micro-batch again, the last: it plans none before the checkpoint has the
+    one before it. An older number is of a checkpoint that was restored or emptied, and its rows are others.
+
     Raises:
         FencedException: another run has taken the connector over.
+        CheckpointException: a run begins with a micro-batch older than the query's last committed one.
     """
     if frames is None:
         return Standing.NEW
@@ -90,9 +98,18 @@ def standing(connector: str, frames: FrameState | None, writing: Writing) -> Sta
             f"{writing} is fenced and writes nothing more. Two queries need two names: set another 'name' "
             f"and another 'topic'"
         )
-    if any(_covers(written, writing) for written in frames.written):
-        return Standing.COMMITTED
-    return Standing.WRITER if writing.run == frames.writer else Standing.NEW
+    is_writer = writing.run == frames.writer
+    last = next((one for one in frames.written if one.query == writing.query), None)
+    if last is None or _follows(writing, last):
+        return Standing.WRITER if is_writer else Standing.NEW
+    if last.batch != writing.batch and not is_writer:  # the writer's are late attempts of its own tasks
+        raise CheckpointException(
+            f"connector {connector}: {writing} would be skipped with all its rows, since the query has "
+            f"committed up to micro-batch {last.batch}: its checkpoint was restored from an older copy or "
+            f"emptied, or another start of the query has gone on meanwhile. Start it with its newest "
+            f"checkpoint; or with a new 'checkpointLocation', from where the rows written so far end"
+        )
+    return Standing.COMMITTED
 
 
 def taken_over(frames: FrameState | None, run: str, *, is_open: bool) -> FrameState:
@@ -118,12 +135,9 @@ def with_batch(frames: FrameState, writing: Writing) -> FrameState:
     return frames.model_copy(update={"written": written})
 
 
-def _covers(written: WrittenBatch, writing: Writing) -> bool:
-    if written.query != writing.query:
-        return False
-    if written.batch is None or writing.batch is None:
-        return written.batch is writing.batch
-    return writing.batch <= written.batch
+def _follows(writing: Writing, last: WrittenBatch) -> bool:
+    """Whether a micro-batch comes after the query's last committed one; a batch write is only one."""
+    return writing.batch is not None and last.batch is not None and writing.batch > last.batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,79 @@ def test_a_committed_micro_batch_is_skipped_and_published(store: MemoryStore) ->
     assert outside.calls == ["DUE 0@1#1", "publish 0@1#1"]
 
 
+def eleven_written(store: MemoryStore) -> Outside:
+    """Micro-batches 0 to 10 of one row each, committed by the first run."""
+    outside = Outside()
+    query = Query(store, outside)
+    for number in range(11):
+        query.commit(number, query.task(number, [f"row {number}"]))
+    return outside
+
+
+@pytest.mark.parametrize("number", [0, 4, 9])
+@pytest.mark.parametrize("rows", [["new"], []], ids=["rows", "no rows"])
+def test_a_checkpoint_that_went_back_is_refused_with_what_to_do(
+    store: MemoryStore, number: int, rows: list[str]
+) -> None:
+    """Spark plans older numbers again, with other rows, which would be skipped: neither task nor commit accepts one."""
+    outside = eleven_written(store)
+    outside.values.clear()
+    run = Query(store, outside, run="run-2")
+    for _ in range(2):
+        for call in (lambda: run.task(number, rows), lambda: run.commit(number)):
+            with pytest.raises(
+                ConnectException,
+                match=rf"micro-batch {number} of query q would be skipped .* up to micro-batch 10: its "
+                rf"checkpoint .* newest checkpoint; or with a new 'checkpointLocation'",
+            ):
+                call()
+        run.abort(number)
+
+    assert outside.values == []
+    assert committed(store) == {0: 11}
+    again = Query(store, outside, run="run-3")
+    assert again.task(10, ["row 10"]) is None
+    again.commit(10)
+    again.commit(11, again.task(11, ["row 11"]))
+    assert outside.values == ["11:row 11"]
+
+
+def test_the_last_committed_micro_batch_is_skipped_with_a_line_in_the_log(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: Spark runs the last one again after a start. The others are written without a word."""
+    outside = eleven_written(store)
+    assert "skipped" not in caplog.text
+    run = Query(store, outside, run="run-2")
+    run.commit(10, run.task(10, ["row 10"]))
+    run.commit(11, run.task(11, ["row 11"]))
+
+    said = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
+    assert len(said) == 1
+    assert "connector c: micro-batch 10 of query q is committed already and is skipped" in said[0]
+    assert outside.values[-1] == "11:row 11"
+
+
+def test_a_late_attempt_of_a_committed_micro_batch_writes_nothing(store: MemoryStore) -> None:
+    """Of the writing run itself, whose later micro-batches are committed: it is skipped, not an error of the query."""
+    outside = eleven_written(store)
+    assert Query(store, outside).task(3, ["row 3"]) is None
+
+
+def test_a_query_whose_last_micro_batches_were_empty_goes_on_where_rows_were_written(
+    store: MemoryStore,
+) -> None:
+    """Empty ones commit nothing: a number between is new, whatever the checkpoint had."""
+    outside = eleven_written(store)
+    first = Query(store, outside)
+    first.commit(11)
+    first.commit(12)
+    second = Query(store, outside, run="run-2")
+    second.commit(11, second.task(11, ["new"]))
+
+    assert outside.values[-1] == "11:new"
+
+
 def test_the_next_batch_write_publishes_what_is_left_also_an_empty_one(store: MemoryStore) -> None:
     """Spark does not repeat a batch write: the error says not to write it again, and what publishes it."""
     outside = Outside(fails=ConnectException("no"))
