@@ -86,7 +86,8 @@ class SubscriptionSettings(BaseModel):
         default="fail",
         alias="on.data.loss",
         description="When the source no longer has the records after the commit: `fail`, or `skip` to its "
-        "first record (logged and counted).",
+        "first record; also when it has lost records below the commit: `fail`, or `skip` those that have "
+        "their offsets now (logged and counted).",
     )
 
     auto_offset_reset: Literal["earliest", "latest", "none"] = Field(

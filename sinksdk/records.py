@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, overload
@@ -33,6 +34,14 @@ RECORD_COLUMNS: Final[Mapping[str, pa.DataType]] = {
 """Columns of :attr:`SinkRecords.arrow` by name, as they are read: named as those of Spark's Kafka source,
 less the coordinates that are the same in every row. Only ``offset`` never holds nulls. ``key`` and ``value``
 are of other types where a converter, a transform or a DataFrame has typed them."""
+
+
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(topic: str) -> bool:
+    """Whether Kafka allows the name (``org.apache.kafka.common.internals.Topic``): sinks make paths of it."""
+    return _TOPIC_NAME.fullmatch(topic) is not None
 
 
 class TopicPartition(NamedTuple):

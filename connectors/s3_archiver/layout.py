@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote
 
-from sinksdk import OffsetAndMetadata, TopicPartition
+from sinksdk import ConnectException, OffsetAndMetadata, TopicPartition
 
 _EXTENSIONS: Final = r"\.avro|\.json(?:\.gz)?|(?:\.[a-z0-9]+)?\.parquet"
 _VIEWS: Final = "keys|headers"
@@ -65,7 +65,11 @@ class Layout:
         return self._below(topic, "")
 
     def file(self, name: FileName) -> str:
-        """Key of a file."""
+        """Key of a file. Raises ConnectException: the topic's name would lead to other keys than its own."""
+        self._expect_one_folder(name.partition.topic)
+        return self._file(name)
+
+    def _file(self, name: FileName) -> str:
         topic, number = name.partition
         words = [topic, str(number), f"{name.start:0{self.offset_width}d}"]
         if name.number:
@@ -115,7 +119,11 @@ class Layout:
             found["extension"],
             found["view"] or "",
         )
-        return said if self.file(said) == key else None
+        return said if self._file(said) == key else None
+
+    def _expect_one_folder(self, topic: str) -> None:
+        if topic in ("", ".", "..") or "/" in topic or self.directory_delim in topic:
+            raise ConnectException(f"topic {topic!r} cannot be archived: Kafka allows no such name")
 
     def _below(self, *names: str) -> str:
         """A key below ``topics.dir``."""

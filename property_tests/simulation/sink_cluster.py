@@ -27,6 +27,7 @@ from sinksdk.spark.transform_task import arranged
 from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.topics import Subscription
+from sinksdk.topics.base import Position
 
 
 class LateRow(NamedTuple):
@@ -89,6 +90,10 @@ class Log:
         self.expected: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
         """How many records there are to be of each offset."""
         self.ends = dict.fromkeys(self.records, 0)
+
+    def truncated(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
+        """Never called: its partitions have no leader epochs."""
+        raise NotImplementedError
 
     def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
         """Append records after a gap of offsets that hold none."""

@@ -20,7 +20,7 @@ from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.records import TopicPartition
 from sinksdk.store import Store, read_commits
 from sinksdk.store.generations import Claim
-from sinksdk.store.records import ConnectorRecord, Order, TargetState
+from sinksdk.store.records import ConnectorKind, ConnectorRecord, Order, TargetState
 from sinksdk.store.reports import ConnectorHistory
 
 Reconfigure = Callable[[Mapping[str, str] | None], Mapping[str, Any]]
@@ -85,9 +85,16 @@ class Herder:
         return registry.find(self._store, name)
 
     def create(
-        self, name: str, config: Mapping[str, Any], target_state: TargetState = "RUNNING"
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        target_state: TargetState = "RUNNING",
+        kind: ConnectorKind | None = None,
     ) -> ConnectorRecord:
         """Create a connector, which a driver may run from now on. Its configuration is not checked here.
+
+        Args:
+            kind: None: its first driver records it.
 
         Raises:
             ConnectorExistsException: there is one of that name.
@@ -98,7 +105,7 @@ class Herder:
             raise registry.ConnectorExistsException(f"connector '{name}' already exists")
 
         return registry.change(
-            self._store, name, exists, otherwise=lambda: registry.created(config, target_state)
+            self._store, name, exists, otherwise=lambda: registry.created(config, target_state, kind=kind)
         )
 
     def configure(self, name: str, config: Mapping[str, Any] | Reconfigure) -> ConnectorRecord:
@@ -110,17 +117,25 @@ class Herder:
 
         Raises:
             ConnectorDeletedException: it is being deleted.
+            WrongKindException: DataFrames are written under this name, or a source becomes a sink.
             Exception: what ``config`` raises; nothing is changed then.
         """
         wanted: Reconfigure = config if callable(config) else lambda _: config
 
         def changed(record: ConnectorRecord) -> ConnectorRecord:
             config = registry.texts(wanted(record.config))
+            is_other = config.get("connector.class") != record.config.get("connector.class")
+            kind = registry.kind_of_class(config) if is_other else None
+            record = registry.with_kind(self._store, name, record, kind)
             if record.config == config:
                 return record
             return record.model_copy(update={"config": config, "version": record.version + 1})
 
-        return registry.change(self._store, name, changed, otherwise=lambda: registry.created(wanted(None)))
+        def created() -> ConnectorRecord:
+            config = registry.texts(wanted(None))
+            return registry.created(config, kind=registry.kind_of_class(config))
+
+        return registry.change(self._store, name, changed, otherwise=created)
 
     def pause(self, name: str) -> ConnectorRecord:
         """Close the running generation, and read nothing until :meth:`resume`."""
@@ -135,9 +150,20 @@ class Herder:
         return self.aim(name, "RUNNING")
 
     def aim(self, name: str, target_state: TargetState) -> ConnectorRecord:
-        """Change the target state. Raises ConnectorNotFoundException, ConnectorDeletedException."""
-        update = {"target_state": target_state}
-        return registry.change(self._store, name, lambda record: record.model_copy(update=update))
+        """Change the target state.
+
+        Raises:
+            ConnectorNotFoundException: there is none of that name.
+            ConnectorDeletedException: it is being deleted.
+            WrongKindException: DataFrames are written under this name: it stays STOPPED.
+        """
+
+        def aimed(record: ConnectorRecord) -> ConnectorRecord:
+            if target_state != "STOPPED":
+                registry.expect_connector(self._store, name, record)
+            return record.model_copy(update={"target_state": target_state})
+
+        return registry.change(self._store, name, aimed)
 
     def restart(self, name: str, *, only_failed: bool = False) -> ConnectorRecord:
         """Stop the connector and its tasks, and start them again; or only the failed ones."""
@@ -152,9 +178,10 @@ class Herder:
         return self._order(name, "flush")
 
     def _order(self, name: str, what: Order) -> ConnectorRecord:
-        """Request a one-time action. Raises ConnectorNotFoundException, ConnectorDeletedException."""
+        """Request a one-time action. Raises as :meth:`aim`."""
 
         def asked(record: ConnectorRecord) -> ConnectorRecord:
+            registry.expect_connector(self._store, name, record)
             orders = record.orders.model_copy(update={what: getattr(record.orders, what) + 1})
             return record.model_copy(update={"orders": orders})
 
@@ -198,6 +225,7 @@ class Herder:
         Raises:
             ConnectorNotFoundException: there is none of that name.
             ConnectorRunsException: its target state is not STOPPED.
+            WrongKindException: DataFrames are written under this name.
             ConnectorClosingException: it has not closed yet.
             UnpublishedException: a partition has a commit that is not published yet.
             OffsetsRefusedException: the connector does not let them be altered so.

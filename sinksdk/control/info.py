@@ -125,6 +125,8 @@ def of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | 
 
 
 def _type(record: ConnectorRecord, count: TaskCountRecord | None) -> ConnectorType:
+    if record.kind in ("sink", "source"):
+        return record.kind
     known = connector_type(record.config.get("connector.class", ""))
     is_source = count is not None and count.transactional_tasks is not None
     return "source" if known == "unknown" and is_source else known

@@ -34,6 +34,7 @@ class StoppedConnector:
     Raises:
         ConnectorNotFoundException: there is none of that name.
         ConnectorRunsException: its target state is not STOPPED.
+        WrongKindException: DataFrames are written under this name.
     """
 
     def __init__(self, store: Store, name: str, clock: WallClock) -> None:
@@ -88,6 +89,7 @@ class StoppedConnector:
 
     def _stopped(self) -> ConnectorRecord:
         record = registry.find(self._store, self._name)
+        registry.expect_connector(self._store, self._name, record)
         if record.target_state != "STOPPED" or record.deleted:
             raise ConnectorRunsException(
                 f"connector '{self._name}' is to be {record.target_state}: its offsets are altered only "

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.errors import ConnectException, FencedException
+from sinksdk.errors import ConfigException, ConnectException, FencedException
+from sinksdk.settings.checks import connector_type
 from sinksdk.settings.texts import as_text
-from sinksdk.store import Conflict, Store, table
+from sinksdk.store import Conflict, Store, newest_plan, table
 from sinksdk.store.keys import CONNECTORS, config_key, connector_of
-from sinksdk.store.records import ConnectorRecord, TargetState
+from sinksdk.store.records import ConnectorKind, ConnectorRecord, TargetState
+
+_WORDS: Final[Mapping[ConnectorKind, str]] = {
+    "sink": "a sink connector",
+    "source": "a source connector",
+    "dataframe": "written by DataFrames, with format('sinksdk')",
+}
+"""What writes under a name: never two of them.
+
+A DataFrame's commits are numbers of its rows, a sink's are offsets of a topic, a source's are with its
+records: whoever goes on from the commits of another kind skips records, or writes them twice.
+"""
 
 
 class ConnectorNotFoundException(ConnectException):
@@ -24,6 +36,10 @@ class ConnectorExistsException(ConnectException):
 
 class ConnectorDeletedException(ConnectException):
     """The connector is being deleted: its name is not free until that is done."""
+
+
+class WrongKindException(ConfigException):
+    """The name belongs to another kind of writer."""
 
 
 def names(store: Store) -> list[str]:
@@ -40,7 +56,9 @@ def find(store: Store, connector: str) -> ConnectorRecord:
     return row.value
 
 
-def register(store: Store, connector: str, config: Mapping[str, Any]) -> ConnectorRecord:
+def register(
+    store: Store, connector: str, config: Mapping[str, Any], kind: ConnectorKind | None = None
+) -> ConnectorRecord:
     """The connector's record, created with this configuration if there is none.
 
     An existing configuration stays: a driver that fails to claim a generation must not change that of the
@@ -48,11 +66,23 @@ def register(store: Store, connector: str, config: Mapping[str, Any]) -> Connect
 
     Raises:
         ConnectorDeletedException: it is being deleted.
+        WrongKindException: the name is of another kind.
     """
-    return change(store, connector, lambda record: record, otherwise=lambda: created(config))
+    return change(
+        store,
+        connector,
+        lambda record: with_kind(store, connector, record, kind),
+        otherwise=lambda: created(config, kind=kind),
+    )
 
 
-def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: int) -> ConnectorRecord:
+def deploy(
+    store: Store,
+    connector: str,
+    config: Mapping[str, Any],
+    generation: int,
+    kind: ConnectorKind | None = None,
+) -> ConnectorRecord:
     """Store a driver's configuration with the target state RUNNING; create the connector if necessary.
 
     Args:
@@ -61,6 +91,7 @@ def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: 
     Raises:
         FencedException: a driver with a newer claim has brought its own.
         ConnectorDeletedException: the connector is being deleted.
+        WrongKindException: the name is of another kind.
     """
     wanted = texts(config)
 
@@ -69,10 +100,10 @@ def deploy(store: Store, connector: str, config: Mapping[str, Any], generation: 
             raise FencedException(f"connector {connector}: a newer driver has taken over; this one ends")
         version = record.version if record.config == wanted else record.version + 1
         update = {"config": wanted, "version": version, "target_state": "RUNNING", "claimed": generation}
-        return record.model_copy(update=update)
+        return with_kind(store, connector, record, kind).model_copy(update=update)
 
     def brought() -> ConnectorRecord:
-        return created(config).model_copy(update={"claimed": generation})
+        return created(config, kind=kind).model_copy(update={"claimed": generation})
 
     return change(store, connector, changed, otherwise=brought)
 
@@ -134,6 +165,68 @@ def _refuse_deleted(connector: str, record: ConnectorRecord) -> None:
         )
 
 
-def created(config: Mapping[str, Any], target_state: TargetState = "RUNNING") -> ConnectorRecord:
-    """The record of a new connector, a new incarnation of its name."""
-    return ConnectorRecord(config=texts(config), incarnation=uuid.uuid4().hex, target_state=target_state)
+def created(
+    config: Mapping[str, Any], target_state: TargetState = "RUNNING", *, kind: ConnectorKind | None = None
+) -> ConnectorRecord:
+    """The record of a new connector, a new incarnation of its name.
+
+    Args:
+        kind: None: not known yet; the first driver or DataFrame that uses the name records it.
+    """
+    return ConnectorRecord(
+        config=texts(config), incarnation=uuid.uuid4().hex, target_state=target_state, kind=kind
+    )
+
+
+def kind_of(store: Store, name: str, record: ConnectorRecord) -> ConnectorKind | None:
+    """What writes under a name; None: an older version made the record, and no DataFrame was written."""
+    if record.kind is not None:
+        return record.kind
+    _, plan = newest_plan(store, name)
+    return "dataframe" if plan is not None and plan.frames is not None else None
+
+
+def kind_of_class(config: Mapping[str, str]) -> ConnectorKind | None:
+    """The kind of connector that a configuration names; None if its class cannot be loaded here."""
+    kind = connector_type(config.get("connector.class", ""))
+    return None if kind == "unknown" else kind
+
+
+def with_kind(
+    store: Store, name: str, record: ConnectorRecord, kind: ConnectorKind | None
+) -> ConnectorRecord:
+    """The record, which says from now on that this kind of connector runs under the name.
+
+    Args:
+        kind: None: not known, and only DataFrames are refused.
+
+    Raises:
+        WrongKindException: it is of another kind.
+    """
+    known = kind_of(store, name, record)
+    if known is None and kind is not None:
+        known = kind_of_class(record.config)
+    if known == "dataframe" or (known is not None and kind is not None and known != kind):
+        raise wrong_kind(store, name, known, kind)
+    return record if kind is None or record.kind == kind else record.model_copy(update={"kind": kind})
+
+
+def expect_connector(store: Store, name: str, record: ConnectorRecord) -> None:
+    """Raise WrongKindException if DataFrames are written under the name: no driver runs it."""
+    with_kind(store, name, record, None)
+
+
+def wrong_kind(
+    store: Store, name: str, known: ConnectorKind, wanted: ConnectorKind | None
+) -> WrongKindException:
+    """The error for a name of one kind that is to be used as another kind."""
+    if wanted is None:
+        return WrongKindException(
+            f"'{name}' in store {store.url} is {_WORDS[known]}: only its queries run and commit under this "
+            f"name; nothing was changed. It can be stopped only where the query runs, and be deleted"
+        )
+    return WrongKindException(
+        f"'{name}' in store {store.url} is {_WORDS[known]}, and cannot go on as "
+        f"{_WORDS[wanted].replace('written by ', '')}: its commits mean something else, and records would be "
+        f"skipped or written twice; choose another 'name', or delete this one first ('sinksdk delete {name}')"
+    )

@@ -22,7 +22,7 @@ from sinksdk.engine.delivery import Delivery
 from sinksdk.engine.options import EngineOptions, RangeTerms, TaskName
 from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition, is_topic_name
 from sinksdk.support.measures import Phase, TaskMeasures
 from sinksdk.task import SinkTask
 
@@ -109,6 +109,10 @@ class WorkerSinkTask:
         for partition, offsets in ranges.items():
             committed = self.committed(partition)
             self._scope.begin(partition, offsets, (terms or {}).get(partition, RangeTerms()))
+            if not is_topic_name(partition.topic):  # sinks make paths and keys of it
+                message = f"{self._label}: {partition.topic!r} is no name of a topic that Kafka allows"
+                self._scope.note(partition, ConnectException(message), at_once=True)
+                continue
             self._committer.publish(partition)
             if committed is not None and offsets and offsets.start > committed:
                 self._refuse_gap(partition, committed, offsets.start)

@@ -36,8 +36,9 @@ from sinksdk.frames.protocol import (
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, TakenOver, table, take_over
 from sinksdk.store.generations import Claim, Generations
-from sinksdk.store.keys import plan_key, task_count_key
+from sinksdk.store.keys import config_key, plan_key, task_count_key
 from sinksdk.store.records import (
+    ConnectorRecord,
     Entry,
     FrameState,
     GenerationPlan,
@@ -214,8 +215,8 @@ class FrameBatches:
     def abort(self, writing: Writing, settle: Settle) -> None:
         """Discard what the tasks of a micro-batch have prepared, unless it is committed."""
         while True:
-            newest = self._newest()
             try:
+                newest = self._newest()
                 where = standing(self._connector, newest.frames, writing)
             except (FencedException, CheckpointException):
                 return  # this run does not own the connector; the one that does discards it
@@ -231,6 +232,9 @@ class FrameBatches:
             if count is None or not count.value.planned:
                 return _Newest(count)
             plan = self._read_plan(count.value.planned)
+            if plan is not None and plan.value.frames is None:
+                why = "its newest generation is a connector's"
+                raise self._of_a_connector(why)
             if plan is not None:
                 return _Newest(count, plan)
             if self._store.version(key) == count.version:
@@ -253,6 +257,7 @@ class FrameBatches:
 
     def _try_to_open(self, count: table.Row[TaskCountRecord] | None, writing: Writing, number: int) -> None:
         """Claim and plan a generation for tasks; nothing, if somebody else is faster."""
+        self._expect_kind()
         generations = Generations(self._store, self._connector)
         try:
             claim = generations.claim_from(count)
@@ -322,6 +327,7 @@ class FrameBatches:
         Returns:
             False: somebody else was faster, and nothing was committed.
         """
+        self._expect_kind()
         generations = Generations(self._store, self._connector)
         try:
             claim = generations.claim_from(count)
@@ -364,6 +370,18 @@ class FrameBatches:
                 f"connector {self._connector}: {writing} is committed, and not all of it is published: "
                 f"{why}. {_PUBLISH_IT[writing.batch is None]}"
             )
+
+    def _expect_kind(self) -> None:
+        """Raise if the name was created again meanwhile, as that of a connector."""
+        record = table.read(self._store, config_key(self._connector), ConnectorRecord)
+        if record is not None and record.value.kind not in (None, "dataframe"):
+            raise self._of_a_connector(f"it was created again as a {record.value.kind}")
+
+    def _of_a_connector(self, why: str) -> FencedException:
+        return FencedException(
+            f"connector {self._connector}: no DataFrame is written under this name any more, for {why}; this "
+            f"query writes nothing more. Set another 'name' and another 'topic'"
+        )
 
     def _overtaken(self, writing: Writing) -> FencedException:
         return FencedException(

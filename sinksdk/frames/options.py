@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +11,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.engine.encoding import becoming_bytes
 from sinksdk.errors import ConfigException
+from sinksdk.records import is_topic_name
 from sinksdk.settings.checks import check_config, collecting, load_class
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import ALL_PROVIDERS
@@ -23,7 +23,6 @@ CLASS: Final = "connector.class"
 STORE: Final = "store"
 TOPIC: Final = "topic"
 
-_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Options of Spark's, which it passes on to every data source."""
 _FORMAT: Final = 'df.write.format("sinksdk")'
@@ -63,7 +62,7 @@ def read_options(options: Mapping[str, str]) -> FrameOptions:
     if store_url:
         with collecting(problems):
             store_url = absolute_store_url(store_url)
-    if own[TOPIC] and not _TOPIC_NAME.fullmatch(own[TOPIC]):
+    if own[TOPIC] and not is_topic_name(own[TOPIC]):
         problems.append(
             f"option '{TOPIC}': sinks use it in names of files and tables, and expect at most 249 letters, "
             f"digits, '.', '_' and '-', as Kafka does; '{own[TOPIC]}' is not of that kind"

@@ -72,11 +72,13 @@ def _register(store: Store, found: FrameOptions) -> ConnectorRecord:
     is_driven = plan is not None and plan.frames is None
 
     def changed(record: ConnectorRecord) -> ConnectorRecord:
-        if is_driven or record.target_state != "STOPPED":
+        is_others = record.kind is None and (is_driven or record.target_state != "STOPPED")
+        if is_others or record.kind not in (None, "dataframe"):
             raise ConfigException(
-                f"connector {name} in store {store.url} reads topics, by 'sinksdk run' or a server (target "
-                f"state {record.target_state}): give this DataFrame another 'name'"
+                f"connector {name} in store {store.url} is a {record.kind or 'connector'}, for 'sinksdk run' "
+                f"or a server (target state {record.target_state}): give this DataFrame another 'name'"
             )
+        record = record.model_copy(update={"kind": "dataframe"})
         if record.config == found.raw:
             return record
         if _written_by(record.config) != _written_by(found.raw):
@@ -85,7 +87,7 @@ def _register(store: Store, found: FrameOptions) -> ConnectorRecord:
 
     def created() -> ConnectorRecord:
         _expect_own_offsets(store, found)
-        return registry.created(found.raw, target_state="STOPPED")
+        return registry.created(found.raw, target_state="STOPPED", kind="dataframe")
 
     return registry.change(store, name, changed, otherwise=created)
 

@@ -11,6 +11,7 @@ from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.runtime.backoff import Waits, random_jitter
 from sinksdk.store import Store
+from sinksdk.store.generations import Tenure
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.support.threads import Background, in_a_thread
 
@@ -42,6 +43,7 @@ class Environment:
         record: the connector's configuration, if it comes from the store; None: the driver has it, and stores
             it once it has claimed a generation.
         requests: of the operator; by default read from the store.
+        tenure: what this process has claimed of the connector, in earlier sessions too.
     """
 
     store: Store
@@ -52,6 +54,7 @@ class Environment:
     waits: Waits | None = None
     record: ConnectorRecord | None = None
     requests: PendingRequests | None = None
+    tenure: Tenure = field(default_factory=Tenure)
 
     def requests_for(self, connector: str) -> PendingRequests:
         """The operator's requests for a connector."""

@@ -34,6 +34,7 @@ class Handover:
         driver: this driver's name.
         signal: close requests to this driver, heard while it waits for its turn.
         graceful: seconds the running tasks have for closing.
+        expect_not_replaced: raises FencedException if a driver that has replaced this process has claimed.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class Handover:
         signal: ClosingSignal,
         graceful: float,
         is_gone: Callable[[str], bool] = is_gone,
+        expect_not_replaced: Callable[[TaskCountRecord], None] = lambda _: None,
     ) -> None:
+        self._expect_not_replaced = expect_not_replaced
         self._store = store
         self._connector = connector
         self._driver = driver
@@ -61,7 +64,11 @@ class Handover:
     def await_turn(self) -> bool:
         """Wait until the running generation has closed, or its driver is dead.
 
-        Returns False if this driver must end before its turn.
+        Returns:
+            False if this driver must end before its turn.
+
+        Raises:
+            FencedException: the running driver has replaced this process, whose store was unavailable.
         """
         give_up = self._clock.now() + self._graceful + MARGIN
         while (running := self._running()) is not None and self._clock.now() < give_up:
@@ -116,6 +123,8 @@ class Handover:
     def _running(self) -> GenerationPlan | None:
         """The plan of the generation that runs, if one may be running."""
         count = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
+        if count is not None:
+            self._expect_not_replaced(count.value)
         if count is None or not count.value.planned or count.value.claimed != count.value.planned:
             return None
         key = plan_key(self._connector, count.value.planned)

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.progress import LOST, ProgressTracker
@@ -15,7 +15,7 @@ from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
-from sinksdk.runtime.planner import Backlog, observe
+from sinksdk.runtime.planner import Backlog, LostTail, observe
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import Entry, PlannedRange
 from sinksdk.support.threads import Background, in_a_thread
@@ -43,11 +43,28 @@ class PartitionLag:
     is_fixed: bool
     _lost: dict[TopicPartition, OffsetRange] = field(default_factory=dict, init=False)
     _counted: Counter[TopicPartition] = field(default_factory=Counter, init=False)
+    _tails: Mapping[TopicPartition, LostTail] = field(default_factory=dict, init=False)
+    _passed_over: set[tuple[TopicPartition, int]] = field(default_factory=set, init=False)
 
-    def of(self, claim: Claim, available: dict[TopicPartition, OffsetRange]) -> list[Backlog]:
-        """The backlog of each readable partition."""
-        if self.is_fixed:
-            available = {p: _at_least(offsets, claim.committed.get(p)) for p, offsets in available.items()}
+    def of(
+        self,
+        claim: Claim,
+        available: dict[TopicPartition, OffsetRange],
+        lost: Mapping[TopicPartition, LostTail] | None = None,
+    ) -> list[Backlog]:
+        """The backlog of each readable partition.
+
+        Args:
+            lost: partitions whose log has lost records below the commit.
+        """
+        self._tails = {**_ending_before(claim, available), **(lost or {})}
+        if self.is_fixed or self._tails:
+            available = {
+                p: _at_least(offsets, claim.committed.get(p))
+                if self.is_fixed or p in self._tails
+                else offsets
+                for p, offsets in available.items()
+            }
         for partition in claim.all_unsettled() - available.keys():  # no longer subscribed, or missing
             offset = claim.committed[partition].offset if partition in claim.committed else 0
             available[partition] = OffsetRange(offset, offset)
@@ -57,14 +74,16 @@ class PartitionLag:
     def _backlog(self, claim: Claim, partition: TopicPartition, offsets: OffsetRange) -> Backlog:
         entry = claim.committed.get(partition)
         committed, unsettled = entry.offset if entry else None, self._is_unsettled(partition, claim)
-        backlog = Backlog(partition, offsets, committed, unsettled, self.status.of(partition))
+        lost = self._tails.get(partition)
+        backlog = Backlog(partition, offsets, committed, unsettled, self.status.of(partition), lost)
         self._log_loss(backlog)
+        self._log_lost_tail(backlog)
         undiscarded = self._undiscarded(partition, claim)
         status = observe(backlog, self.clock.time())
         if status.undiscarded != undiscarded:
             status = status.model_copy(update={"undiscarded": undiscarded})
         self.status.update([status])
-        return Backlog(partition, offsets, committed, unsettled, status)
+        return replace(backlog, status=status)
 
     def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
         """Whether a partition is opened without new records: to publish, or to discard."""
@@ -82,6 +101,30 @@ class PartitionLag:
         return (
             f"what no commit covers could not be discarded in {tries} generations in a row, and is tried "
             f"again after a growing delay; the task's log has the reason: {', '.join(tokens[:_SHOWN])}{more}"
+        )
+
+    def _log_lost_tail(self, backlog: Backlog) -> None:
+        """Log, once for each commit, that records with offsets of lost ones are skipped."""
+        lost, committed = backlog.lost_tail, backlog.committed
+        if lost is None or committed is None or self.config.on_data_loss != "skip":
+            return
+        if (backlog.partition, committed) in self._passed_over:
+            return
+        self._passed_over.add((backlog.partition, committed))
+        count = "?" if lost.since is None else str(committed - lost.since)
+        if lost.since is not None:
+            # Skipped for good once a commit is above this one.
+            self._lost[backlog.partition] = OffsetRange(lost.since + 1, committed + 1)
+            so_far = self._counted[backlog.partition] + committed - lost.since
+            self.tracker.note(backlog.partition, LOST, so_far)
+        log.error(
+            "connector %s: %s: the source has lost its records from offset %s on; new ones get their "
+            "offsets, and are skipped up to the commit at %d (%s offsets), as on.data.loss says",
+            self.config.name,
+            backlog.partition,
+            "?" if lost.since is None else lost.since,
+            committed,
+            count,
         )
 
     def _log_loss(self, backlog: Backlog) -> None:
@@ -113,6 +156,17 @@ class PartitionLag:
                 found[partition] = lost.end - lost.start
                 self._counted[partition] += lost.end - lost.start
         return found
+
+
+def _ending_before(
+    claim: Claim, available: Mapping[TopicPartition, OffsetRange]
+) -> dict[TopicPartition, LostTail]:
+    """Partitions that end before their commits: topics that are certainly the same (:class:`TopicWatch`)."""
+    return {
+        p: LostTail(offsets.end)
+        for p, offsets in available.items()
+        if (entry := claim.committed.get(p)) is not None and offsets.end < entry.offset
+    }
 
 
 def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:

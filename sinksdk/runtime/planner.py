@@ -53,6 +53,16 @@ class Counted(NamedTuple):
     end: int
 
 
+class LostTail(NamedTuple):
+    """A log that has lost records below the commit.
+
+    Args:
+        since: the offset from which on it has other records; None: unknown.
+    """
+
+    since: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """The planner's view of one partition.
@@ -61,6 +71,7 @@ class Backlog:
         available: range that the source holds.
         committed: next offset to read, None when nothing was ever committed.
         unsettled: has tokens to publish or discard.
+        lost_tail: the source has lost records below the commit, and has others instead.
     """
 
     partition: TopicPartition
@@ -68,6 +79,7 @@ class Backlog:
     committed: int | None
     unsettled: bool = False
     status: PartitionStatus | None = None
+    lost_tail: LostTail | None = None
 
     @property
     def start(self) -> int:
@@ -127,7 +139,8 @@ class Planner:
     Args:
         max_records: maximum number of records that one task reads in one generation, or one batch of each
         partition, if that is more.
-        skip_lost: skip to the source's first record if it no longer has the records after the commit.
+        skip_lost: skip to the source's first record if it no longer has the records after the commit, and
+            records that it has instead of lost ones below the commit.
     """
 
     policy: BatchPolicy = field(default_factory=BatchPolicy)
@@ -156,6 +169,18 @@ class Planner:
     def _check(self, backlog: Backlog) -> None:
         begin, end = backlog.available
         committed = backlog.committed
+        if backlog.lost_tail is not None:
+            if self.skip_lost:
+                return
+            since = backlog.lost_tail.since
+            begins = f"from offset {since} on" if since is not None else "from an offset that is not known on"
+            raise OffsetOutOfRangeException(
+                f"{backlog.partition} is committed up to offset {committed}, but the source has lost records "
+                f"below it since (an unclean leader election, or a broker restored from a copy): {begins} it "
+                f"has others, which were not read; set on.data.loss=skip to go on at {committed} without "
+                f"them, or stop the connector and alter its offsets ('sinksdk offsets alter NAME "
+                f"{backlog.partition}={committed if since is None else since}') to read them"
+            )
         if committed is None or begin <= committed <= end:
             return
         if committed > end:

@@ -13,7 +13,7 @@ from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
 from sinksdk.context import ClosingReason
 from sinksdk.control import liveness
 from sinksdk.control.connector_calls import ConnectorCalls
-from sinksdk.control.registry import deploy, register
+from sinksdk.control.registry import change, deploy, register, with_kind, wrong_kind
 from sinksdk.control.requests import ConnectorRequests
 from sinksdk.control.status import StatusKeeper
 from sinksdk.errors import ConnectException, FencedException, RetriableException
@@ -24,7 +24,7 @@ from sinksdk.settings.checks import task_configs_of
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
-from sinksdk.store.records import ConnectorRecord
+from sinksdk.store.records import ConnectorKind, ConnectorRecord
 from sinksdk.store.reports import PLAN_TIMEOUT, Waiting
 
 # More than twelve imports: the parts that sinks' and sources' drivers share meet here.
@@ -54,6 +54,9 @@ class DriverSession:
 
     The constructor registers the connector in the store, if it is new, and reads its status. ``raw`` is the
     configuration as it was written.
+
+    Raises:
+        WrongKindException: the name is that of another kind of connector, or of DataFrames.
     """
 
     # More than ten attributes: everything that both kinds of drivers share is here.
@@ -67,8 +70,6 @@ class DriverSession:
         """Seconds between two checks for new records."""
         self.environment = environment
         self.store, self.clock, self.signal = environment.store, environment.clock, environment.signal
-        self.generations = Generations(self.store, config.name)
-        """Claims and plans the connector's generations."""
         self.requests = environment.requests_for(config.name)
         """The operator's requests."""
         self._connector = connector
@@ -82,10 +83,17 @@ class DriverSession:
         self._is_source_away = self._is_launch_away = False
         self._overdue_since: float | None = None
         self._calls = ConnectorCalls(connector, config.name, self.clock, environment.threads.calls)
-        known = environment.record or register(self.store, config.name, raw)
+        self._kind: ConnectorKind = "sink" if isinstance(connector, SinkConnector) else "source"
+        if environment.record is not None:
+            known = with_kind(self.store, config.name, environment.record, self._kind)
+        else:
+            known = register(self.store, config.name, raw, self._kind)
         connector.identity = ConnectorIdentity(identify(self.store), config.name, known.incarnation)
         connector.context = self.connector_requests = ConnectorRequests(config.name, self.signal)
         self._driver = liveness.register()
+        environment.tenure.drivers.add(self._driver)
+        self.generations = Generations(self.store, config.name, self._driver, environment.tenure)
+        """Claims and plans the connector's generations."""
         try:
             timeout = config.errors_retry_timeout
             self.status = StatusKeeper(
@@ -105,6 +113,7 @@ class DriverSession:
             clock=self.clock,
             signal=self.signal,
             graceful=self.graceful,
+            expect_not_replaced=self.generations.expect_not_replaced,
         )
 
     def run(self, drive: Drive, meanwhile: Callable[[], None] = lambda: None) -> ClosingReason | None:
@@ -301,6 +310,8 @@ class DriverSession:
     def _take_turn(self, drive: Drive) -> ClosingReason | None:
         """Claim the first generation, store this process's configuration, and run."""
         claim = self.generations.claim()
+        if claim.before is not None and claim.before.frames is not None:
+            raise wrong_kind(self.store, self.name, "dataframe", self._kind)
         if self.environment.waits is not None:
             self.environment.waits.over()
         if self.environment.record is not None:
@@ -310,13 +321,18 @@ class DriverSession:
                 return reason
         self.status.become("RUNNING")
         # Only after the claim: a driver that fails before it changes nothing.
-        record = self.environment.record or deploy(self.store, self._config.name, self._raw, claim.generation)
+        record = self.environment.record or deploy(
+            self.store, self.name, self._raw, claim.generation, self._kind
+        )
         log.info(
             "connector %s is RUNNING, configuration %d, from generation %d on",
             self._config.name,
             record.version,
             claim.generation,
         )
+        if record.kind is None:
+            change(self.store, self.name, lambda known: with_kind(self.store, self.name, known, self._kind))
+            record = record.model_copy(update={"kind": self._kind})
         self.requests.follow(record)
         if record.incarnation != self._connector.identity.incarnation:
             log.info(

@@ -60,7 +60,7 @@ class SinkPlanning:
             record.config,
             # Those of commits too: they may be older than the remembering of ids.
             topic_ids=self._ids(topics_read(decision.ranges) | {p.topic for p in claim.committed}),
-            is_read=self.monitor.subscription.covers,
+            is_read=self.monitor.topics.is_read,
         )
         # From here on it matters whether a topic is still the one that was planned.
         self.monitor.compare_with(Read(offsets, plan.topic_ids))
@@ -68,12 +68,18 @@ class SinkPlanning:
 
     def _with_logs(self, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:
         """The tasks with what the source holds now, which may be more than what is planned of it."""
-        held = self.monitor.snapshot.partitions
+        # The epochs that commits were compared with: the log may have lost its tail since.
+        held, epochs = self.monitor.snapshot.partitions, self.monitor.refreshed.epochs
         return [
             task.model_copy(
                 update={
                     "ranges": tuple(
-                        planned.model_copy(update={"log": held.get(planned.topic_partition)})
+                        planned.model_copy(
+                            update={
+                                "log": held.get(planned.topic_partition),
+                                "leader_epoch": epochs.get(planned.topic_partition),
+                            }
+                        )
                         for planned in task.ranges
                     )
                 }
@@ -102,7 +108,10 @@ class SinkPlanning:
         positions = first_positions(available, reset, offsets)
         ids = self._ids({partition.topic for partition in positions})
         generations = self.session.generations
-        return generations.settle(claim, positions, record.version, record.config, topic_ids=ids)
+        epochs = self.monitor.refreshed.epochs
+        return generations.settle(
+            claim, positions, record.version, record.config, topic_ids=ids, epochs=epochs
+        )
 
     def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
         """The ranges before the first read, once no topic is in doubt. None: the driver must end."""
@@ -142,7 +151,10 @@ class SinkPlanning:
             if session.signal.reason is not None:
                 continue  # that may have ended the look: nothing is known then of what is there
             session.subscribe({partition.topic for partition in available})
-            backlogs = self.lag.of(claim, available)
+            lost = session.patiently(lambda: self.monitor.lost_tails(claim.committed))
+            if lost is None:
+                continue  # the driver must end, or close
+            backlogs = self.lag.of(claim, available, lost)
             self.reporter.source_ends(self.monitor.ends, self.monitor.unseen_for)
             now = clock.time()
             ready = [b for b in backlogs if not self.failures.backoff.is_waiting(b.partition)]

@@ -22,6 +22,9 @@ from sinksdk.control.ends import LOOK_INTERVAL
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.runtime.planner import LostTail
+from sinksdk.runtime.truncation import TruncationCheck
+from sinksdk.store.records import Entry
 from sinksdk.support.threads import Background, in_a_thread
 from sinksdk.topics import Source, Subscription
 from sinksdk.topics.base import Snapshot, take_snapshot
@@ -50,9 +53,20 @@ class TopicWatch:
     Args:
         grace: seconds for which a topic must be missing until that is certain.
         waits: continue without it (``missing.topic.policy=wait``), instead of failing.
+        skips_lost: a topic that has lost records below the commit, and has the same id, is read on above the
+            commit (``on.data.loss=skip``).
     """
 
-    def __init__(self, connector: str, subscription: Subscription, *, grace: float, waits: bool) -> None:
+    def __init__(
+        self,
+        connector: str,
+        subscription: Subscription,
+        *,
+        grace: float,
+        waits: bool,
+        skips_lost: bool = False,
+    ) -> None:
+        self._skips_lost = skips_lost
         self.connector = connector
         """The connector's name."""
         self._subscription = subscription
@@ -68,6 +82,10 @@ class TopicWatch:
     def gone(self) -> frozenset[str]:
         """Topics that were missing in the last query, certainly or not: they must not be read."""
         return frozenset(self._problems)
+
+    def is_read(self, topic: str) -> bool:
+        """Whether a topic is subscribed to, and not certainly missing."""
+        return self._subscription.covers(topic) and topic not in self.certain
 
     @property
     def is_in_doubt(self) -> bool:
@@ -110,7 +128,7 @@ class TopicWatch:
                     f"the source no longer has topic {topic!r}, of which records were read: restore it, let "
                     f"'topics.regex' not match it, or stop the connector and take back the topic's offsets"
                 )
-            elif (problem := _replaced(topic, snapshot, read)) is not None:
+            elif (problem := _replaced(topic, snapshot, read, skips_lost=self._skips_lost)) is not None:
                 problems[topic] = problem
         return problems
 
@@ -144,7 +162,7 @@ class TopicWatch:
             )
 
 
-def _replaced(topic: str, snapshot: Snapshot, read: Read) -> str | None:
+def _replaced(topic: str, snapshot: Snapshot, read: Read, *, skips_lost: bool) -> str | None:
     """Why a topic of this name is not the one that was read; None if it may be."""
     before, now = read.ids.get(topic), snapshot.ids.get(topic)
     if before is not None and now is not None and before != now:
@@ -153,6 +171,8 @@ def _replaced(topic: str, snapshot: Snapshot, read: Read) -> str | None:
             f"restore it, give the connector another name to read the new one from its start, or stop the "
             f"connector and take back the topic's offsets ('sinksdk offsets alter NAME {topic}-0=')"
         )
+    if skips_lost and before is not None and before == now:
+        return None
     for partition, committed in sorted(read.committed.items()):
         if partition.topic != topic or partition in snapshot.unavailable:
             continue
@@ -191,6 +211,7 @@ class SourceMonitor:
             self.subscription,
             grace=config.missing_topic_grace_ms / 1000,
             waits=config.missing_topic_policy == "wait",
+            skips_lost=config.on_data_loss == "skip",
         )
         """Knows what is missing as of the last snapshot."""
         self.is_fixed = is_fixed
@@ -203,6 +224,9 @@ class SourceMonitor:
         self._read = Read()
         self.snapshot = Snapshot(0.0, {})
         """The last one."""
+        self.refreshed = self.snapshot
+        """The last one that :meth:`refresh` has taken, from which the next plan is made."""
+        self._truncation = TruncationCheck(source)
         self._next = 0.0
         self._seen_at = clock.now()
         self._has_failed = False
@@ -229,12 +253,20 @@ class SourceMonitor:
         """Query the source now: the ranges of all topics that are not missing. Raises as the source."""
         try:
             with self._asking:
-                snapshot = take_snapshot(self._source, self.subscription, self._clock.now())
+                now, known = self._clock.now(), self.snapshot.ids
+                self.refreshed = snapshot = take_snapshot(self._source, self.subscription, now, known)
         except Exception:
             self._has_failed = True
             raise
         self._see(snapshot)
         return {p: offsets for p, offsets in snapshot.partitions.items() if p.topic not in self.topics.gone}
+
+    def lost_tails(self, committed: Mapping[TopicPartition, Entry]) -> dict[TopicPartition, LostTail]:
+        """Partitions whose log had lost records below these commits at the last refresh.
+
+        Raises as :meth:`~sinksdk.topics.base.Source.truncated`.
+        """
+        return self._truncation.of(committed, self.refreshed)
 
     @property
     def is_known(self) -> bool:
@@ -314,14 +346,14 @@ class SourceMonitor:
 
     def _start(self) -> None:
         refresh: Future[Snapshot] = Future()
-        at = self._clock.now()
+        at, known = self._clock.now(), self.snapshot.ids
 
         def run() -> None:
             with self._asking:
                 if self._refresh is not refresh:
                     return  # dropped before it began
                 try:
-                    refresh.set_result(take_snapshot(self._source, self.subscription, at))
+                    refresh.set_result(take_snapshot(self._source, self.subscription, at, known))
                 except Exception as error:  # noqa: BLE001 - raised where the result is taken
                     refresh.set_exception(error)
 

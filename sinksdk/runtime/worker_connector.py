@@ -88,6 +88,7 @@ class WorkerConnector:
             Exception: the connector's failure, unless ``stays``.
         """
         self._idle.driver = liveness.register()
+        self._environment.tenure.drivers.add(self._idle.driver)
         try:
             with logging_about(connector=self._connector):
                 self._run(until_caught_up=until_caught_up)

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from sinksdk.compatibility import Meaning
 from sinksdk.control.herder import Herder
-from sinksdk.control.registry import ConnectorNotFoundException
+from sinksdk.control.registry import ConnectorNotFoundException, kind_of_class
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.server.bodies import (
     ActiveTopics,
@@ -81,7 +81,8 @@ def create(
     if config.get("name", name) != name:
         raise ConfigException(f"'name' is {name} in the request, and {config['name']} in its configuration")
     _expect_startable({**config, "name": name}, providers)
-    herder.create(name, {**config, "name": name}, request.initial_state or "RUNNING")
+    kind = kind_of_class(config)
+    herder.create(name, {**config, "name": name}, request.initial_state or "RUNNING", kind)
     response.headers["Location"] = path_of(name)
     return _body(herder, name)
 

@@ -17,6 +17,7 @@ from sinksdk.control.registry import (
     ConnectorDeletedException,
     ConnectorExistsException,
     ConnectorNotFoundException,
+    WrongKindException,
 )
 from sinksdk.errors import ConfigException, ConnectException, FencedException
 from sinksdk.server.bodies import Error
@@ -36,6 +37,7 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (ConnectorNotFoundException, 404),
     (ConnectorExistsException, 409),
     (ConnectorDeletedException, 409),
+    (WrongKindException, 409),
     (UnpublishedException, 409),
     (FencedException, 409),
     (ConnectorClosingException, 409),
@@ -53,7 +55,10 @@ _MEANINGS: Final = {
     403: "The request comes from another site's page, names a host that this server is not, or needs another "
     "role than its client has.",
     404: "There is no such connector, task, plugin or logger.",
-    409: "The name is taken, the connector is being deleted, or somebody else is just changing it.",
+    409: (
+        "The name is taken or of another kind, the connector is being deleted, or somebody else is just "
+        "changing it."
+    ),
     413: "The body is larger than 8 MiB.",
     415: "The body is not JSON by its Content-Type.",
     500: "The server or its store has failed.",

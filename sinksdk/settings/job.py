@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Final, Literal
@@ -10,14 +9,13 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
+from sinksdk.records import is_topic_name
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
 LONGEST_NAME: Final = 450
 """Characters of a connector's name, percent-encoded: a key of any store stays below S3's 1,024 bytes."""
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_DIRECTORY: Final = "errors.deadletterqueue.topic.directory"
-
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class NameSettings(BaseModel):
@@ -218,7 +216,7 @@ class ErrorSettings(RetrySettings):
             )
         if not topic:
             return
-        if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        if not is_topic_name(topic):
             yield f"'{DEAD_LETTER_TOPIC}': '{topic}' cannot be the name of a topic"
         if topic in topics or (topics_regex and _matches(topics_regex, topic)):
             yield f"'{DEAD_LETTER_TOPIC}': the connector reads '{topic}' itself; name another topic"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
@@ -20,11 +20,13 @@ from sinksdk.store.keys import (
     dropped_key,
     plan_key,
     plans_prefix,
+    status_key,
     task_count_key,
     task_key,
 )
 from sinksdk.store.ledger import merge, missing_dropped, missing_segment, says_news, whole, with_dropped
 from sinksdk.store.records import (
+    ClaimedBy,
     Closing,
     Dropped,
     Entry,
@@ -38,8 +40,14 @@ from sinksdk.store.records import (
     Value,
     noted,
 )
+from sinksdk.store.reports import ConnectorStatus
 
 V = TypeVar("V", bound=Value)
+
+_IDLE: Final = 32
+"""Generations without a commit after which a topic's commits are stored separately from the plans."""
+_TOGETHER: Final = 16
+"""Topics that are moved there at a time, at least."""
 
 log = logging.getLogger(__name__)
 
@@ -98,10 +106,44 @@ class _Apart(NamedTuple):
     value: Dropped
 
 
-class Generations:
-    """Claims and plans one connector's generations for one driver."""
+class Tenure:
+    """What one process has claimed of a connector, over all its sessions with it.
 
-    def __init__(self, store: Store, connector: str) -> None:
+    A process whose store was unavailable begins a new session. If another driver has claimed meanwhile, this
+    one was replaced, and must neither claim again nor request the other one to close.
+    """
+
+    def __init__(self) -> None:
+        self.claimed = 0
+        """The newest generation that this process has claimed; 0: none."""
+        self.drivers: set[str] = set()
+        """Names of this process's drivers of the connector."""
+
+    def is_over(self, count: TaskCountRecord | None, status_driver: Callable[[], str]) -> bool:
+        """Whether another driver has claimed since.
+
+        An operator's request claims too, to alter offsets, and replaces nobody.
+
+        Args:
+            status_driver: reads which driver has written the status last, for claims that name none.
+        """
+        if count is None or not self.claimed or count.claimed <= self.claimed:
+            return False
+        driver = count.driver or status_driver()
+        return bool(driver) and driver not in self.drivers
+
+
+class Generations:
+    """Claims and plans one connector's generations for one driver.
+
+    Args:
+        driver: its name; empty: an operator's request, or a DataFrame.
+        tenure: what its process has claimed before.
+    """
+
+    def __init__(self, store: Store, connector: str, driver: str = "", tenure: Tenure | None = None) -> None:
+        self._driver = driver
+        self._tenure = tenure or Tenure()
         self._store = store
         self._connector = connector
         self._count: table.Row[TaskCountRecord] | None = None
@@ -112,6 +154,15 @@ class Generations:
     def has_claimed(self) -> bool:
         """Whether this driver has ever claimed a generation."""
         return self._count is not None
+
+    def expect_not_replaced(self, count: TaskCountRecord | None) -> None:
+        """Raise FencedException if another driver has claimed since this process did."""
+        if self._tenure.is_over(count, self._status_driver):
+            raise self._fenced()
+
+    def _status_driver(self) -> str:
+        row = table.read(self._store, status_key(self._connector), ConnectorStatus)
+        return row.value.driver if row else ""
 
     def claim(self) -> Claim:
         """Steps 1 to 3: claim the next generation, fence the previous one, merge its commits.
@@ -128,8 +179,7 @@ class Generations:
         Raises:
             Conflict: it is another one.
         """
-        record = seen.value if seen else TaskCountRecord(claimed=0)
-        claimed = record.model_copy(update={"claimed": record.claimed + 1})
+        claimed = self._next(seen.value if seen else TaskCountRecord(claimed=0))
         key = task_count_key(self._connector)
         self._count = table.write(self._store, key, claimed, seen.version if seen else None)
         return self._claimed(claimed)
@@ -156,13 +206,17 @@ class Generations:
         config: Mapping[str, str],
         *,
         topic_ids: Mapping[str, str] | None = None,
+        epochs: Mapping[TopicPartition, int] | None = None,
     ) -> Claim:
         """Commit offsets that no task has written, as a separate generation without tasks.
 
         Partitions without a commit begin at their first record from then on. Returns the claim of the next
         generation. Arguments and exceptions as of :meth:`plan`.
+
+        Args:
+            epochs: leader epochs of the logs that have these offsets.
         """
-        committed = {**claim.committed, **_entries(offsets, claim.generation)}
+        committed = {**claim.committed, **_entries(offsets, claim.generation, epochs)}
         self.plan(replace(claim, committed=committed), (), config_version, config, topic_ids=topic_ids)
         return self.claim()
 
@@ -253,8 +307,9 @@ class Generations:
             transactional_tasks: number of tasks that may write with transactional ids from now on, all others
                 being fenced; None: as before.
             frames: None: as in the plan before.
-            is_read: whether the connector is subscribed to a topic. Commits of other topics, unless they have
-                tokens to publish or discard, are stored separately, once, not with each plan.
+            is_read: whether the connector is subscribed to a topic that is there. Commits of other topics,
+                and of those that no generation has read lately, are stored separately, not with each plan,
+                unless they have tokens to publish or discard.
 
         Raises:
             FencedException: a newer driver exists.
@@ -286,6 +341,7 @@ class Generations:
                 transactional_tasks=(
                     claim.transactional_tasks if transactional_tasks is None else transactional_tasks
                 ),
+                claimed_by=self._claimed_by(claim.generation),
             )
         )
         self._prune(claim.generation)
@@ -297,7 +353,7 @@ class Generations:
     ) -> _Apart | None:
         """Write commits of topics no longer read, unless the previous plan names the same."""
         unread = {p.topic for p in claim.committed} | claim.topic_ids.keys()
-        unread = {topic for topic in unread if not is_read(topic)}
+        unread = {topic for topic in unread if not is_read(topic)} | self._idle(claim, tasks)
         unread -= {partition.topic for partition in claim.all_unsettled()}
         unread -= {planned.topic for task in tasks for planned in task.ranges}
         if not unread:
@@ -310,6 +366,18 @@ class Generations:
             return self._apart
         self._write(dropped_key(self._connector, claim.generation), value, None)
         return _Apart(claim.generation, value)
+
+    def _idle(self, claim: Claim, tasks: Iterable[TaskPlan]) -> set[str]:
+        """Topics without a commit for many generations: they come and go, and would grow the plans for ever.
+
+        A few are left in the plan until there are more: all that is stored separately is written together.
+        """
+        read = {planned.topic for task in tasks for planned in task.ranges}
+        oldest = claim.generation - _IDLE
+        read |= {p.topic for p, entry in claim.committed.items() if entry.generation >= oldest}
+        idle = {p.topic for p in claim.committed} - read
+        apart = {entry.topic for entry in self._apart.value.committed} if self._apart else set[str]()
+        return idle if len(idle - apart) >= _TOGETHER else idle & apart
 
     def _prune_dropped(self, now: _Apart | None) -> None:
         """Remove the previous plan's dropped commits, once no plan names them."""
@@ -395,16 +463,26 @@ class Generations:
         while self._count is None:
             first = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
             record = first.value if first else TaskCountRecord(claimed=0)
-            claimed = record.model_copy(update={"claimed": record.claimed + 1})
+            self.expect_not_replaced(record)
+            claimed = self._next(record)
             try:
                 self._count = table.write(
                     self._store, task_count_key(self._connector), claimed, first.version if first else None
                 )
             except Conflict:
                 continue  # another driver starts at the same time: the last one to claim is the newest
-            return self._count.value
-        record = self._count.value
-        return self._advance(record.model_copy(update={"claimed": record.claimed + 1}))
+            self._tenure.claimed = claimed.claimed
+            return claimed
+        claimed = self._advance(self._next(self._count.value))
+        self._tenure.claimed = claimed.claimed
+        return claimed
+
+    def _next(self, record: TaskCountRecord) -> TaskCountRecord:
+        claimed = record.claimed + 1
+        return record.model_copy(update={"claimed": claimed, "claimed_by": self._claimed_by(claimed)})
+
+    def _claimed_by(self, generation: int) -> ClaimedBy | None:
+        return ClaimedBy(generation=generation, driver=self._driver) if self._driver else None
 
     def _advance(self, record: TaskCountRecord) -> TaskCountRecord:
         assert self._count is not None, "nothing was claimed"  # noqa: S101 - a caller's mistake
@@ -497,10 +575,14 @@ class Generations:
         )
 
 
-def _entries(offsets: Mapping[TopicPartition, int | None], generation: int) -> dict[TopicPartition, Entry]:
+def _entries(
+    offsets: Mapping[TopicPartition, int | None],
+    generation: int,
+    epochs: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, Entry]:
     """Commits at these offsets that no task has written."""
     return {
-        p: Entry.of(p, OffsetAndMetadata(offset), generation)
+        p: Entry.of(p, OffsetAndMetadata(offset), generation, leader_epoch=(epochs or {}).get(p))
         for p, offset in offsets.items()
         if offset is not None
     }

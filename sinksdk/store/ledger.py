@@ -40,9 +40,17 @@ class Ledger:
     Args:
         stale: tokens to discard, as listed in the plan.
         apart: commits stored outside the record, in segments.
+        epochs: leader epoch of each partition's log, as planned.
     """
 
-    def __init__(self, record: TaskRecord, stale: TokensByPartition, apart: Iterable[Entry] = ()) -> None:
+    def __init__(
+        self,
+        record: TaskRecord,
+        stale: TokensByPartition,
+        apart: Iterable[Entry] = (),
+        epochs: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        self._epochs = epochs or {}
         self._apart = {entry.topic_partition: entry for entry in apart}
         self._generation = record.generation
         self._attempt = record.attempt
@@ -120,7 +128,10 @@ class Ledger:
         for partition, offset in offsets.items():
             tokens = tokens.commit(partition, offset)
             before, count = self._entry(partition), (records or {}).get(partition, self.records(partition))
-            entries[partition] = Entry.of(partition, offset, self._generation, before, count)
+            epoch = self._epochs.get(partition)
+            entries[partition] = Entry.of(
+                *(partition, offset, self._generation, before, count), leader_epoch=epoch
+            )
         self._write(entries, tokens)
 
     def published(self, partition: TopicPartition) -> None:
@@ -145,7 +156,11 @@ class Ledger:
     ) -> None:
         """Move the last commit back to this offset; these of its tokens must be discarded."""
         before = self._entries.get(partition) or self._apart[partition]
-        after = Entry.of(partition, offset, self._generation, records=self.records(partition))
+        after = Entry.of(
+            *(partition, offset, self._generation),
+            records=self.records(partition),
+            leader_epoch=before.leader_epoch,
+        )
         # What an earlier withdrawal has left visible above the commit still is.
         ends = (end for end in (partly_visible_to, before.partly_visible_to) if end and end > offset.offset)
         changed = {"withdrawn_from": before.offset, "partly_visible_to": max(ends, default=None)}
@@ -204,8 +219,9 @@ class TaskLedger(Ledger):
         stale: TokensByPartition,
         *,
         apart: Iterable[Entry] = (),
+        epochs: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        super().__init__(taken.value, stale, apart)
+        super().__init__(taken.value, stale, apart, epochs)
         self._store = store
         self._connector = connector
         self._task = task
@@ -312,7 +328,8 @@ def take_over(
             return None
         if apart is None:
             raise missing_segment(store, connector, task)
-        return TakenOver(plan, TaskLedger(store, connector, task, taken, _stale_of(plan, task), apart=apart))
+        stale, epochs = _stale_of(plan, task), _epochs_of(plan, task)
+        return TakenOver(plan, TaskLedger(store, connector, task, taken, stale, apart=apart, epochs=epochs))
 
 
 def current_plan(
@@ -429,6 +446,11 @@ def says_news(base: GenerationPlan | None, record: TaskRecord) -> bool:
 def _stale_of(plan: GenerationPlan, task: int) -> dict[TopicPartition, dict[str, Token]]:
     mine = _partitions(plan, task)
     return {p: tokens for p, tokens in by_partition(plan.stale).items() if p in mine}
+
+
+def _epochs_of(plan: GenerationPlan, task: int) -> dict[TopicPartition, int]:
+    ranges = plan.tasks[task].ranges
+    return {r.topic_partition: r.leader_epoch for r in ranges if r.leader_epoch is not None}
 
 
 def _partitions(plan: GenerationPlan, task: int) -> set[TopicPartition]:

@@ -18,6 +18,9 @@ from sinksdk.support.retry import Retry
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 """Connect's target states."""
 
+ConnectorKind = Literal["sink", "source", "dataframe"]
+"""What writes under a name; it never changes while the name exists."""
+
 Order = Literal["restart", "restart_failed", "rebalance", "flush"]
 """An operator's request of something that happens once."""
 
@@ -100,6 +103,7 @@ class ConnectorRecord(Lasting):
         claimed: the newest generation whose driver has brought its own configuration.
         deleted: it is being deleted; this record is removed last.
         forced: the deletion drops committed tokens that cannot be published.
+        kind: None: an older version has made the record, or where the class cannot be loaded.
     """
 
     config: dict[str, str]
@@ -110,6 +114,14 @@ class ConnectorRecord(Lasting):
     claimed: int = 0
     deleted: bool = False
     forced: bool = False
+    kind: ConnectorKind | None = None
+
+
+class ClaimedBy(Lasting):
+    """The driver that has claimed a generation."""
+
+    generation: int
+    driver: str
 
 
 class TaskCountRecord(Lasting):
@@ -123,6 +135,8 @@ class TaskCountRecord(Lasting):
         transactional_tasks: number of source tasks that may still write with their transactional ids: all of
             them are fenced before others start (KIP-618). It outlives the connector. None: there never were
             any.
+        claimed_by: the driver that has claimed ``claimed``, if it is of that generation; else an operator's
+            request or an older version has claimed it.
     """
 
     claimed: int
@@ -130,6 +144,13 @@ class TaskCountRecord(Lasting):
     tasks: int = 0
     config_version: int = 0
     transactional_tasks: int | None = None
+    claimed_by: ClaimedBy | None = None
+
+    @property
+    def driver(self) -> str | None:
+        """The driver that has claimed the newest generation, where that is known."""
+        by = self.claimed_by
+        return by.driver if by is not None and by.generation == self.claimed else None
 
 
 class Entry(NamedPartition):
@@ -147,6 +168,8 @@ class Entry(NamedPartition):
             is not known.
         partly_visible_to: the offset after the last record that is visible above ``offset``, since a commit
             was withdrawn of which a part is; None: none is.
+        leader_epoch: of the log when ``offset`` was planned: no record below it has a higher one (KIP-320).
+            None: the source has no epochs, an operator has set the offset, or an older version has.
     """
 
     offset: int
@@ -157,6 +180,7 @@ class Entry(NamedPartition):
     published_to: int | None = None
     records: int = 0
     partly_visible_to: int | None = None
+    leader_epoch: int | None = None
 
     def committed(self) -> OffsetAndMetadata:
         """The commit as authors get it."""
@@ -188,9 +212,17 @@ class Entry(NamedPartition):
         generation: int,
         before: Entry | None = None,
         records: int = 0,
+        *,
+        leader_epoch: int | None = None,
     ) -> Entry:
-        """A commit of that generation, which follows ``before``."""
+        """A commit of that generation, which follows ``before``.
+
+        Args:
+            leader_epoch: of the log that was read; where nothing was, that of ``before`` stays.
+        """
         ahead = before.partly_visible_to if before else None
+        if leader_epoch is None and before is not None and offset.offset <= before.offset:
+            leader_epoch = before.leader_epoch
         return cls(
             topic=partition.topic,
             partition=partition.partition,
@@ -201,6 +233,7 @@ class Entry(NamedPartition):
             published_to=before.visible if before and offset.tokens else None,
             records=records,
             partly_visible_to=ahead if ahead is not None and ahead > offset.offset else None,
+            leader_epoch=leader_epoch,
         )
 
 
@@ -218,6 +251,7 @@ class PlannedRange(NamedPartition):
         records: maximum number of records; a longer range is cut there. None: no limit.
         retry: the failure that this generation retries.
         log: offsets that the source held when it was planned; None where that is not known.
+        leader_epoch: of the log then, which goes into the commits of this range; None: not known.
     """
 
     start: int
@@ -226,6 +260,7 @@ class PlannedRange(NamedPartition):
     records: int | None = None
     retry: Retry | None = None
     log: OffsetRange | None = None
+    leader_epoch: int | None = None
 
     @property
     def offsets(self) -> OffsetRange:
@@ -288,7 +323,7 @@ class Undecided(Lasting):
 
 
 class Dropped(Lasting):
-    """Commits and ids of topics that a connector no longer subscribes to, and may subscribe to again."""
+    """Commits and ids of topics that no generation reads now, and a later one may read again."""
 
     committed: tuple[Entry, ...]
     topic_ids: dict[str, str] = Field(default_factory=dict)
@@ -339,8 +374,9 @@ class GenerationPlan(Lasting):
             such ids.
         undecided: only in plans written when an operator altered offsets.
         closing: the request to close the running generation, if any.
-        dropped: the generation whose driver has moved ``committed`` and ``topic_ids`` of topics no longer
-            read to a separate value (:class:`Dropped`); None: there are none.
+        dropped: the generation whose driver has moved ``committed`` and ``topic_ids`` of topics that are not
+            read, or have not been for many generations, to a separate value (:class:`Dropped`); None: there
+            are none.
         frames: None: no DataFrame was ever written to this connector.
     """
 

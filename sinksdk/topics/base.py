@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConfigException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
+
+_ROUNDS: Final = 4
+"""Most queries of offsets for a snapshot: two where a topic is new, or was deleted meanwhile."""
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -75,13 +78,26 @@ class Partitions(dict[TopicPartition, OffsetRange]):
     Args:
         unavailable: partitions that exist and cannot be queried, such as those without a leader: neither
             empty nor missing.
+        epochs: the leader epoch of each partition's log, as of the same response as its end: no record before
+            the end has a higher one. Without partitions of a source that has no such epochs.
     """
 
     def __init__(
-        self, found: Mapping[TopicPartition, OffsetRange], unavailable: Collection[TopicPartition] = ()
+        self,
+        found: Mapping[TopicPartition, OffsetRange],
+        unavailable: Collection[TopicPartition] = (),
+        epochs: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         super().__init__(found)
         self.unavailable = frozenset(unavailable)
+        self.epochs = dict(epochs or {})
+
+
+class Position(NamedTuple):
+    """A commit, and the leader epoch of the log that was read up to it."""
+
+    offset: int
+    epoch: int
 
 
 class Source(Protocol):
@@ -107,6 +123,17 @@ class Source(Protocol):
         """Ids that distinguish a topic from a later one of the same name.
 
         Without topics deleted meanwhile; empty for a source without such ids.
+        """
+        ...
+
+    def truncated(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
+        """Partitions whose log has lost records below these positions (KIP-320).
+
+        That is the offset from which the log has other records than those that were read; None: it does not
+        know the position's epoch at all. Only called for sources that have epochs.
+
+        Raises:
+            RetriableException: of a partition that is not known yet.
         """
         ...
 
@@ -165,7 +192,7 @@ class Snapshot:
         at: start of the query, in seconds on a monotonic clock.
         ids: topic ids, where the source has any.
         absent: topics subscribed to by name that do not exist, each with the source's message.
-        unavailable: as of :class:`Partitions`.
+        unavailable, epochs: as of :class:`Partitions`.
     """
 
     at: float
@@ -173,6 +200,7 @@ class Snapshot:
     ids: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
     unavailable: frozenset[TopicPartition] = frozenset()
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def end_offsets(source: Source, subscription: Subscription) -> dict[TopicPartition, int]:
@@ -181,13 +209,41 @@ def end_offsets(source: Source, subscription: Subscription) -> dict[TopicPartiti
     return {partition: offsets.end for partition, offsets in partitions.items()}
 
 
-def take_snapshot(source: Source, subscription: Subscription, at: float) -> Snapshot:
-    """Query a source for all partitions; ``absent`` names missing topics. Raises as :class:`Source`."""
-    partitions, absent = _what_is_there(source, subscription)
-    left_out = partitions.unavailable if isinstance(partitions, Partitions) else frozenset()
-    topics = {p.topic for p in (*partitions, *left_out)}
-    ids = source.topic_ids(sorted(topics)) if topics else {}
-    return Snapshot(at, partitions, ids, absent, left_out)
+def take_snapshot(
+    source: Source, subscription: Subscription, at: float, known: Mapping[str, str] | None = None
+) -> Snapshot:
+    """Query a source for all partitions; ``absent`` names missing topics. Raises as :class:`Source`.
+
+    A topic's id is requested before its offsets and after them. Otherwise the offsets of a topic that is
+    deleted and created again in between would be taken for the new one's.
+
+    Args:
+        known: topic ids of an earlier snapshot, which need not be requested again before.
+    """
+    before = dict(known or {})
+    if unknown := sorted(set(subscription.topics) - before.keys()):
+        before |= source.topic_ids(unknown)
+    for _ in range(_ROUNDS):
+        partitions, absent = _what_is_there(source, subscription)
+        left_out = partitions.unavailable if isinstance(partitions, Partitions) else frozenset()
+        topics = {p.topic for p in (*partitions, *left_out)}
+        ids = source.topic_ids(sorted(topics)) if topics else {}
+        changed = {topic for topic in topics if ids.get(topic) != before.get(topic)}
+        epochs = partitions.epochs if isinstance(partitions, Partitions) else {}
+        if not changed:
+            return Snapshot(at, partitions, ids, absent, left_out, epochs)
+        before |= ids
+        for topic in changed - ids.keys():
+            before.pop(topic, None)
+    absent |= {topic: f"topic {topic!r} is deleted and created again all the time" for topic in changed}
+    return Snapshot(
+        at,
+        {p: offsets for p, offsets in partitions.items() if p.topic not in changed},
+        {topic: known_id for topic, known_id in ids.items() if topic not in changed},
+        absent,
+        frozenset(p for p in left_out if p.topic not in changed),
+        epochs,
+    )
 
 
 def _what_is_there(

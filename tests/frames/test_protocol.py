@@ -38,7 +38,7 @@ def state(*committed: Writing, run: str = "run-1") -> FrameState:
         (state(), Writing("q", "run-2", 7), Standing.NEW),
         (state(FIRST), FIRST, Standing.COMMITTED),
         (state(FIRST), Writing("q", "run-2", 7), Standing.COMMITTED),
-        (state(FIRST), Writing("q", "run-2", 6), Standing.COMMITTED),
+        (state(FIRST), Writing("q", "run-1", 6), Standing.COMMITTED),
         (state(FIRST), Writing("q", "run-1", 8), Standing.WRITER),
         (state(FIRST), Writing("new checkpoint", "run-2", 0), Standing.NEW),
         (state(FIRST, Writing("other", "run-2", 3)), FIRST, Standing.COMMITTED),

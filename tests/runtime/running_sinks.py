@@ -148,6 +148,10 @@ class Connector(SinkConnector):
         self.stops.append(is_deleted)
 
 
+class OtherConnector(Connector):
+    """Another class of sinks."""
+
+
 def driver(
     source: Source,
     task_class: type[SinkTask] = Task,

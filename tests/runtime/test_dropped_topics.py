@@ -33,6 +33,10 @@ class Watched(MemoryStore):
         self.written["".join(key.split("/")[2:3])] += len(stored.body)
         return super()._write(key, stored, if_version)
 
+    def read_dropped(self) -> int:
+        """Bytes of what is stored separately now."""
+        return sum(len(stored.body) for key, stored in self._records.items() if "/dropped/" in key)
+
 
 @pytest.fixture
 def store() -> Watched:
@@ -174,3 +178,93 @@ def test_a_connector_goes_on_with_a_topic_it_had_dropped(store: Watched) -> None
         made.run(until_caught_up=True)
     starts = {r.topic_partition: r.start for plan in launcher.plans for t in plan.tasks for r in t.ranges}
     assert starts == {KEPT: 30, GONE[0]: 10}
+
+
+def passing(store: Watched, generations: Generations, count: int, first: int = 0) -> None:
+    """Each generation reads one new topic, which is deleted afterwards."""
+    for number in range(first, first + count):
+        run(
+            store, generations, {TopicPartition(f"build-{number}", 0): 9}, topic_ids={f"build-{number}": "id"}
+        )
+
+
+def plan_of(store: Watched, generation: int) -> tuple[GenerationPlan, int]:
+    row = store._read(plan_key("c", generation))
+    assert row is not None
+    return GenerationPlan.model_validate_json(row.body), len(row.body)
+
+
+def test_plans_do_not_grow_with_topics_that_come_and_go(store: Watched) -> None:
+    """Commits that no generation has added to lately are stored separately, and are not lost."""
+    generations = Generations(store, "c")
+    passing(store, generations, 100)
+    _, size = plan_of(store, 100)
+    passing(store, generations, 300, first=100)
+    plan, later = plan_of(store, 400)
+
+    assert len(plan.committed) < 60
+    assert later < 1.5 * size
+    assert offsets_of(store) == {TopicPartition(f"build-{number}", 0): 9 for number in range(400)}
+    assert Generations(store, "c").claim().topic_ids == {f"build-{number}": "id" for number in range(400)}
+
+
+def test_commits_of_idle_topics_are_written_once_for_many(store: Watched) -> None:
+    """Not with each generation, and not for each topic."""
+    generations = Generations(store, "c")
+    passing(store, generations, 320)
+    whole = store.written["dropped"]
+    last = store.read_dropped()
+
+    assert whole < 320 / 16 * last
+
+
+def test_an_idle_topic_is_read_on_from_its_commit(store: Watched) -> None:
+    """It moves back into the plans with the first generation that reads it."""
+    generations = Generations(store, "c")
+    passing(store, generations, 100)
+    back = TopicPartition("build-3", 0)
+    claim = run(store, generations, {back: 12})
+    assert claim.committed[back].offset == 9
+    plan, _ = plan_of(store, claim.generation)
+
+    assert back in {entry.topic_partition for entry in plan.committed}
+    assert offsets_of(store)[back] == 12
+    run(store, generations, {KEPT: 1})
+    assert offsets_of(store)[back] == 12
+    assert len(offsets_of(store)) == 101
+
+
+def test_few_idle_topics_stay_in_the_plan(store: Watched) -> None:
+    """What is stored separately is read with each claim, which a few commits are not worth."""
+    generations = Generations(store, "c")
+    run(store, generations, dict.fromkeys(GONE[:5], 7))
+    for offset in range(60):
+        run(store, generations, {KEPT: offset})
+
+    assert store.written["dropped"] == 0
+    assert len(plan_of(store, 61)[0].committed) == 6
+
+
+def test_commits_of_a_topic_that_is_missing_are_in_no_plan() -> None:
+    """With missing.topic.policy=wait, once that is certain; the topic is read on from its commit when it is back."""
+    store, other = Watched(), TopicPartition("other", 0)
+    settings = {
+        "topics.regex": ".*",
+        "topics": "",
+        "missing.topic.policy": "wait",
+        "missing.topic.grace.ms": "0",
+    }
+    source = Source({KEPT: 3, other: 5})
+    driver(source, store=store, **settings)[0].run(until_caught_up=True)
+    del source.ends[other]
+    source.ends[KEPT] = 6
+    made, launcher, _ = driver(source, store=store, **settings)
+    made.run(until_caught_up=True)
+    assert {entry.topic for entry in launcher.plans[-1].committed} == {"kept"}
+    source.ends[other] = 8
+    made, launcher, _ = driver(source, store=store, **settings)
+    made.run(until_caught_up=True)
+
+    ranges = [r for plan in launcher.plans for task in plan.tasks for r in task.ranges]
+    assert [(r.topic, r.start, r.end) for r in ranges] == [("other", 5, 8)]
+    assert offsets_of(store) == {KEPT: 6, other: 8}

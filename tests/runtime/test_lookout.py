@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -115,6 +115,75 @@ def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> N
     source.happens = miss
     with pytest.raises(MissingSourceTopicException, match="'z'"):
         take_snapshot(source, Subscription((), "a"), 0)
+
+
+class Recreated:
+    """A topic that is deleted and created again after each of the first few queries of its offsets."""
+
+    def __init__(self, times: int, *, has_ids: bool = True) -> None:
+        self.times = times
+        self.has_ids = has_ids
+        self.version = 0
+        self.asked = list[str]()
+
+    def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        self.asked.append("offsets")
+        found = {A: OffsetRange(500 * (self.times == 0), 900 + self.version)}
+        if self.version < self.times:
+            self.version += 1
+        return found
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        self.asked.append("ids")
+        return {"a": f"id-{self.version}"} if self.has_ids else {}
+
+
+@pytest.mark.parametrize(
+    "subscription", [Subscription(("a",)), Subscription((), "a")], ids=["named", "regex"]
+)
+@pytest.mark.parametrize("known", [{}, {"a": "id-0"}], ids=["first", "read before"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_topic_recreated_between_its_offsets_and_its_id_has_the_offsets_of_the_new_one(
+    subscription: Subscription, known: dict[str, str], times: int
+) -> None:
+    """Never the new id with the old offsets: the new topic would be read from the old one's start."""
+    snapshot = take_snapshot(cast("Any", Recreated(times)), subscription, 0.0, known)
+
+    assert (snapshot.ids, snapshot.partitions) == (
+        {"a": f"id-{times}"},
+        {A: OffsetRange(0, 900 + times)},
+    )
+    assert snapshot.absent == {}
+
+
+def test_a_topic_that_is_recreated_all_the_time_is_missing() -> None:
+    """It is not read, in doubt at first, and never with another one's offsets."""
+    source = Recreated(100)
+    snapshot = take_snapshot(cast("Any", source), Subscription((), "a"), 0.0)
+
+    assert (dict(snapshot.partitions), snapshot.ids) == ({}, {})
+    assert "deleted and created again" in snapshot.absent["a"]
+    assert source.asked.count("offsets") <= 5
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_a_known_topic_costs_one_query_of_offsets_and_one_of_ids(*, has_ids: bool) -> None:
+    """As before; also of a source without ids."""
+    source = Recreated(0, has_ids=has_ids)
+    known = {"a": "id-0"} if has_ids else {}
+    take_snapshot(cast("Any", source), Subscription((), "a"), 0.0, known)
+
+    assert source.asked == ["offsets", "ids"]
+
+
+def test_a_monitor_compares_ids_with_those_of_its_last_snapshot() -> None:
+    """The id that followed the last offsets precedes the next ones."""
+    source = Recreated(0)
+    scene = Scene(cast("Any", source))
+    scene.monitor.refresh()
+    source.asked.clear()
+    scene.monitor.refresh()
+    assert source.asked == ["ids", "offsets", "ids"]  # of b, which is not there
 
 
 def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:

@@ -19,6 +19,7 @@ from sinksdk.store import table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import (
     Begun,
+    ClaimedBy,
     Closing,
     ConnectorRecord,
     Dropped,
@@ -79,6 +80,7 @@ ENTRY = Entry(
     published_to=90,
     records=40,
     partly_visible_to=145,
+    leader_epoch=4,
 )
 ENTRY_JSON = {
     "topic": "flights",
@@ -91,6 +93,7 @@ ENTRY_JSON = {
     "published_to": 90,
     "records": 40,
     "partly_visible_to": 145,
+    "leader_epoch": 4,
 }
 NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
 NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
@@ -170,6 +173,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             claimed=8,
             deleted=True,
             forced=True,
+            kind="sink",
         ),
         {
             "config": {"name": "archive", "aws.secret.access.key": "${env:SECRET}"},
@@ -180,11 +184,26 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             "claimed": 8,
             "deleted": True,
             "forced": True,
+            "kind": "sink",
         },
     ),
     (
-        TaskCountRecord(claimed=8, planned=7, tasks=4, config_version=2, transactional_tasks=3),
-        {"claimed": 8, "planned": 7, "tasks": 4, "config_version": 2, "transactional_tasks": 3},
+        TaskCountRecord(
+            claimed=8,
+            planned=7,
+            tasks=4,
+            config_version=2,
+            transactional_tasks=3,
+            claimed_by=ClaimedBy(generation=8, driver="host:7#1"),
+        ),
+        {
+            "claimed": 8,
+            "planned": 7,
+            "tasks": 4,
+            "config_version": 2,
+            "transactional_tasks": 3,
+            "claimed_by": {"generation": 8, "driver": "host:7#1"},
+        },
     ),
     (
         GenerationPlan(
@@ -201,6 +220,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                             due=True,
                             retry=RETRY,
                             log=OffsetRange(90, 250),
+                            leader_epoch=5,
                         ),
                     ),
                     config={"task.id": "0"},
@@ -238,6 +258,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                             "records": None,
                             "retry": RETRY_JSON,
                             "log": [90, 250],
+                            "leader_epoch": 5,
                         }
                     ],
                     "config": {"task.id": "0"},
@@ -632,6 +653,7 @@ def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
         "records": None,
         "retry": RETRY_JSON,
         "log": None,
+        "leader_epoch": None,
         "added_later": 2,
     }
 
@@ -682,7 +704,9 @@ def test_every_value_has_a_golden_text() -> None:
         (
             TaskCountRecord,
             {"claimed": 1},
-            TaskCountRecord(claimed=1, planned=0, tasks=0, config_version=0, transactional_tasks=None),
+            TaskCountRecord(
+                claimed=1, planned=0, tasks=0, config_version=0, transactional_tasks=None, claimed_by=None
+            ),
         ),
         (TaskRecord, {"generation": 1}, TaskRecord(generation=1, attempt=0)),
         (
@@ -702,6 +726,7 @@ def test_every_value_has_a_golden_text() -> None:
                 published_to=None,
                 records=0,
                 partly_visible_to=None,
+                leader_epoch=None,
             ),
         ),
         (

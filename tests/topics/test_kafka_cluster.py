@@ -79,6 +79,7 @@ class Led(Consumer):
                 partition=row.partition,
                 offset=0 if row.offset == -2 else 7,
                 error=lost if row.partition == self.loses else None,
+                leader_epoch=4,
             )
             for row in rows
         ]
@@ -91,6 +92,7 @@ def test_a_partition_without_a_leader_is_left_out_by_name(monkeypatch: pytest.Mo
 
     assert found == {TopicPartition("t", n): OffsetRange(0, 7) for n in (0, 3)}
     assert found.unavailable == {TopicPartition("t", n) for n in (1, 2)}
+    assert found.epochs == {TopicPartition("t", n): 4 for n in (0, 3)}
 
 
 def test_a_cluster_without_any_leader_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_headers_of_any_shape_are_pairs(tmp_path: Path) -> None:
 
 
 def test_what_spark_writes_is_read(tmp_path: Path) -> None:
-    """`partitionBy("topic", "partition")`: odd topics stay text, strings are bytes, INT96 is an instant."""
+    """`partitionBy("topic", "partition")`: topics are text, strings are bytes, INT96 is an instant."""
     moment = datetime(2024, 5, 6, 7, 8, 9, 123_000, UTC)
     table = pa.table(
         {
@@ -133,8 +133,8 @@ def test_what_spark_writes_is_read(tmp_path: Path) -> None:
             "timestamp": pa.array([moment] * 3, pa.timestamp("us", "UTC")),
         }
     )
-    topics = ["007", "2024-01-01", "a:b/c=%", "größe"]
-    for folder in ("007", "2024-01-01", "a%3Ab%2Fc%3D%25", "größe"):
+    topics = ["007", "2024-01-01", "a-b.c"]
+    for folder in ("007", "2024-01-01", "a%2Db.c", "a%3Ab%2Fc%3D%25", "größe"):
         put(
             tmp_path,
             f"topic={folder}/partition=1/part-00000-x.c000.snappy.parquet",
@@ -292,8 +292,8 @@ def test_any_path_can_be_a_topic_directory(tmp_path: Path, monkeypatch: pytest.M
     """Spaces, per cent signs and brackets; relative ones too."""
     monkeypatch.chdir(tmp_path)
     for name in ("a b%20#c", "data[1]{x,y}*?", "ü:é", "back\\slash"):
-        write_records(name, TopicPartition("a:b=[x]*", 0), rows([0, 1]))
-        write_records(name, TopicPartition("a:b=[x]*", 0), rows([2]))
+        write_records(name, TopicPartition("a.b-c", 0), rows([0, 1]))
+        write_records(name, TopicPartition("a.b-c", 0), rows([2]))
         assert offsets(read(name)) == [0, 1, 2]
 
 

@@ -6,7 +6,8 @@
 
 Folder names
     Hive's: characters that a path cannot hold are written ``%XX``. Topics are text, whatever they look
-    like (``007``, ``2024-01-01``).
+    like (``007``, ``2024-01-01``). A folder whose topic has a name that Kafka does not allow is not read, and
+    a line in the log says so.
 
 Columns of the files (others are not read)
     ===============  ====================================================  ==============================

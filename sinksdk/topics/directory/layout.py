@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.records import TopicPartition
+from sinksdk.records import TopicPartition, is_topic_name
 
 TRANSACTIONS: Final = "_transactions"
 """Name of the folder whose entries name the files that count."""
@@ -235,7 +235,13 @@ class Listings:
         found: dict[str, list[str]] = {}
         for entry in entries:
             if entry.name.startswith(_TOPIC) and entry.is_dir():  # a topic may be called x.tmp
-                found.setdefault(unquote(entry.name.removeprefix(_TOPIC)), []).append(entry.path)
+                topic = unquote(entry.name.removeprefix(_TOPIC))
+                if is_topic_name(topic):
+                    found.setdefault(topic, []).append(entry.path)
+                else:
+                    self._warn(
+                        entry.path, "names no topic that Kafka allows: a-z, A-Z, 0-9, '.', '_' and '-'"
+                    )
             elif not is_hidden(entry.name):
                 self._warn(entry.path, "is no folder named topic=<topic>")
         return found

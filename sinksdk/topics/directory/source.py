@@ -19,7 +19,7 @@ from sinksdk.errors import (
     RetriableException,
 )
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.topics.base import Subscription
+from sinksdk.topics.base import Position, Subscription
 from sinksdk.topics.directory.layout import (
     TRANSACTIONS,
     FileStat,
@@ -253,6 +253,10 @@ class TopicDirectorySource:
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
         """None: only offsets tell that a folder was created again."""
         return {}
+
+    def truncated(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
+        """Never called: a topic directory has no leader epochs."""
+        raise NotImplementedError
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
         """The ranges' starts: a topic directory ends with a record, never with a gap."""

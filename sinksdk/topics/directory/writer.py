@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.writer import CommittedOffsets, transactional_id
 from sinksdk.errors import ConnectException, FencedException, RetriableException
-from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.records import SinkRecord, SinkRecords, TopicPartition, is_topic_name
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
@@ -203,6 +203,11 @@ class TopicDirectoryWriter:
         self._sent = []
 
     def send(self, record: SourceRecord) -> None:
+        if not is_topic_name(record.topic):
+            raise ConnectException(
+                f"{self._root}: {record.topic!r} is no name of a topic that Kafka allows, and no sink would "
+                f"read it: take letters, digits, '.', '_' and '-', at most 249"
+            )
         stamp = int(self._now() * 1000) if record.timestamp is None else record.timestamp
         self._sent.append(replace(record, timestamp=stamp))
 

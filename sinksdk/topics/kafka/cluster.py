@@ -229,18 +229,22 @@ class Cluster:
         return found
 
     def extents(
-        self, partitions: Collection[TopicPartition], unavailable: set[TopicPartition] | None = None
+        self,
+        partitions: Collection[TopicPartition],
+        unavailable: set[TopicPartition] | None = None,
+        epochs: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, OffsetRange]:
         """The log's start and end of each partition; one that was deleted meanwhile is left out.
 
         Args:
             unavailable: gets partitions that have no leader.
+            epochs: gets the leader epochs of the ends.
 
         Raises:
             RetriableException: also where a partition has no leader, without ``unavailable``.
         """
         begins = self._offsets(partitions, _EARLIEST, unavailable)
-        ends = self._offsets(partitions, _LATEST, unavailable)
+        ends = self._offsets(partitions, _LATEST, unavailable, epochs)
         both = (p for p in partitions if p in begins and p in ends)
         return {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in both}
 
@@ -256,13 +260,14 @@ class Cluster:
         wanted = list(partitions)
         led = [p for p in wanted if p.partition not in self._leaderless.get(p.topic, ())]
         unavailable = set(wanted) - set(led)
-        found = self.extents(led, unavailable)
+        epochs: dict[TopicPartition, int] = {}
+        found = self.extents(led, unavailable, epochs)
         if unavailable and not found:
             message = (
                 f"the Kafka cluster at {self.bootstrap} was asked for its offsets: no partition has a leader"
             )
             raise RetriableException(message)
-        return Partitions(found, unavailable)
+        return Partitions(found, unavailable, epochs)
 
     def _note_refusal(self, error: KafkaError) -> None:
         if error.code() in REFUSED:
@@ -316,6 +321,7 @@ class Cluster:
         partitions: Iterable[TopicPartition],
         at: int,
         unavailable: set[TopicPartition] | None,
+        epochs: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, int]:
         """Offsets of partitions; those without a leader are added to ``unavailable``, if it is given."""
         rows = [KafkaPartition(p.topic, p.partition, at) for p in partitions]
@@ -328,6 +334,8 @@ class Cluster:
             for row in answers:
                 if row.error is None:
                     found[TopicPartition(row.topic, row.partition)] = row.offset
+                    if epochs is not None and row.leader_epoch is not None:
+                        epochs[TopicPartition(row.topic, row.partition)] = row.leader_epoch
                 elif unavailable is not None and row.error.code() in _LEADERLESS:
                     unavailable.add(TopicPartition(row.topic, row.partition))
                 elif row.error.code() not in GONE:

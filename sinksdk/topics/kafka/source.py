@@ -12,10 +12,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
-from sinksdk.topics.base import Partitions, Subscription
+from sinksdk.topics.base import Partitions, Position, Subscription
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.cluster import Cluster, bystander
 from sinksdk.topics.kafka.reader import KafkaReader
+from sinksdk.topics.kafka.truncation import truncated_logs
 
 _READING: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
@@ -98,6 +99,9 @@ class KafkaSource:
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         return self.cluster.topic_ids(topics)
+
+    def truncated(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
+        return truncated_logs(self.cluster.properties, positions)
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
         """Reads one record of each: behind compacted records and transaction markers there may be none."""

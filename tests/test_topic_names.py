@@ -1,0 +1,94 @@
+"""Topic names: Kafka's rule is checked where topics are listed, where tasks open them and where sources write."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from sinksdk import ConnectException, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.layout import FileName, Layout
+from sinksdk.records import is_topic_name
+from sinksdk.source.records import SourceRecord
+from sinksdk.topics import Subscription, TopicDirectorySource, write_records
+from sinksdk.topics.directory.writer import TopicDirectoryWriter
+from tests.engine.sinks import P0, opened
+
+GOOD = ("t", "a.b_c-7", "...", "_x", "t" * 249)
+BAD = ("", ".", "..", "../x", "../../escaped", "a/b", "a b", "a\\b", "ü", "a:b", "t" * 250, "a\n", "x\0")
+
+
+@pytest.mark.parametrize("topic", GOOD)
+def test_names_that_kafka_allows(topic: str) -> None:
+    """Letters, digits, full stop, underscore and hyphen."""
+    assert is_topic_name(topic)
+
+
+@pytest.mark.parametrize("topic", BAD)
+def test_names_that_kafka_refuses(topic: str) -> None:
+    """Sinks would make paths of them that lead out of their folder, or keys of other topics."""
+    assert not is_topic_name(topic)
+
+
+def records_of(partition: TopicPartition) -> SinkRecords:
+    return SinkRecords.of(partition, [SinkRecord(*partition, offset=0, value=b"x")])
+
+
+@pytest.mark.parametrize("topic", [name for name in BAD if name and len(name) < 100 and "\0" not in name])
+def test_a_topic_directory_lists_no_topic_of_another_name(
+    topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the folder's name decodes to; a line in the log says so, once. Its neighbours are read."""
+    write_records(tmp_path, TopicPartition("good", 0), records_of(TopicPartition("good", 0)))
+    bad = TopicPartition(topic, 0)
+    folder = "".join(f"%{byte:02X}" for byte in topic.encode())
+    place = tmp_path / f"topic={folder}" / "partition=0"
+    write_records(tmp_path / "other", TopicPartition("x", 0), records_of(bad))
+    place.parent.mkdir()
+    (tmp_path / "other" / "topic=x" / "partition=0").rename(place)
+    source = TopicDirectorySource(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        found = [source.partitions(Subscription(regex="(?s).*")) for _ in range(2)]
+
+    assert found == [{TopicPartition("good", 0): (0, 1)}] * 2
+    said = [record.getMessage() for record in caplog.records if folder in record.getMessage()]
+    assert len(said) == 1
+    assert "names no topic that Kafka allows" in said[0]
+
+
+@pytest.mark.parametrize("topic", ["../../escaped", "..", "a/b"])
+def test_a_task_does_not_open_a_topic_of_another_name(topic: str) -> None:
+    """Wherever it comes from: the partition fails, and its records reach no sink; others are read."""
+    harness, _ = opened()
+    bad = TopicPartition(topic, 0)
+    harness.assign(bad)
+    harness.deliver(P0, ["a"])
+    harness.deliver(bad, ["b"])
+
+    failed = {o.partition: o.failure.message for o in harness.worker.outcomes() if o.failure}
+    assert failed.keys() == {bad}
+    assert f"{topic!r} is no name of a topic that Kafka allows" in failed[bad]
+    assert [call.arguments for call in harness.called("open")] == [([P0],)]
+    assert {records.partition for (records,) in (call.arguments for call in harness.called("put"))} == {P0}
+
+
+@pytest.mark.parametrize("topic", ["../../escaped", "..", "a/b", ""])
+def test_the_archiver_makes_no_key_of_another_name(topic: str) -> None:
+    """It would be that of another topic, or of an object outside of 'topics.dir'; its own check, too."""
+    layout = Layout()
+    for key in (
+        lambda: layout.file(FileName(TopicPartition(topic, 0), 0, "partition=0")),
+        lambda: layout.probe(topic),
+    ):
+        with pytest.raises(ConnectException, match="cannot be archived: Kafka allows no such name"):
+            key()
+
+
+def test_a_source_does_not_write_a_topic_of_another_name(tmp_path: Path) -> None:
+    """Nobody would read it."""
+    writer = TopicDirectoryWriter(tmp_path, "id", "c")
+    writer.init()
+    writer.begin()
+    with pytest.raises(ConnectException, match=r"'\.\./x' is no name of a topic that Kafka allows"):
+        writer.send(SourceRecord({}, {}, "../x", b"v"))
