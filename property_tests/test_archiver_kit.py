@@ -21,6 +21,7 @@ from sinksdk.connectors.s3_archiver.client import S3, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, View
+from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.part import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
@@ -178,6 +179,53 @@ def test_keys_and_headers_beside_values_are_exactly_once() -> None:
     make = functools.partial(make_archiver, S3ArchiverTask, is_late=True, **beside())
     report = check_sink(make, read_back=archived_in_all_views, settings=CASES, **BESIDE)
     count("the kit on the archiver, keys and headers beside values", report)
+    assert report.guarantee is Guarantee.EXACTLY_ONCE
+
+
+def archived_values(s3: PlannedS3) -> Iterator[Row]:
+    """Records of files that are not beside others. As many files without bytes must be visible."""
+    data = {where.key: found.data for where, found in s3.objects.items() if where.key.endswith(".avro")}
+    return rows_of({key: found for key, found in data.items() if not key.endswith(".keys.avro")})
+
+
+class NoContent:
+    """A file without bytes."""
+
+    buffered = 0
+
+    def header(self) -> Iterator[bytes]:
+        yield from ()
+
+    def append(self, _: object) -> Iterator[bytes]:
+        yield from ()
+
+    def finish(self) -> Iterator[bytes]:
+        yield from ()
+
+
+class NoBytes(RecordAvro):
+    """Files without bytes, of whatever records."""
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> Any:
+        return NoContent()
+
+
+@pytest.mark.slow
+def test_files_without_bytes_are_exactly_once() -> None:
+    """Beside each file of records is one of no bytes, as empty values without a separator make it."""
+    views = [View("", RecordAvro("null", None, 64)), View("keys", NoBytes("null", None, 64))]
+    make = functools.partial(
+        make_archiver,
+        S3ArchiverTask,
+        is_late=True,
+        file_format=FormatOfViews(views),
+        folders=Turns(2),
+        limits=Limits(records=5),
+    )
+    report = check_sink(
+        make, read_back=archived_values, settings=CASES, **{**IN_MEMORY, "capabilities": UNORDERED}
+    )
+    count("the kit on the archiver, files without bytes", report)
     assert report.guarantee is Guarantee.EXACTLY_ONCE
 
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.settings.model import ConfigModel
 from sinksdk.support.zones import next_multiple, time_zone
 
 if TYPE_CHECKING:
-    from sinksdk.records import TopicPartition
+    from sinksdk.records import OffsetAndMetadata, TopicPartition
     from sinksdk.task import SinkTask
 
 
@@ -78,6 +79,14 @@ class ConnectorContext:
     Here they do nothing, and so they do for an instance that no driver runs: one in a test, or one that is
     only made to delete the connector or to alter its offsets.
     """
+
+    def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Read a sink's commits from the store: the next offset to read of each partition.
+
+        What is committed and not published yet is in ``publish``. In ``start`` a predecessor's tasks may
+        still commit; when ``subscribed`` is called, none of an older generation can.
+        """
+        return {}
 
     def request_task_reconfiguration(self) -> None:
         """Ask for new configurations of the tasks: what there is to read, say, has changed.
@@ -205,3 +214,24 @@ class SinkConnector(Connector):
             ConnectException: the offsets cannot be altered to these.
         """
         return False
+
+    def recover_offsets(
+        self,
+        config: Any,  # noqa: ARG002 - for overriding
+        given: Mapping[TopicPartition, int],  # noqa: ARG002 - the same
+    ) -> Mapping[TopicPartition, int]:
+        """Return up to which offset the destination holds the records of each partition.
+
+        An operator has lost commits (the store is new, or restored from an older copy), or records at the
+        destination, and says that nobody else writes there: ``sinksdk offsets recover``. Called as
+        ``alter_offsets``, which is called next, with what this returns.
+
+        Args:
+            config: as ``start`` gets it.
+            given: offsets that the operator gives; they take precedence.
+
+        Raises:
+            ConnectException: the destination does not say so; the message names partitions and what to do.
+        """
+        message = "this connector cannot read its offsets back from where it writes: alter them by hand"
+        raise ConnectException(message)

@@ -9,10 +9,14 @@ network, the signature is all that protects it (and AWS refuses unsigned payload
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
@@ -29,12 +33,20 @@ from botocore.credentials import (
     DeferredRefreshableCredentials,
 )
 
-from sinksdk.connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
+from sinksdk.connectors.s3_archiver.client import (
+    Checksum,
+    Location,
+    ObjectInfo,
+    ObjectSummary,
+    Part,
+    PendingUpload,
+)
 from sinksdk.connectors.s3_archiver.config import Keys, Role, S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.errors import (
     NO_ANSWER,
     NO_SUCH_KEY,
     NO_SUCH_UPLOAD,
+    NOT_IMPLEMENTED,
     PASSING,
     PRECONDITION_FAILED,
     ROLE_REFUSED,
@@ -61,6 +73,12 @@ _READ_SIZE: Final = 256 * 1024
 _STS_ATTEMPTS: Final = 3  # of a request for credentials, 5 s each; botocore's own limit would be five minutes
 _ASSUME_ROLE: Final = "AssumeRole"  # STS's operation, as its errors name it
 _IF_ABSENT: Final = {"IfNoneMatch": "*"}
+_CREATED_WITH: Final[Mapping[Checksum, Mapping[str, str]]] = {
+    Checksum.FULL: {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"},
+    Checksum.COMPOSITE: {"ChecksumAlgorithm": "CRC32"},
+    Checksum.NONE: {},
+}
+_CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModified"})  # S3Mock: 304
 _NO_ANSWER = (
     boto.ConnectionError,
     boto.HTTPClientError,
@@ -133,6 +151,9 @@ def _client(key: _ClientKey) -> S3Client:
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_READ_TIMEOUT,
             tcp_keepalive=True,
+            # We say ourselves which checksum goes with a request: some stores refuse the headers (S3Proxy).
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
         ),
     )
 
@@ -191,6 +212,9 @@ def _proxies(url: str) -> dict[str, str] | None:
     return {"http": url, "https": url} if url else None
 
 
+_REFUSED_HEADERS: Final = frozenset({NOT_IMPLEMENTED, "501", "400", "BadRequest", "InvalidArgument"})
+"""Codes of a HeadObject that asks for a checksum, by endpoints that have none; 404 and 403 tell nothing."""
+
 _CONTENT_TYPES: Final = {
     ".avro": "application/avro",
     ".gz": "application/gzip",
@@ -212,11 +236,21 @@ class BotoS3:
         self._client = client
         self.endpoint = endpoint
         self._options: Mapping[str, str] = options or {}
+        self._has_checksums = True
 
-    def head_bucket(self, bucket: str) -> None:
-        self._ask("HeadBucket", Location(bucket, ""), lambda: self._client.head_bucket(Bucket=bucket))
+    def head_bucket(self, bucket: str) -> float:
+        answer: Mapping[str, Any] = self._ask(
+            "HeadBucket", Location(bucket, ""), lambda: self._client.head_bucket(Bucket=bucket)
+        )
+        try:
+            date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+            return parsedate_to_datetime(date).timestamp()
+        except (KeyError, ValueError):
+            return -math.inf
 
-    def create_upload(self, location: Location, metadata: Mapping[str, str]) -> str:
+    def create_upload(
+        self, location: Location, metadata: Mapping[str, str], checksum: Checksum = Checksum.FULL
+    ) -> str:
         answer = self._ask_of(
             "CreateMultipartUpload",
             location,
@@ -224,18 +258,29 @@ class BotoS3:
             ContentType=_CONTENT_TYPES.get(
                 location.key[location.key.rfind(".") :], "application/octet-stream"
             ),
-            ChecksumAlgorithm="CRC32",
-            ChecksumType="FULL_OBJECT",
+            **_CREATED_WITH[checksum],
             **self._options,
         )
         upload_id: str = answer["UploadId"]
         return upload_id
 
     def upload_part(
-        self, location: Location, upload_id: str, number: int, body: bytes | bytearray, crc32: str
+        self,
+        location: Location,
+        upload_id: str,
+        number: int,
+        body: bytes | bytearray,
+        crc32: str,
+        *,
+        checksum: Checksum = Checksum.FULL,
     ) -> Part:
+        if checksum is Checksum.NONE:
+            md5 = hashlib.md5(body, usedforsecurity=False).digest()
+            sums = {"ContentMD5": base64.b64encode(md5).decode()}
+        else:
+            sums = {"ChecksumCRC32": crc32}
         answer = self._ask_of(
-            "UploadPart", location, UploadId=upload_id, PartNumber=number, Body=body, ChecksumCRC32=crc32
+            "UploadPart", location, UploadId=upload_id, PartNumber=number, Body=body, **sums
         )
         return Part(answer["ETag"], crc32)
 
@@ -248,19 +293,22 @@ class BotoS3:
         size: int,
         crc32: str,
         if_absent: bool = True,
+        checksum: Checksum = Checksum.FULL,
     ) -> None:
+        has_sums = checksum is not Checksum.NONE
         listed = [
-            {"PartNumber": number, "ETag": part.etag, "ChecksumCRC32": part.crc32}
+            {"PartNumber": number, "ETag": part.etag} | ({"ChecksumCRC32": part.crc32} if has_sums else {})
             for number, part in enumerate(parts, 1)
         ]
+        whole: dict[str, Any] = {"MpuObjectSize": size} if has_sums else {}
+        if checksum is Checksum.FULL:
+            whole |= {"ChecksumCRC32": crc32, "ChecksumType": "FULL_OBJECT"}
         self._ask_of(
             "CompleteMultipartUpload",
             location,
             UploadId=upload_id,
             MultipartUpload={"Parts": listed},
-            MpuObjectSize=size,
-            ChecksumCRC32=crc32,
-            ChecksumType="FULL_OBJECT",
+            **whole,
             **(_IF_ABSENT if if_absent else {}),
         )
 
@@ -269,7 +317,7 @@ class BotoS3:
 
     def head(self, location: Location) -> ObjectInfo | None:
         try:
-            answer = self._ask_of("HeadObject", location, ChecksumMode="ENABLED")
+            answer = self._head(location)
         except S3Error as failure:
             if failure.code in ("404", NO_SUCH_KEY, "NotFound"):
                 return None
@@ -277,13 +325,35 @@ class BotoS3:
         checksum = answer.get("ChecksumCRC32", "")
         # "…-3" is a checksum of checksums: of a store that does not know the FULL_OBJECT kind.
         is_whole = bool(checksum) and "-" not in checksum and answer.get("ChecksumType") != "COMPOSITE"
-        return ObjectInfo(answer["ContentLength"], answer["Metadata"], checksum if is_whole else None)
+        whole = checksum if is_whole else None
+        return ObjectInfo(answer["ContentLength"], answer["Metadata"], whole, answer.get("ETag", ""))
+
+    def _head(self, location: Location) -> dict[str, Any]:
+        """Ask for the checksum as well, unless the endpoint has refused that before."""
+        if self._has_checksums:
+            try:
+                return self._ask_of("HeadObject", location, ChecksumMode="ENABLED")
+            except S3Error as failure:
+                if failure.code not in _REFUSED_HEADERS:
+                    raise
+                answer = self._ask_of("HeadObject", location)
+                self._has_checksums = False
+                return answer
+        return self._ask_of("HeadObject", location)
 
     def put_if_absent(self, location: Location, body: bytes) -> bool:
+        return self._put_if(location, body, IfNoneMatch="*")
+
+    def put_if_match(self, location: Location, body: bytes, etag: str) -> bool:
+        return self._put_if(location, body, IfMatch=etag)
+
+    def _put_if(self, location: Location, body: bytes, **condition: str) -> bool:
         try:
-            self._ask_of("PutObject", location, Body=body, ContentType="application/json", **_IF_ABSENT)
+            self._ask_of("PutObject", location, Body=body, ContentType="application/json", **condition)
         except S3Error as failure:
-            if failure.code == PRECONDITION_FAILED:
+            if failure.code == PRECONDITION_FAILED or (
+                "IfMatch" in condition and failure.code == NO_SUCH_KEY
+            ):
                 return False
             raise
         return True
@@ -296,8 +366,10 @@ class BotoS3:
         body = _Body(answer["Body"], lambda request: self._ask("GetObject", location, request))
         return io.BufferedReader(body, _READ_SIZE)
 
-    def list(self, bucket: str, prefix: str) -> Iterator[ObjectSummary]:
-        pages = iter(self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix))
+    def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
+        begin: Any = {"StartAfter": after} if after else {}
+        paginator = self._client.get_paginator("list_objects_v2")
+        pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix, **begin))
         while page := self._ask("ListObjectsV2", Location(bucket, prefix), lambda: next(pages, None)):
             for item in page.get("Contents", ()):
                 yield ObjectSummary(item["Key"], item["Size"])
@@ -307,20 +379,23 @@ class BotoS3:
         pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix))
         while page := self._ask("ListMultipartUploads", Location(bucket, prefix), lambda: next(pages, None)):
             for item in page.get("Uploads", ()):
-                yield PendingUpload(item["Key"], item["UploadId"])
+                initiated = item.get("Initiated")
+                yield PendingUpload(
+                    item["Key"], item["UploadId"], initiated.timestamp() if initiated else math.inf
+                )
 
-    def uploaded_bytes(self, location: Location, upload_id: str) -> int:
+    def part_sizes(self, location: Location, upload_id: str) -> Sequence[int] | None:
         paginator = self._client.get_paginator("list_parts")
         pages = paginator.paginate(Bucket=location.bucket, Key=location.key, UploadId=upload_id)
         try:
             return self._ask(
                 "ListParts",
                 location,
-                lambda: sum(part["Size"] for page in pages for part in page.get("Parts", ())),
+                lambda: [part["Size"] for page in pages for part in page.get("Parts", ())],
             )
         except S3Error as failure:
             if failure.code == NO_SUCH_UPLOAD:
-                return 0
+                return None
             raise
 
     def delete(self, location: Location) -> None:
@@ -345,6 +420,8 @@ class BotoS3:
             described = failure.response.get("Error", {})
             status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             code, detail = str(described.get("Code", status)), str(described.get("Message", ""))
+            if code in _CONDITION_FAILED:
+                code = PRECONDITION_FAILED
             if failure.operation_name == _ASSUME_ROLE and code not in PASSING:
                 code = ROLE_REFUSED + code  # it is not S3 that denies
             raise self._error(operation, location, code, detail, status) from failure

@@ -7,11 +7,38 @@ request may succeed later; after ``NoAnswer`` it may also have taken effect. It 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+
+
+class Checksum(StrEnum):
+    """The checksum that S3 verifies of a multipart upload, besides the parts' own."""
+
+    FULL = "full"
+    """The CRC32 of the whole object."""
+
+    COMPOSITE = "composite"
+    """The CRC32 of each part; S3 keeps a checksum of these checksums."""
+
+    NONE = "none"
+    """No additional checksum: parts travel with their MD5, which S3 has always verified."""
+
+
+class Abilities(NamedTuple):
+    """What an endpoint can do with multipart uploads.
+
+    Args:
+        checksum: the best checksum that it takes.
+        has_conditions: whether it honours ``If-None-Match`` of CompleteMultipartUpload.
+    """
+
+    checksum: Checksum = Checksum.FULL
+    has_conditions: bool = True
 
 
 class Location(NamedTuple):
@@ -39,6 +66,7 @@ class ObjectInfo(NamedTuple):
     metadata: Mapping[str, str]
     crc32: str | None
     """CRC32 of the whole object, in S3's writing; None where the store keeps none."""
+    etag: str = ""
 
 
 class ObjectSummary(NamedTuple):
@@ -53,6 +81,8 @@ class PendingUpload(NamedTuple):
 
     key: str
     upload_id: str
+    initiated: float = math.inf
+    """Seconds since the epoch, by the endpoint's clock; infinite if the endpoint does not say."""
 
 
 class S3(Protocol):
@@ -62,14 +92,28 @@ class S3(Protocol):
     def endpoint(self) -> str:
         """Address of the endpoint, for tokens and messages; empty for AWS's own."""
 
-    def head_bucket(self, bucket: str) -> None:
-        """Return when the bucket is there and may be used."""
+    def head_bucket(self, bucket: str) -> float:
+        """Check that the bucket exists and may be used.
 
-    def create_upload(self, location: Location, metadata: Mapping[str, str]) -> str:
-        """Begin a multipart upload whose checksum is the CRC32 of the whole object; returns its id."""
+        Returns:
+            The endpoint's time before anything that is requested later, in seconds since the epoch; minus
+            infinity if it does not say.
+        """
+
+    def create_upload(
+        self, location: Location, metadata: Mapping[str, str], checksum: Checksum = Checksum.FULL
+    ) -> str:
+        """Begin a multipart upload with a checksum of this kind; returns its id."""
 
     def upload_part(
-        self, location: Location, upload_id: str, number: int, body: bytes | bytearray, crc32: str
+        self,
+        location: Location,
+        upload_id: str,
+        number: int,
+        body: bytes | bytearray,
+        crc32: str,
+        *,
+        checksum: Checksum = Checksum.FULL,
     ) -> Part:
         """Send one part (numbers from 1); sending a number again replaces it."""
 
@@ -82,8 +126,9 @@ class S3(Protocol):
         size: int,
         crc32: str,
         if_absent: bool = True,
+        checksum: Checksum = Checksum.FULL,
     ) -> None:
-        """Make the object visible; S3 checks size and CRC32 of the whole.
+        """Make the object visible; S3 checks size and CRC32 of the whole, or what ``checksum`` says.
 
         With ``if_absent`` only where no object is (``If-None-Match: *``): then it fails with
         ``PreconditionFailed``, or ``NotImplemented`` by stores that know no conditions. Fails with
@@ -99,23 +144,26 @@ class S3(Protocol):
     def put_if_absent(self, location: Location, body: bytes) -> bool:
         """Create a small object; False when one is there (after a lost answer: perhaps our own)."""
 
+    def put_if_match(self, location: Location, body: bytes, etag: str) -> bool:
+        """Replace a small object that still has this ETag; False when it has another one or is gone."""
+
     def put(self, location: Location, body: bytes) -> None:
         """Write a small object over an existing one: for stores without conditional writes."""
 
     def read(self, location: Location) -> BinaryIO:
         """An object's content as a stream to be closed. Fails with ``NoSuchKey``."""
 
-    def list(self, bucket: str, prefix: str) -> Iterator[ObjectSummary]:
-        """Objects whose key begins with a prefix, by key."""
+    def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
+        """Objects whose key begins with a prefix and comes after another key, by key."""
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
         """Uploads under way whose key begins with a prefix."""
 
-    def uploaded_bytes(self, location: Location, upload_id: str) -> int:
-        """How much data an upload under way holds; 0 also when it is gone."""
+    def part_sizes(self, location: Location, upload_id: str) -> Sequence[int] | None:
+        """Return the bytes of each part of an upload under way; None if there is no such upload."""
 
     def delete(self, location: Location) -> None:
-        """Remove a small object; gone already is as good."""
+        """Remove an object that nobody else ever needs, for there is no condition; gone is as good."""
 
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
         """Replace an object's tags."""

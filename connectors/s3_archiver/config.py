@@ -20,6 +20,7 @@ from sinksdk.connectors.s3_archiver.advice import (
     region_warning,
     topic_problem,
 )
+from sinksdk.connectors.s3_archiver.client import Abilities, Checksum
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, ENDPOINTS, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
@@ -383,6 +384,21 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         description="Whether an object that cannot be tagged fails its partition or is only logged.",
     )
 
+    s3_checksum: Literal["auto", "full", "composite", "none"] = Field(
+        default="auto",
+        alias="s3.checksum",
+        description="Checksum that the endpoint verifies of each object: `full`, the CRC32 of the whole; "
+        "`composite`, the CRC32 of each part; `none`, the MD5 of each part, for endpoints that know no "
+        "additional checksums. `auto`: the first of them that the endpoint takes at the start.",
+    )
+    s3_conditional_writes: Literal["auto", "true", "false"] = Field(
+        default="auto",
+        alias="s3.conditional.writes",
+        description="Whether the endpoint refuses to complete an upload over an existing object "
+        "(`If-None-Match`). `false`: the archiver looks for an object before it completes an upload. `auto`: "
+        "tried at the start.",
+    )
+
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
         """An older partitioner's name stands for three keys, other sinks' endpoint for 'store.url'."""
@@ -544,6 +560,11 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
             "StorageClass": self.s3_storage_class,
         }
         return {name: value for name, value in options.items() if value}
+
+    def abilities(self) -> Abilities:
+        """What uploads may ask of the endpoint; what is `auto` is found at the start, see the connector."""
+        checksum = Checksum.FULL if self.s3_checksum == "auto" else Checksum(self.s3_checksum)
+        return Abilities(checksum, self.s3_conditional_writes != "false")
 
     def tags(self) -> dict[str, str]:
         """Further tags of each object. Raises ValueError for a text that is no list of ``name:value``."""

@@ -9,37 +9,38 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from sinksdk import BatchPolicy, ConfigException, SinkConnector, SinkTask
+from sinksdk import (
+    BatchPolicy,
+    ConfigException,
+    ConnectException,
+    SinkConnector,
+    SinkTask,
+    TopicPartition,
+)
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver.advice import hidden_warning, topic_problem
-from sinksdk.connectors.s3_archiver.client import S3, Connect, Location, PendingUpload, connect
+from sinksdk.connectors.s3_archiver.client import S3, Abilities, Connect, Location, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.endpoint import find_abilities, probe, sweep
 from sinksdk.connectors.s3_archiver.errors import (
-    DENIED,
     NO_ANSWER,
     NO_SUCH_KEY,
-    NO_SUCH_UPLOAD,
     NOT_IMPLEMENTED,
     S3Error,
     S3Trouble,
 )
+from sinksdk.connectors.s3_archiver.extent import above, problems_of, recovered
 from sinksdk.connectors.s3_archiver.layout import Layout
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 log = logging.getLogger(__name__)
 
 _FORMAT: Final = 1
-_UPLOAD_KEYS: Final = {
-    "s3_sse_algorithm": "s3.ssea.name",
-    "s3_sse_kms_key_id": "s3.sse.kms.key.id",
-    "s3_acl_canned": "s3.acl.canned",
-    "s3_storage_class": "s3.storage.class",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,11 @@ class Owners:
             raise ConfigException(problems)
 
     def release(self) -> None:
-        """Delete this connector's markers, because it is deleted itself: archived files stay.
+        """Give up all markers, because the connector is deleted: archived files stay.
+
+        The markers themselves stay, too: a process that is late would delete those of the topics' next
+        owner. Instead an object that no other connector ever writes says that this incarnation owns nothing
+        any more; the next owner of a topic replaces the marker, on condition that it has not changed.
 
         Uploads are not looked for: the runtime has had the connector's published or discarded, by their
         tokens. A listing would also show uploads of the topics' next owner, if this process is late.
@@ -73,21 +78,47 @@ class Owners:
             S3Trouble: try again later.
             S3Error: refused.
         """
-        for marker in list(self.s3.list(self.bucket, self.layout.markers())):
-            topic = self.layout.marked(marker.key)
-            location = Location(self.bucket, marker.key)
-            if topic is not None and self._read(location) == self._own():
-                self.s3.delete(location)
+        body = json.dumps(self._own(), indent=2).encode()
+        self.s3.put(Location(self.bucket, self.layout.released(self.identity.incarnation)), body)
+
+    def topics(self) -> list[str]:
+        """Topics whose marker names a connector of this name, of whatever store."""
+        found = []
+        for each in list(self.s3.list(self.bucket, self.layout.markers())):
+            topic = self.layout.marked(each.key)
+            marker = self._read(Location(self.bucket, each.key)) if topic is not None else None
+            if topic is not None and marker and marker.get("connector") == self.identity.connector:
+                found.append(topic)
+        return found
+
+    def take_over(self, topics: Iterable[str]) -> None:
+        """Replace others' markers with this connector's, because an operator says that it owns the archive.
+
+        Raises:
+            ConfigException: another one was written meanwhile.
+            S3Trouble: try again later.
+            S3Error: refused.
+        """
+        for topic in topics:
+            location = Location(self.bucket, self.layout.marker(topic))
+            marker = self._read(location)
+            if marker is not None and marker != self._own():
+                self._replace(location, marker)
+        self.claim(topics)
 
     def _claim(self, topic: str) -> str | None:
         """The problem, if any."""
         location = Location(self.bucket, self.layout.marker(topic))
         marker = self._read(location)
         if marker is None:
-            self._write(location)
-            # Read it back, whatever the answer was: it may have been lost, another connector may have
-            # been first, and some stores ignore the condition.
-            marker = self._read(location)
+            self._write(location, self.s3.put_if_absent)
+        elif marker != self._own() and self._is_released(marker):
+            self._replace(location, marker)
+        else:
+            return None if marker == self._own() else self._refusal(topic, location, marker)
+        # Read it back, whatever the answer was: it may have been lost, another connector may have
+        # been first, and some stores ignore the condition.
+        marker = self._read(location)
         if marker is None:
             return f"{location}, the owner marker of topic {topic}, is gone after it was written: start again"
         return None if marker == self._own() else self._refusal(topic, location, marker)
@@ -107,14 +138,27 @@ class Owners:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _write(self, location: Location) -> None:
+    def _is_released(self, marker: dict[str, Any]) -> bool:
+        """Whether the connector of a marker was deleted."""
+        incarnation = marker.get("incarnation")
+        if marker.get("format") != _FORMAT or not isinstance(incarnation, str):
+            return False
+        return self._read(Location(self.bucket, self.layout.released(incarnation))) == marker
+
+    def _replace(self, location: Location, marker: dict[str, Any]) -> None:
+        """Replace a marker that is still this one."""
+        found = self.s3.head(location)
+        if found is not None and self._read(location) == marker:
+            self._write(location, partial(self.s3.put_if_match, etag=found.etag))
+
+    def _write(self, location: Location, write: Callable[[Location, bytes], bool]) -> None:
         body = json.dumps(self._own(), indent=2).encode()
         try:
-            self.s3.put_if_absent(location, body)
+            write(location, body)
         except S3Error as error:
             if error.code != NOT_IMPLEMENTED:
                 raise
-            self.s3.put(location, body)  # no conditions here; we have just seen that it is absent
+            self.s3.put(location, body)  # no conditions here; we have just seen what is there
 
     def _refusal(self, topic: str, location: Location, marker: dict[str, Any]) -> str:
         mine = self.identity
@@ -134,10 +178,10 @@ class Owners:
         else:
             whose = "an earlier connector of the same name, which was deleted"
         return (
-            f"the archive of topic {topic} under {where} belongs to {whose}: writing there would archive its "
-            f"records twice. Start with that connector's store, or choose another 'topics.dir'; if nobody "
-            f"writes there any more and you want to go on in this place, delete the marker {location} (and "
-            f"set the offsets to where the archive ends)"
+            f"the archive of topic {topic} under {where} belongs to {whose} ({location} says so): writing "
+            f"there would archive its records twice. Start with that connector's store, or choose another "
+            f"'topics.dir'. If nobody writes there any more (that store is lost), and you want to go on in "
+            f"this place: 'sinksdk offsets recover CONFIG' takes the archive over, and commits what it holds"
         )
 
 
@@ -154,6 +198,7 @@ class S3ArchiverConnector(SinkConnector):
     def __init__(self, *, connect: Connect = connect) -> None:
         self._connect = connect
         self._owners: Owners | None = None
+        self._abilities: Abilities | None = None
         self._longest = ""
         self._warned: set[str] = set()
 
@@ -166,15 +211,16 @@ class S3ArchiverConnector(SinkConnector):
             S3Trouble: the endpoint does not answer, or not now.
         """
         s3 = self._connect(config)
+        self._config = config
+        # Before the first request: who is deleted gives up what it owns, whatever its start failed with.
+        self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         try:
-            s3.head_bucket(config.s3_bucket_name)
+            self._started = s3.head_bucket(config.s3_bucket_name)
         except S3Error as error:
             raise ConfigException(_bucket_problem(config, error)) from error
         except S3Trouble as error:
             raise S3Trouble(_bucket_problem(config, error), error.code) from error
-        self._config = config
-        self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
-        self.subscribed(config.topics)
+        self._claim(self._owners, config.topics)
 
     def subscribed(self, topics: Collection[str]) -> None:
         """Take the topics' places in the archive: those of ``topics.regex`` are known only now.
@@ -185,9 +231,71 @@ class S3ArchiverConnector(SinkConnector):
             ConfigException: a topic's archive belongs to another connector, or the bucket refuses an upload.
             S3Trouble: the endpoint does not answer, or not now.
         """
-        if self._owners is None:
+        owners = self._owners
+        if owners is None:
             message = "subscribed() comes after start()"
             raise ValueError(message)
+        self._claim(owners, topics)
+        self._expect_nothing_above(owners.s3, topics)
+        commits = self.context.committed()
+        named = {token.id for commit in commits.values() for token in commit.tokens}
+        sweep(owners.s3, self._config, topics, claimed=self._started, named=named)
+
+    def alter_offsets(self, config: S3ArchiverConfig, offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """Refuse offsets from which records would be archived twice: the archive keeps none of its own.
+
+        Raises:
+            ConnectException: files hold records at or above such an offset, S3 refuses, or does not answer.
+        """
+        problems = problems_of(self._connect(config), config, offsets)
+        if problems:
+            raise ConnectException("; ".join(problems))
+        return False
+
+    def recover_offsets(
+        self, config: S3ArchiverConfig, given: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]:
+        """Take over the archive, and return where it ends: after a store was lost or restored, or files were.
+
+        The owner markers become this connector's, whosever they are: an operator says that nobody else writes
+        there any more.
+
+        Raises:
+            ConnectException: files of values do not say where they end; S3 refuses, or does not answer.
+        """
+        s3 = self._connect(config)
+        owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
+        topics = config.topics or owners.topics()
+        offsets = recovered(s3, config, topics, given)
+        owners.take_over(topics)
+        return offsets
+
+    def _expect_nothing_above(self, s3: S3, topics: Collection[str]) -> None:
+        """Refuse to go on from commits that are older than the archive."""
+        try:
+            problems = above(s3, self._config, topics, self.context.committed)
+        except S3Error as error:
+            raise ConfigException(f"the archive cannot be compared with the commits: {error}") from error
+        if problems:
+            raise ConfigException(
+                f"the archive holds more than the store of connector {self._config.name} knows: "
+                f"{'; '.join(problems)}. Was the store lost, or restored from an older copy? Going on would "
+                f"archive these records twice; nothing was written. 'sinksdk offsets recover CONFIG' commits "
+                f"what the archive holds; or move these files out of the topics' folders, and start again"
+            )
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """What the start has found out about the endpoint, for each task."""
+        found = self._abilities
+        if found is None or found == self._config.abilities():
+            return [{} for _ in range(max_tasks)]
+        says = {
+            "s3.checksum": found.checksum.value,
+            "s3.conditional.writes": str(found.has_conditions).lower(),
+        }
+        return [says for _ in range(max_tasks)]
+
+    def _claim(self, owners: Owners, topics: Collection[str]) -> None:
         if wrong := [why for topic in topics if (why := topic_problem(topic))]:
             raise ConfigException(wrong)
         if self._config.topics_regex:  # those that are named are in the configuration's warnings
@@ -195,12 +303,14 @@ class S3ArchiverConnector(SinkConnector):
                 log.warning("connector %s: %s", self._config.name, warning)
             self._warned |= set(topics)
         try:
-            self._owners.claim(topics)
+            owners.claim(topics)
         except S3Error as error:
             raise ConfigException(f"the owner markers cannot be checked: {error}") from error
         longest = max(topics, key=len, default="")
         if len(longest) > len(self._longest):
-            _probe(self._owners.s3, self._config, longest)
+            if self._abilities is None:
+                self._abilities = find_abilities(owners.s3, self._config, self.identity.incarnation)
+            probe(owners.s3, self._config, longest, self._abilities.checksum)
             self._longest = longest
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
@@ -219,70 +329,6 @@ class S3ArchiverConnector(SinkConnector):
     def batch_policy(self, config: S3ArchiverConfig) -> BatchPolicy:
         """Whole files of ``flush.size`` records, or whatever is there when the schedule is due."""
         return config.policy()
-
-
-def _probe(s3: S3, config: S3ArchiverConfig, topic: str) -> None:
-    """Try what uploads need, before any record is taken, with a key that no file has.
-
-    Nothing stays behind: where nothing may be aborted, nothing is created, and what an answer that was lost
-    has left is found by the next start.
-
-    Raises:
-        ConfigException: refused for good.
-        S3Trouble: try again later.
-    """
-    where = Location(config.s3_bucket_name, config.layout().probe(topic))
-    try:
-        _expect(
-            NO_SUCH_KEY, lambda: s3.read(where).close()
-        )  # MinIO begins uploads of names that it cannot have
-        _expect_permission(lambda: s3.abort_upload(where, "probe"))
-        if config.s3_object_tagging:
-            _probe_tags(s3, where, config)
-        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, s3.create_upload(where, {})))
-        for left in _uploads_left(s3, where):
-            _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, left.upload_id))
-    except S3Error as error:
-        asked = {key: getattr(config, field) for field, key in _UPLOAD_KEYS.items()}
-        wanted = " and ".join(f"'{key}' = {value}" for key, value in asked.items() if value)
-        raise ConfigException(
-            f"files of topic {topic} cannot be written{f' with {wanted}' if wanted else ''}: {error}"
-        ) from error
-
-
-def _expect(code: str, request: Callable[[], object]) -> None:
-    """Make a request that need not succeed. Raises S3Error if it is refused for another reason."""
-    try:
-        request()
-    except S3Error as error:
-        if error.code != code:
-            raise
-
-
-def _expect_permission(request: Callable[[], object]) -> None:
-    """Make a request for something that is not there: only a denial counts, whatever stores say else."""
-    try:
-        request()
-    except (S3Error, S3Trouble) as error:
-        if error.code in DENIED:
-            raise
-
-
-def _probe_tags(s3: S3, where: Location, config: S3ArchiverConfig) -> None:
-    try:
-        _expect(NO_SUCH_KEY, lambda: s3.tag(where, config.tags()))
-    except S3Error as error:
-        if config.s3_tagging_error == "fail":
-            raise
-        log.warning("files will be archived but not tagged: %s", error)
-
-
-def _uploads_left(s3: S3, where: Location) -> list[PendingUpload]:
-    """Uploads of that key; none for those who may not list them."""
-    try:
-        return [pending for pending in s3.list_uploads(*where) if pending.key == where.key]
-    except S3Error:
-        return []
 
 
 def _bucket_problem(config: S3ArchiverConfig, error: S3Error | S3Trouble) -> str:

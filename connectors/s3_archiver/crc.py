@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from functools import lru_cache
 
 # Polynomials over GF(2), reflected: the highest bit is the coefficient of x^0.
@@ -20,6 +21,11 @@ def combine(first: int, second: int, second_length: int) -> int:
         second_length: bytes in the second.
     """
     return _multiply(_shift(second_length), first) ^ second
+
+
+def of(data: bytes) -> int:
+    """CRC32 of a few bytes."""
+    return zlib.crc32(data)
 
 
 def encode(crc: int) -> str:

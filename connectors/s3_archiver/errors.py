@@ -61,8 +61,11 @@ _ADVICE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("KeyTooLongError", "XMinioInvalidObjectName"), _NAMES),
     "InvalidStorageClass": "set 's3.storage.class' to a class of this endpoint, or leave it out",
     "AccessControlListNotSupported": "the bucket takes no ACLs: leave 's3.acl.canned' out",
-    NOT_IMPLEMENTED: "this endpoint cannot do it: leave out what asks for it, as 's3.ssea.name' does for "
-    "encryption, which MinIO has only with a KMS",
+    **dict.fromkeys(
+        (NOT_IMPLEMENTED, "501"),
+        "this endpoint cannot do it: leave out what asks for it, as 's3.ssea.name' does for encryption, "
+        "which MinIO has only with a KMS, and 's3.checksum' for checksums (auto finds one that works)",
+    ),
     NO_SUCH_UPLOAD: "it was aborted or expired; its records are read again from the last commit",
 }
 _REFUSALS: Final = frozenset(
@@ -75,6 +78,7 @@ _REFUSALS: Final = frozenset(
 
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
 _FIRST_SERVER_ERROR = 500
+_NOT_IMPLEMENTED = 501
 
 NO_ANSWER: Final = "NoAnswer"
 """Our own code for connections refused, reset or timed out: the request may have taken effect or not."""
@@ -111,7 +115,18 @@ def is_passing(code: str, status: int | None = None) -> bool:
     if code in _REFUSALS or code.startswith("KMS."):
         return False
     number = int(code) if code.isdecimal() else status
+    if number == _NOT_IMPLEMENTED:
+        return False
     return number is not None and (number >= _FIRST_SERVER_ERROR or number in _PASSING_STATUS)
+
+
+def may_be_a_checksum(code: str) -> bool:
+    """Return whether a refusal may be due to a checksum, which stores name in many ways.
+
+    Those that have another cause for certain are known: permissions, names, encryption, storage class.
+    """
+    has_other_cause = code in DENIED or (code in _ADVICE and code != NOT_IMPLEMENTED)
+    return not (has_other_cause or code == NO_SUCH_BUCKET or code.startswith(("KMS.", ROLE_REFUSED)))
 
 
 class Request(NamedTuple):

@@ -242,6 +242,7 @@ class FileFactory:
         self._generation = generation
         self._layout = config.layout()
         self._schedule = config.schedule()
+        self._abilities = config.abilities()
         self._pool = PartPool(config.s3_part_size, beside)
         self.together = together
         self.folders = folders or folders_of(config)
@@ -294,7 +295,8 @@ class FileFactory:
             )
             kind = key.kind[of_view] if isinstance(key.kind, KindsOfViews) else key.kind
             content = view.format.begin(header, location.key, kind)
-            upload = Upload(self._s3, location, self._pool, uuid.uuid4().hex, header.to_object_metadata())
+            metadata, nonce = header.to_object_metadata(), uuid.uuid4().hex
+            upload = Upload(self._s3, location, self._pool, nonce, metadata, abilities=self._abilities)
             objects.append(FileObject(of_view, view.name, content, upload))
         return ArchiveFile(start, index, objects)
 

@@ -21,6 +21,8 @@ _EXTENSIONS: Final = r"\.avro|\.json(?:\.gz)?|(?:\.[a-z0-9]+)?\.parquet"
 _VIEWS: Final = "keys|headers"
 _OWN_FOLDER: Final = "_sinksdk"
 _MARKER: Final = ".json"
+_RELEASED: Final = "deleted"
+_PROBES: Final = "probes"
 _SCHEMAS: Final = "schemas"
 _SCHEMA: Final = ".avsc"
 
@@ -77,6 +79,14 @@ class Layout:
         end = f".{name.view}{name.extension}" if name.view else name.extension
         return self._below(topic, name.path, self.file_delim.join(words) + end)
 
+    def released(self, incarnation: str) -> str:
+        """Key of the object that says that a connector has given up all of its owner markers."""
+        return self._below(_OWN_FOLDER, _RELEASED, f"{incarnation}{_MARKER}")
+
+    def tried(self, incarnation: str) -> str:
+        """Key of the object that a connector's start writes to find out what the endpoint can do."""
+        return self._below(_OWN_FOLDER, _PROBES, incarnation)
+
     def marker(self, topic: str) -> str:
         """Key of a topic's owner marker."""
         return self._below(_OWN_FOLDER, f"{topic}{_MARKER}")
@@ -97,6 +107,8 @@ class Layout:
         """The topic whose owner marker has this key, None when it is no marker."""
         name = key.removeprefix(self.markers())
         topic = name.removesuffix(_MARKER)
+        if name.partition(self.directory_delim)[0] in (_RELEASED, _PROBES, _SCHEMAS):
+            return None
         return topic if topic != name and self.marker(topic) == key else None
 
     def parse(self, key: str) -> FileName | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk import ConnectException, Token
 from sinksdk.connectors.s3_archiver import crc, upload
-from sinksdk.connectors.s3_archiver.client import S3, Connect, Location, Part
+from sinksdk.connectors.s3_archiver.client import S3, Abilities, Checksum, Connect, Location, Part
 from sinksdk.connectors.s3_archiver.errors import (
     CONFLICT,
     NO_SUCH_UPLOAD,
@@ -78,14 +78,23 @@ class Upload:
         pool: has the buffers that parts are collected in, and sends them.
         nonce: a random text that no other upload has.
         metadata: object metadata besides the nonce, ASCII.
+        abilities: what the endpoint can do with it.
     """
 
     # More than ten attributes: the object, the part that is filled, the one on its way, those that S3 has.
 
     def __init__(
-        self, s3: S3, location: Location, pool: PartPool, nonce: str, metadata: Mapping[str, str]
+        self,
+        s3: S3,
+        location: Location,
+        pool: PartPool,
+        nonce: str,
+        metadata: Mapping[str, str],
+        *,
+        abilities: Abilities = Abilities(),  # noqa: B008 - immutable
     ) -> None:
         self._s3 = s3
+        self._abilities = abilities
         self.location = location
         self._pool = pool
         self._buffer = pool.take()
@@ -142,6 +151,10 @@ class Upload:
             "key": self.location.key,
             "nonce": self._metadata[NONCE],
         }
+        if self._abilities.checksum is not Checksum.FULL:
+            data["checksum"] = self._abilities.checksum.value
+        if not self._abilities.has_conditions:
+            data["unconditional"] = True
         if self.is_finished:
             data |= {
                 "size": self.size,
@@ -158,7 +171,7 @@ class Upload:
             S3Error: refused.
         """
         if self._id is None:
-            self._id = self._s3.create_upload(self.location, self._metadata)
+            self._id = self._s3.create_upload(self.location, self._metadata, self._abilities.checksum)
 
     def noted(self) -> None:
         """The token is durable: from now on data may be sent."""
@@ -222,7 +235,8 @@ class Upload:
         if self.is_finished:
             return
         self.send()
-        if self._buffer.filled:
+        # An upload has at least one part: of an object without bytes it is an empty one.
+        if self._buffer.filled or not (self._parts or self.is_sending):
             self._send_part(is_last=True)
         self._collect()
         self.is_finished = True
@@ -250,7 +264,8 @@ class Upload:
             self._collect()
 
     def _put(self, upload_id: str, number: int, buffer: PartBuffer) -> Part:
-        return self._s3.upload_part(self.location, upload_id, number, buffer.body(), crc.encode(buffer.crc32))
+        crc32, checksum = crc.encode(buffer.crc32), self._abilities.checksum
+        return self._s3.upload_part(self.location, upload_id, number, buffer.body(), crc32, checksum=checksum)
 
     def _collect(self) -> None:
         """Wait for the part on its way, if there is one; it counts from now on."""
@@ -288,8 +303,12 @@ def complete(s3: S3, token: Token) -> None:
         UploadExpired: the upload is gone and so is its object.
         S3Error: refused.
     """
+    # An endpoint that ignores the condition would write over another one's object: look first.
+    has_conditions = not token.data.get("unconditional", False)
+    if not has_conditions and is_visible(s3, token):
+        return
     try:
-        _complete(s3, token, if_absent=True)
+        _complete(s3, token, if_absent=has_conditions)
     except S3Error as error:
         if error.code not in (NO_SUCH_UPLOAD, PRECONDITION_FAILED, NOT_IMPLEMENTED):
             raise
@@ -301,6 +320,8 @@ def complete(s3: S3, token: Token) -> None:
             ) from error
         if error.code == NO_SUCH_UPLOAD:
             raise UploadExpired(_expired(token), token) from error
+        if not has_conditions:
+            raise
         # The store knows no conditions (501); we have just looked, which is the best it allows.
         _complete(s3, token, if_absent=False)
 
@@ -313,6 +334,7 @@ def _complete(s3: S3, token: Token, *, if_absent: bool) -> None:
         size=token.data["size"],
         crc32=token.data["crc32"],
         if_absent=if_absent,
+        checksum=Checksum(token.data.get("checksum", Checksum.FULL)),
     )
 
 
@@ -450,7 +472,7 @@ class Publisher:
         """Raise UploadExpired if it can never be visible. Where nobody may look, completing it tells."""
         s3 = self._client(token)
         try:
-            if s3.uploaded_bytes(upload.location_of(token), token.id):
+            if s3.part_sizes(upload.location_of(token), token.id) is not None:
                 return
         except S3Error as error:
             log.info("%s: cannot be looked at before it is published: %s", upload.location_of(token), error)

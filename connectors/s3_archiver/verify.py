@@ -793,7 +793,10 @@ def _pending_uploads(config: S3ArchiverConfig, s3: S3, topics: Iterable[str], co
     for topic in topics:
         for upload in s3.list_uploads(config.s3_bucket_name, layout.folder(topic)):
             location = Location(config.s3_bucket_name, upload.key)
-            size = s3.uploaded_bytes(location, upload.upload_id)
+            sizes = s3.part_sizes(location, upload.upload_id)
+            if sizes is None:  # completed or aborted since it was listed
+                continue
+            size = sum(sizes)
             if upload.upload_id in committed:
                 what = f"{size} bytes, is committed and will be published"
             elif size:

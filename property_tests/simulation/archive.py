@@ -68,7 +68,10 @@ CHANGES = {
     "CompleteMultipartUpload",
     "AbortMultipartUpload",
     "PutObject",
+    "DeleteObject",
 }
+OWN = ("/_sinksdk/deleted/", "/_sinksdk/probes/")
+"""Objects that only one incarnation ever reads or writes: a process that is late harms nobody with them."""
 
 
 class SimulatedS3(FakeS3):
@@ -80,6 +83,7 @@ class SimulatedS3(FakeS3):
         self._on_complete = on_complete
         self.completes_from = 0.0
         """Until then nothing is completed: access is denied."""
+        self.time = world.time  # type: ignore[method-assign] # the endpoint's clock
         chance = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets; drawn apart
         begin = chance.uniform(0.5, 8.0) if goes_away and chance.random() < 0.5 else math.inf
         self._away = begin, begin + chance.choice((30.0, 90.0))
@@ -89,7 +93,8 @@ class SimulatedS3(FakeS3):
         what = f"{asked.operation} {asked.upload_id or asked.key}"
 
         def whole() -> T:
-            if asked.operation in CHANGES and self._world.current.is_fenced:
+            is_own = any(folder in asked.key for folder in OWN)
+            if asked.operation in CHANGES and self._world.current.is_fenced and not is_own:
                 self._world.violation(f"{self._world.current.name} was fenced and still asks: {what}")
             if asked.operation == "CompleteMultipartUpload" and self._world.now() < self.completes_from:
                 self._world.happened["completing is denied"] += 1
@@ -494,7 +499,7 @@ class Archive:
         """An operator removes the marker that a deleted connector has left, as the message of its successor says."""
         record = self._row(config_key(CONNECTOR), ConnectorRecord)
         for location, found in list(self.s3.objects.items()):
-            if "/_sinksdk/" in location.key:
+            if LAYOUT.marked(location.key) is not None:
                 owner = json.loads(found.data)["incarnation"]
                 if record is None or owner != record.incarnation:
                     self.world.happened["marker removed by hand"] += 1

@@ -59,6 +59,7 @@ offsets_app = typer.Typer(
 app.add_typer(offsets_app, name="offsets")
 offsets_app.command("show")(offsets.show_offsets)
 offsets_app.command("alter")(offsets.alter_offsets)
+offsets_app.command("recover")(offsets.recover_offsets)
 offsets_app.command("reset")(offsets.reset_offsets)
 
 config_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show or replace a configuration.")

@@ -42,9 +42,10 @@ from sinksdk.errors import ConfigException, DataException
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.records import TopicPartition
+from sinksdk.settings.file import read_config_file
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.positions import as_json as compact
-from sinksdk.store import Store
+from sinksdk.store import Store, absolute_store_url, open_store
 
 
 @command
@@ -96,6 +97,43 @@ def alter_offsets(
         else:
             offsets = dict(map(_change, changes))
             _show_commits(_herder(opened, topics, offsets).alter_offsets(name, offsets), as_json=as_json)
+
+
+@command
+def recover_offsets(
+    *,
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="The connector's configuration, as for 'sinksdk run'.")
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PARTITION=OFFSET]...", help="Where the destination does not say itself."),
+    ] = None,
+    topic_directory: TargetDirectory = "",
+    bootstrap_servers: TargetServers = "",
+    kafka_config: KafkaConfig = "",
+    store: KeptIn = DEFAULT_STORE,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Commit what the destination holds, after the store was lost, or restored from an older copy.
+
+    Or after records were lost at the destination: what is read again is what it does not hold. Creates the
+    connector if the store does not know it; it is stopped, and runs again with 'sinksdk run' or 'resume'.
+    Only while nobody else writes there.
+    """
+    topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
+    file = read_config_file(config)
+    if file.problems:
+        raise ConfigException(file.problems)
+    given = {p: offset for p, offset in map(_change, changes or ()) if offset is not None}
+    opened = open_store(absolute_store_url(store), create=True)
+    try:
+        herder = _herder(opened, topics, given)
+        found = herder.recover_offsets(file.config["name"], file.config, given)
+    finally:
+        opened.close()
+    _show_commits(found, as_json=as_json)
 
 
 @command

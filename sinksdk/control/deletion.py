@@ -19,7 +19,7 @@ from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnavailable, table, take_over
-from sinksdk.store.generations import Generations, UnpublishedException
+from sinksdk.store.generations import Claim, Generations, UnpublishedException
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange, TaskPlan
 
@@ -34,6 +34,69 @@ Call = Callable[[str, Callable[[], Any]], Any]
 
 class PartlyVisibleException(UnpublishedException):
     """The connector is not deleted: records above a commit are visible, and would be written twice."""
+
+
+def settle(
+    store: Store,
+    name: str,
+    record: ConnectorRecord,
+    *,
+    generations: Generations,
+    claim: Claim,
+    connector: SinkConnector,
+    own: Callable[[], Mapping[str, str]],
+    call: Call,
+    clock: Clock,
+) -> str:
+    """Publish committed tokens and discard the others, as far as possible; the claim is used up.
+
+    It is a generation without Spark, in this process, whose one task opens every partition that has tokens,
+    with an empty range.
+
+    Args:
+        generations: of this connector, which have claimed.
+        own: returns the task's own entries of the configuration.
+
+    Returns:
+        The problem; empty if there was none.
+
+    Raises:
+        FencedException: another process has claimed a generation.
+    """
+    try:
+        ranges = tuple(PlannedRange.empty(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled()))
+        task = TaskPlan(ranges=ranges, config=dict(own()))
+        # The connector may have to go on: where that begins stays as undecided as it is.
+        plan = generations.plan(claim, (task,), record.version, record.config, undecided=claim.undecided)
+        outcomes = call("publish", lambda: _run(store, name, connector, plan, clock))
+        return "; ".join(f"{o.partition}: {o.failure.message}" for o in outcomes if o.failure)
+    except (FencedException, StoreUnavailable):
+        raise
+    except Exception as error:
+        log.warning("connector %s: publishing what is committed failed", name, exc_info=True)
+        return str(error) or type(error).__name__
+
+
+def _run(
+    store: Store, name: str, connector: SinkConnector, plan: GenerationPlan, clock: Clock
+) -> Sequence[PartitionOutcome]:
+    taken = take_over(store, name, plan.generation, 0)
+    if taken is None:
+        message = f"connector {name}: another process has taken over; this process touches nothing more"
+        raise FencedException(message)
+    raw = {**plan.config, **plan.tasks[0].config}
+    worker = WorkerSinkTask(
+        connector.task_class(),
+        TaskName(name, 0),
+        connector.config_class.parse(raw),
+        commits=taken.ledger,
+        clock=clock,
+        generation=plan.generation,
+        raw_config=raw,
+        options=EngineOptions(retry=_AT_ONCE),
+    )
+    assigned = [AssignedRange(r.topic_partition, r.offsets) for r in plan.tasks[0].ranges]
+    return SinkTaskRun(worker, assigned, (), closing=lambda: None, clock=clock).run()
 
 
 class Deletion:
@@ -81,51 +144,22 @@ class Deletion:
         Raises:
             FencedException: somebody else deletes it, too.
         """
-        claim, record = self._claim, self._record
+        claim = self._claim
         if not claim.all_unsettled():
             return ""
-        try:
-            own = call("task_configs", lambda: connector.task_configs(tasks_max))[0]
-            ranges = tuple(
-                PlannedRange.empty(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled())
-            )
-            task = TaskPlan(ranges=ranges, config=dict(own))
-            # The connector may have to go on: where that begins stays as undecided as it is.
-            plan = self._generations.plan(
-                claim, (task,), record.version, record.config, undecided=claim.undecided
-            )
-            outcomes = call("publish", lambda: self._run(connector, plan, clock))
-            problem = "; ".join(f"{o.partition}: {o.failure.message}" for o in outcomes if o.failure)
-        except (FencedException, StoreUnavailable):
-            raise
-        except Exception as error:
-            log.warning("connector %s: publishing before the deletion failed", self._connector, exc_info=True)
-            problem = str(error) or type(error).__name__
+        problem = settle(
+            self._store,
+            self._connector,
+            self._record,
+            generations=self._generations,
+            claim=claim,
+            connector=connector,
+            own=lambda: call("task_configs", lambda: connector.task_configs(tasks_max))[0],
+            call=call,
+            clock=clock,
+        )
         self._claim = self._generations.claim()
         return problem
-
-    def _run(
-        self, connector: SinkConnector, plan: GenerationPlan, clock: Clock
-    ) -> Sequence[PartitionOutcome]:
-        taken = take_over(self._store, self._connector, plan.generation, 0)
-        if taken is None:
-            message = (
-                f"connector {self._connector}: somebody else deletes it; this process touches nothing more"
-            )
-            raise FencedException(message)
-        raw = {**plan.config, **plan.tasks[0].config}
-        worker = WorkerSinkTask(
-            connector.task_class(),
-            TaskName(self._connector, 0),
-            connector.config_class.parse(raw),
-            commits=taken.ledger,
-            clock=clock,
-            generation=plan.generation,
-            raw_config=raw,
-            options=EngineOptions(retry=_AT_ONCE),
-        )
-        assigned = [AssignedRange(r.topic_partition, r.offsets) for r in plan.tasks[0].ranges]
-        return SinkTaskRun(worker, assigned, (), closing=lambda: None, clock=clock).run()
 
     def expect_published(self, reason: str = "") -> None:
         """Raise if a commit is not published yet, or records above one are visible.

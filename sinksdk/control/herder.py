@@ -241,6 +241,52 @@ class Herder:
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
 
+    def recover_offsets(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        given: Mapping[TopicPartition, int],
+        *,
+        patience: float = math.inf,
+    ) -> dict[TopicPartition, int]:
+        """Commit what the destination holds: after the store was lost or restored from an older copy.
+
+        The connector is created if there is none, gets this configuration, and is STOPPED. What is committed
+        and not published is published first.
+
+        Args:
+            config: as written: dotted names, references unresolved.
+            given: offsets that the operator knows.
+
+        Returns:
+            The commits afterwards.
+
+        Raises:
+            UnpublishedException: a commit cannot be published; it says why.
+            ConnectException: as :meth:`alter_offsets`.
+        """
+        opened = self._opened(config)
+        try:
+            self.create(name, config, "STOPPED")
+        except registry.ConnectorExistsException:
+            self.stop(name)
+            self.configure(name, config)
+        stopped = StoppedConnector(self._store, name, self._clock)
+        claim = stopped.claim(opened.config, patience)
+        connector = opened.connector
+        if claim.all_unsettled():
+            claim = stopped.publish(connector, opened.config, claim)
+        offsets = stopped.call(
+            "recover_offsets",
+            connector,
+            opened.config,
+            lambda: connector.recover_offsets(opened.config, given),
+        )
+        expect_there(opened, offsets)
+        _ask(stopped, opened, claim, offsets)
+        stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
+        return self.offsets(name)
+
     def reset_offsets(self, name: str, *, patience: float = math.inf) -> None:
         """Remove all commits. Raises as :meth:`alter_offsets`."""
         stopped = StoppedConnector(self._store, name, self._clock)

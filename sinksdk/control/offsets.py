@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import Connector, ConnectorIdentity
+from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
 from sinksdk.control import registry
 from sinksdk.control.connector_calls import ConnectorCalls
+from sinksdk.control.deletion import settle
 from sinksdk.control.liveness import await_end
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
@@ -16,6 +18,10 @@ from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import Store, identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorRecord
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Config = ConnectorConfig | SourceConnectorConfig
 
@@ -61,6 +67,27 @@ class StoppedConnector:
         self.record = self._stopped()
         return claim
 
+    def publish(self, connector: SinkConnector, config: Config, claim: Claim) -> Claim:
+        """Publish what is committed, as far as possible, and discard what is not; what fails is logged.
+
+        Returns:
+            Another claim; the first one is used up.
+        """
+        problem = settle(
+            self._store,
+            self._name,
+            self.record,
+            generations=self.generations,
+            claim=claim,
+            connector=connector,
+            own=dict,
+            call=lambda what, method: self.call(what, connector, config, method),
+            clock=self._clock,
+        )
+        if problem:
+            log.warning("connector %s: not all that is committed was published: %s", self._name, problem)
+        return self.generations.claim()
+
     def ask(self, connector: Connector, config: Config, alter_offsets: Callable[[], Any]) -> bool:
         """Call the connector's ``alter_offsets``, after a claim, so that no task commits meanwhile.
 
@@ -74,15 +101,23 @@ class StoppedConnector:
         Raises:
             OffsetsRefusedException: it raised something, or did not return in time.
         """
+        return bool(self.call("alter_offsets", connector, config, alter_offsets))
+
+    def call(self, what: str, connector: Connector, config: Config, method: Callable[[], T]) -> T:
+        """Call a method of the connector, by its name, which is not started.
+
+        Raises:
+            OffsetsRefusedException: it raised something, or did not return in time.
+        """
         connector.identity = ConnectorIdentity(identify(self._store), self._name, self.record.incarnation)
         calls = ConnectorCalls(connector, self._name, self._clock)
         timeout = config.connector_start_timeout_ms / 1000
         try:
-            return bool(calls.call("alter_offsets", alter_offsets, timeout=timeout))
+            return calls.call(what, method, timeout=timeout)
         except Exception as error:
-            what = str(error) if isinstance(error, ConnectException) else f"{type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, ConnectException) else f"{type(error).__name__}: {error}"
             raise OffsetsRefusedException(
-                f"connector {self._name}: its alter_offsets refuses this, and nothing was altered: {what}"
+                f"connector {self._name}: its {what} refuses this, and nothing was altered: {why}"
             ) from error
         finally:
             calls.end()

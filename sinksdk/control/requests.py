@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Final
 
 from sinksdk.connector import ConnectorContext
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.store import Store, StoreRefused, StoreUnavailable, table
+from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.store import Store, StoreRefused, StoreUnavailable, committed_offsets, table
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, Order, TargetState
 from sinksdk.support.logs import Outage
@@ -59,15 +61,21 @@ class ConnectorRequests(ConnectorContext):
 
     Args:
         signal: of the driver, which hears a request at once.
+        store: has its commits; None: there are none.
     """
 
-    def __init__(self, connector: str, signal: ClosingSignal) -> None:
+    def __init__(self, connector: str, signal: ClosingSignal, store: Store | None = None) -> None:
         self._connector = connector
         self._signal = signal
+        self._store = store
         self._lock = threading.Lock()
         self._wants_tasks = False
         self._error: Exception | None = None
         self._is_over = False
+
+    def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """See :class:`~sinksdk.connector.ConnectorContext`."""
+        return {} if self._store is None else committed_offsets(self._store, self._connector)
 
     def request_task_reconfiguration(self) -> None:
         """See :class:`~sinksdk.connector.ConnectorContext`."""

@@ -89,7 +89,7 @@ class DriverSession:
         else:
             known = register(self.store, config.name, raw, self._kind)
         connector.identity = ConnectorIdentity(identify(self.store), config.name, known.incarnation)
-        connector.context = self.connector_requests = ConnectorRequests(config.name, self.signal)
+        connector.context = self.connector_requests = ConnectorRequests(config.name, self.signal, self.store)
         self._driver = liveness.register()
         environment.tenure.drivers.add(self._driver)
         self.generations = Generations(self.store, config.name, self._driver, environment.tenure)

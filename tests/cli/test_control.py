@@ -215,6 +215,22 @@ def test_offsets_that_the_connector_refuses_are_told_with_its_reason(here: Here,
     assert Herder(store).offsets("lines") == {T0: 60}
 
 
+def test_offsets_are_recovered_from_what_the_destination_holds(here: Here, store: Store) -> None:
+    """With the configuration as for 'sinksdk run'; the connector is stopped, and runs again when it is resumed."""
+    sink = here.folder / "linesink.py"
+    hook = "    def recover_offsets(self, config, given):\n        return {**dict.fromkeys(given, 0), **given}\n\n"
+    sink.write_text(
+        sink.read_text().replace("class Sink(SinkConnector):\n", f"class Sink(SinkConnector):\n{hook}")
+    )
+    config = here.folder / "recovered.json"
+    config.write_text(json.dumps(Herder(store).connector("lines").config))
+    result = here.sinksdk("offsets", "recover", str(config), "flights-0=42")
+
+    assert result.exit_code == 0, result.stderr
+    assert Herder(store).offsets("lines")[T0] == 42
+    assert Herder(store).connector("lines").target_state == "STOPPED"
+
+
 @pytest.mark.parametrize("change", ["flights-0", "flights=5", "=5", "flights-0=x", "flights-x=5"])
 def test_a_change_of_offsets_that_says_nothing_changes_nothing(here: Here, store: Store, change: str) -> None:
     """It is shown how one is written."""

@@ -163,7 +163,7 @@ def hit(proxy: FaultProxy) -> str | None:
     """What was lost: whose request, and which operation; None when the run was over before."""
     for request in proxy.requests:
         if request.fault is not None and not request.fault.is_answered_truly:
-            is_tried = "/_sinksdk/" in request.path and request.path.endswith(".avro")
+            is_tried = "/_sinksdk/" in request.path and not request.path.endswith(".json")
             whose = "store" if "/store/" in request.path else "start" if is_tried else "archive"
             return f"{whose} {request.operation}"
     return None

@@ -125,7 +125,8 @@ def it_is_deleted(archive: Site, server: Server) -> None:
     server.until(lambda: server.ask("GET", "/connectors", 200) == [], "it is deleted")
     server.ask("GET", "/connectors/archive", 404)
     assert archive.uploads() == []
-    assert not [key for key in keys(archive) if "_sinksdk" in key]
+    released = [key for key in keys(archive) if "_sinksdk/deleted/" in key]
+    assert len(released) == 1
 
 
 def both(offset: int) -> dict[int, int]:

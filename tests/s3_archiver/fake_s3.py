@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from sinksdk.connectors.s3_archiver.client import Location, ObjectInfo, ObjectSummary, Part, PendingUpload
+from sinksdk.connectors.s3_archiver.client import (
+    Checksum,
+    Location,
+    ObjectInfo,
+    ObjectSummary,
+    Part,
+    PendingUpload,
+)
 from sinksdk.connectors.s3_archiver.errors import (
     NO_ANSWER,
     NO_SUCH_BUCKET,
@@ -60,6 +67,8 @@ class FakeObject:
 class FakeUpload:
     location: Location
     metadata: Mapping[str, str]
+    checksum: Checksum = Checksum.FULL
+    initiated: float = 0.0
     parts: dict[int, bytes] = field(default_factory=dict)
 
     @property
@@ -93,6 +102,8 @@ class FakeS3:
         forgets_completed: True answers ``NoSuchUpload`` to a Complete made again, as AWS does after a
             while; False answers success, as AWS does at first.
         endpoint: its address.
+        ignores_conditions: True writes over what is there, whatever the condition, as some stores do.
+        best_checksum: the best one it knows of multipart uploads.
     """
 
     def __init__(
@@ -103,6 +114,8 @@ class FakeS3:
         knows_conditions: bool = True,
         forgets_completed: bool = False,
         endpoint: str = "memory:",
+        ignores_conditions: bool = False,
+        best_checksum: Checksum = Checksum.FULL,
     ) -> None:
         self.buckets = set(buckets or ("bucket",))
         self.plan = plan
@@ -110,6 +123,8 @@ class FakeS3:
         self.knows_conditions = knows_conditions
         self.forgets_completed = forgets_completed
         self._endpoint = endpoint
+        self.ignores_conditions = ignores_conditions
+        self.best_checksum = best_checksum
         self.objects: dict[Location, FakeObject] = {}
         self.uploads: dict[str, FakeUpload] = {}
         self.completed: dict[str, Location] = {}
@@ -147,25 +162,44 @@ class FakeS3:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def head_bucket(self, bucket: str) -> None:
-        self._do(Asked("HeadBucket", bucket, ""), lambda: None)
+    def time(self) -> float:
+        """The endpoint's clock, in seconds since the epoch."""
+        return 0.0
 
-    def create_upload(self, location: Location, metadata: Mapping[str, str]) -> str:
+    def head_bucket(self, bucket: str) -> float:
+        return self._do(Asked("HeadBucket", bucket, ""), self.time)
+
+    def create_upload(
+        self, location: Location, metadata: Mapping[str, str], checksum: Checksum = Checksum.FULL
+    ) -> str:
+        asked = Asked("CreateMultipartUpload", *location)
+
         def effect() -> str:
+            if self.best_checksum is Checksum.NONE and checksum is not Checksum.NONE:
+                raise self._refuse(asked, NOT_IMPLEMENTED, 501)
             self._count += 1
             upload_id = f"upload-{self._count:06d}"
-            self.uploads[upload_id] = FakeUpload(location, dict(metadata))
+            self.uploads[upload_id] = FakeUpload(location, dict(metadata), checksum, self.time())
             return upload_id
 
-        return self._do(Asked("CreateMultipartUpload", *location), effect)
+        return self._do(asked, effect)
 
     def upload_part(
-        self, location: Location, upload_id: str, number: int, body: bytes | bytearray, crc32: str
+        self,
+        location: Location,
+        upload_id: str,
+        number: int,
+        body: bytes | bytearray,
+        crc32: str,
+        *,
+        checksum: Checksum = Checksum.FULL,
     ) -> Part:
         asked = Asked("UploadPart", *location, upload_id, number)
 
         def effect() -> Part:
             upload = self._upload(asked)
+            if checksum is not upload.checksum:
+                raise self._refuse(asked, "InvalidRequest", 400)
             data = bytes(body)
             if crc32 != _crc32(data):
                 raise self._refuse(asked, "BadDigest", 400)
@@ -183,6 +217,7 @@ class FakeS3:
         size: int,
         crc32: str,
         if_absent: bool = True,
+        checksum: Checksum = Checksum.FULL,
     ) -> None:
         asked = Asked("CompleteMultipartUpload", *location, upload_id)
 
@@ -192,12 +227,17 @@ class FakeS3:
             if upload_id in self.completed and not self.forgets_completed:
                 return
             upload = self._upload(asked)
-            if if_absent and location in self.objects:
+            if checksum is not upload.checksum or (
+                checksum is Checksum.FULL and self.best_checksum is not Checksum.FULL
+            ):
+                raise self._refuse(asked, "BadRequest", 400)
+            if if_absent and location in self.objects and not self.ignores_conditions:
                 raise self._refuse(asked, PRECONDITION_FAILED, 412)
             data = self._assemble(asked, upload, parts)
             if len(data) != size or _crc32(data) != crc32:
                 raise self._refuse(asked, "InvalidRequest", 400)
-            self.objects[location] = FakeObject(data, upload.metadata, crc32)
+            kept = crc32 if checksum is Checksum.FULL else None
+            self.objects[location] = FakeObject(data, upload.metadata, kept)
             self.completed[upload_id] = location
             del self.uploads[upload_id]
 
@@ -215,7 +255,9 @@ class FakeS3:
     def head(self, location: Location) -> ObjectInfo | None:
         def effect() -> ObjectInfo | None:
             found = self.objects.get(location)
-            return ObjectInfo(len(found.data), found.metadata, found.crc32) if found else None
+            if found is None:
+                return None
+            return ObjectInfo(len(found.data), found.metadata, found.crc32, _etag(found.data))
 
         return self._do(Asked("HeadObject", *location), effect)
 
@@ -225,7 +267,21 @@ class FakeS3:
         def effect() -> bool:
             if not self.knows_conditions:
                 raise self._refuse(asked, NOT_IMPLEMENTED, 501)
-            if location in self.objects:
+            if location in self.objects and not self.ignores_conditions:
+                return False
+            self.objects[location] = FakeObject(bytes(body), {}, _crc32(body))
+            return True
+
+        return self._do(asked, effect)
+
+    def put_if_match(self, location: Location, body: bytes, etag: str) -> bool:
+        asked = Asked("PutObject", *location)
+
+        def effect() -> bool:
+            if not self.knows_conditions:
+                raise self._refuse(asked, NOT_IMPLEMENTED, 501)
+            found = self.objects.get(location)
+            if not self.ignores_conditions and (found is None or _etag(found.data) != etag):
                 return False
             self.objects[location] = FakeObject(bytes(body), {}, _crc32(body))
             return True
@@ -248,12 +304,12 @@ class FakeS3:
 
         return self._do(asked, effect)
 
-    def list(self, bucket: str, prefix: str) -> Iterator[ObjectSummary]:
+    def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
         def effect() -> list[ObjectSummary]:
             return [
                 ObjectSummary(location.key, len(found.data))
                 for location, found in sorted(self.objects.items())
-                if location.bucket == bucket and location.key.startswith(prefix)
+                if location.bucket == bucket and location.key.startswith(prefix) and location.key > after
             ]
 
         yield from self._do(Asked("ListObjectsV2", bucket, prefix), effect)
@@ -261,16 +317,19 @@ class FakeS3:
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
         def effect() -> list[PendingUpload]:
             return [
-                PendingUpload(upload.location.key, upload_id)
+                PendingUpload(upload.location.key, upload_id, upload.initiated)
                 for upload_id, upload in self.uploads.items()
                 if upload.location.bucket == bucket and upload.location.key.startswith(prefix)
             ]
 
         yield from self._do(Asked("ListMultipartUploads", bucket, prefix), effect)
 
-    def uploaded_bytes(self, location: Location, upload_id: str) -> int:
-        upload = self.uploads.get(upload_id)
-        return self._do(Asked("ListParts", *location, upload_id), lambda: upload.size if upload else 0)
+    def part_sizes(self, location: Location, upload_id: str) -> Sequence[int] | None:
+        def effect() -> Sequence[int] | None:
+            upload = self.uploads.get(upload_id)
+            return None if upload is None else [len(data) for _, data in sorted(upload.parts.items())]
+
+        return self._do(Asked("ListParts", *location, upload_id), effect)
 
     def delete(self, location: Location) -> None:
         self._do(Asked("DeleteObject", *location), lambda: self.objects.pop(location, None))

@@ -283,6 +283,8 @@ def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:
     assert own - set(ConnectorConfig.keys()) == {
         "archive.content",
         "avro.codec.level",
+        "s3.checksum",
+        "s3.conditional.writes",
         "flush.bytes",
         "partitioner.buffer.bytes",
         "s3.storage.class",

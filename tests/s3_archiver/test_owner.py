@@ -12,7 +12,7 @@ from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.connector import Owners
 from sinksdk.connectors.s3_archiver.errors import NO_ANSWER, Request, S3Error, S3Trouble, failure_of
 from sinksdk.connectors.s3_archiver.layout import Layout
-from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, Fault, denied, no_answer
+from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer
 from tests.s3_archiver.support import TP, bench, config
 
 MINE = ConnectorIdentity(store_id="store-1", connector="archive", incarnation="first")
@@ -213,7 +213,7 @@ def refusal(operation: str, code: str, status: int) -> S3Error | S3Trouble:
 
 
 def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
-    """Five requests try what uploads need, once for all topics; an upload under way elsewhere is not touched."""
+    """A few requests try what uploads need, once for all topics; an upload under way elsewhere stays."""
     running = s3.create_upload(Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro"), {})
     made = connector(s3)
 
@@ -230,6 +230,14 @@ def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
         "AbortMultipartUpload",
         "ListMultipartUploads",
     ]
+    completed = [asked.operation for asked in s3.log if asked.key == "topics/_sinksdk/probes/first"]
+    assert completed == [
+        "AbortMultipartUpload",
+        *(2 * ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"]),
+        "AbortMultipartUpload",
+        "DeleteObject",
+        "ListMultipartUploads",
+    ]
 
 
 def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: FakeS3) -> None:
@@ -240,7 +248,11 @@ def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: Fake
     for seen in (["orders"], ["orders", "planes"], ["orders", "planes", "vehicles"]):
         made.subscribed(seen)
 
-    tried = [asked.key for asked in s3.log if asked.operation == "CreateMultipartUpload"]
+    tried = [
+        asked.key
+        for asked in s3.log
+        if asked.operation == "CreateMultipartUpload" and "/probes/" not in asked.key
+    ]
     assert [key.split("/")[1] for key in tried] == ["orders", "vehicles"]
 
 
@@ -329,7 +341,7 @@ def test_tags_that_are_refused_are_found_at_the_start(
 
 
 def test_a_deleted_connector_gives_up_what_is_its_own(s3: FakeS3) -> None:
-    """Its markers go, archived files stay; another connector's place is not touched (KIP-883)."""
+    """Others may take its topics' places, archived files stay; another connector's is not touched (KIP-883)."""
     owners(s3).claim(["orders", "ships"])
     owners(s3, replace(MINE, connector="backup")).claim(["planes"])
     archived = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
@@ -338,11 +350,16 @@ def test_a_deleted_connector_gives_up_what_is_its_own(s3: FakeS3) -> None:
     made.start(config(topics="orders,ships"))
 
     made.stop(is_deleted=False)
-    assert MARKER in s3.objects
+    with pytest.raises(ConfigException, match="belongs to connector 'archive'"):
+        owners(s3, replace(MINE, connector="next")).claim(["orders"])
     made.stop(is_deleted=True)
     made.stop(is_deleted=True)  # as after a crash
 
-    assert sorted(location.key for location in s3.objects) == ["topics/_sinksdk/planes.json", archived.key]
+    owners(s3, replace(MINE, connector="next", incarnation="next")).claim(["orders", "ships"])
+    with pytest.raises(ConfigException, match="belongs to connector 'backup'"):
+        owners(s3, replace(MINE, connector="next", incarnation="next")).claim(["planes"])
+    assert s3.data(archived.key) == b"records"
+    assert "DeleteObject" not in [asked.operation for asked in s3.log if "/probes/" not in asked.key]
 
 
 def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
@@ -361,15 +378,61 @@ def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
 
 
 def test_a_crash_while_giving_up_is_made_up_for(s3: FakeS3) -> None:
-    """The markers that are left are found by the next attempt."""
+    """The next attempt gives up what the first one could not."""
     owners(s3).claim(["orders", "ships"])
-    s3.fail_next("DeleteObject", no_answer())
+    s3.fail_next("PutObject", no_answer())
 
     with pytest.raises(S3Trouble):
         owners(s3).release()
     owners(s3).release()
 
-    assert list(s3.objects) == []
+    owners(s3, replace(MINE, incarnation="second")).claim(["orders", "ships"])
+
+
+@pytest.mark.parametrize("frozen_at", range(4))
+def test_a_process_that_wakes_up_in_a_deletion_takes_nothing_from_the_next_owner(
+    frozen_at: int, s3: FakeS3
+) -> None:
+    """Whatever request of the deletion it was frozen at: the marker of the next incarnation stays."""
+    first, again = owners(s3), owners(s3, replace(MINE, incarnation="second"))
+    first.claim(["orders"])
+    left = [frozen_at]
+
+    def freeze(_: Asked) -> None:
+        left[0] -= 1
+        if left[0] == -1:
+            first.release()  # another process ends the deletion, and the name is created again
+            again.claim(["orders"])
+
+    s3.plan = freeze
+    first.release()
+    s3.plan = None
+    if left[0] >= 0:  # it makes fewer requests
+        again.claim(["orders"])
+    first.release()
+
+    with pytest.raises(ConfigException, match="belongs to connector 'archive'"):
+        owners(s3, replace(MINE, connector="third", store_id="store-2", incarnation="third")).claim(
+            ["orders"]
+        )
+    again.claim(["orders"])
+    assert json.loads(s3.data(MARKER.key))["incarnation"] == "second"
+
+
+def test_two_that_take_a_deleted_connectors_place_have_one_winner(s3: FakeS3) -> None:
+    """Both find that the marker's connector was deleted; the marker is replaced only as it was read."""
+    owners(s3).claim(["orders"])
+    owners(s3).release()
+    put, rival = s3.put_if_match, replace(MINE, connector="rival", incarnation="rival")
+
+    def second(location: Location, body: bytes, etag: str) -> bool:
+        s3.put_if_match = put  # type: ignore[method-assign] # once
+        owners(s3, rival).claim(["orders"])
+        return put(location, body, etag)
+
+    s3.put_if_match = second  # type: ignore[method-assign] # the rival comes in between
+    with pytest.raises(ConfigException, match="connector 'rival'"):
+        owners(s3, replace(MINE, incarnation="second")).claim(["orders"])
 
 
 def test_a_connector_that_could_not_start_releases_nothing(s3: FakeS3) -> None:

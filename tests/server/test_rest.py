@@ -24,6 +24,7 @@ from sinksdk.store.base import Lost, Stored
 from sinksdk.store.reports import Waiting
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source
+from tests.s3_archiver.fake_s3 import FakeS3
 from tests.server.serving import CONFIG, has_stopped, run_a_little
 
 
@@ -234,8 +235,10 @@ def test_deleting_takes_the_name_until_it_is_done(client: TestClient, store: Fla
     assert client.put("/connectors/archive/pause").status_code == 409
 
 
-def test_offsets(client: TestClient, store: Flaky) -> None:
+def test_offsets(client: TestClient, store: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:
     """KIP-875: 400 unless it is stopped."""
+    s3 = FakeS3()  # whose archive is empty: the archiver looks there before offsets are altered
+    monkeypatch.setattr("sinksdk.connectors.s3_archiver.boto_client.connect", lambda *_: s3)
     create(client)
     run_a_little(store)
     wanted = {
@@ -264,7 +267,7 @@ def test_offsets(client: TestClient, store: Flaky) -> None:
 
 def test_offsets_that_the_connector_or_its_source_does_not_take(store: Flaky) -> None:
     """400, with the reason; nothing is altered. 409 while tasks still close."""
-    connector, answers = S3ArchiverConnector(), dict[str, Any]()
+    connector, answers = S3ArchiverConnector(connect=lambda *_: FakeS3()), dict[str, Any]()
     config = connector.config_class.parse({**CONFIG, "name": "archive"})
     opened = OpenedSink(connector, config, lambda: Source({TopicPartition("orders", 0): 100}))
     with TestClient(create_app(store, sinks=lambda raw: opened), raise_server_exceptions=False) as client:

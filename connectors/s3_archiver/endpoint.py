@@ -1,0 +1,268 @@
+"""What an endpoint can do with uploads as configured: tried at the start, before any record is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Container
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sinksdk import ConfigException
+from sinksdk.connectors.s3_archiver import crc
+from sinksdk.connectors.s3_archiver.client import S3, Abilities, Checksum, Location, PendingUpload
+from sinksdk.connectors.s3_archiver.errors import (
+    CONFLICT,
+    DENIED,
+    NO_SUCH_KEY,
+    NO_SUCH_UPLOAD,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    S3Error,
+    S3Trouble,
+    may_be_a_checksum,
+)
+
+if TYPE_CHECKING:
+    from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+
+log = logging.getLogger(__name__)
+
+_UPLOAD_KEYS: Final = {
+    "s3_sse_algorithm": "s3.ssea.name",
+    "s3_sse_kms_key_id": "s3.sse.kms.key.id",
+    "s3_acl_canned": "s3.acl.canned",
+    "s3_storage_class": "s3.storage.class",
+}
+_BODY: Final = b"written by sinksdk at a start, to find out what this endpoint can do"
+_CRC32: Final = crc.encode(crc.of(_BODY))
+
+_BAD_DIGEST: Final = "BadDigest"
+
+_SKEW: Final = 5.0
+"""Seconds by which clocks of one endpoint's servers may differ."""
+
+
+def find_abilities(s3: S3, config: S3ArchiverConfig, incarnation: str) -> Abilities:
+    """Complete a small upload with the best checksum that the endpoint takes, and remove the object.
+
+    Without s3:DeleteObject it stays, and the next start writes over it.
+
+    Args:
+        incarnation: of the connector, so that connectors that start at the same time have a key each.
+
+    Raises:
+        ConfigException: uploads as configured are refused.
+        S3Trouble: try again later.
+    """
+    where = Location(config.s3_bucket_name, config.layout().tried(incarnation))
+    kinds = list(Checksum) if config.s3_checksum == "auto" else [Checksum(config.s3_checksum)]
+    refused: list[S3Error] = []
+    for kind in kinds:
+        try:
+            _expect_permission(lambda: s3.abort_upload(where, "probe"))
+            has_conditions = _has_conditions(s3, where, kind, config.s3_conditional_writes)
+        except S3Error as error:
+            refused.append(error)
+            if not may_be_a_checksum(error.code):
+                break
+        else:
+            _tell(s3, config, kind, refused, has_conditions=has_conditions)
+            return Abilities(kind, has_conditions)
+    raise _refusal(config, kinds, refused) from refused[-1]
+
+
+def _tell(
+    s3: S3, config: S3ArchiverConfig, kind: Checksum, refused: list[S3Error], *, has_conditions: bool
+) -> None:
+    """Say once per start what this endpoint lacks, and the key that keeps it from being tried again."""
+    endpoint = s3.endpoint or "S3"
+    if refused:
+        log.warning(
+            "connector %s: %s refuses uploads with a better checksum than '%s' (%s): files are written with "
+            "this one. 's3.checksum=%s' says so without a try",
+            config.name,
+            endpoint,
+            kind,
+            refused[-1].code,
+            kind,
+        )
+    if not has_conditions and config.s3_conditional_writes == "auto":
+        log.warning(
+            "connector %s: %s does not honour If-None-Match of CompleteMultipartUpload: the archiver looks "
+            "whether an object is there before it completes an upload",
+            config.name,
+            endpoint,
+        )
+
+
+def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str) -> bool:
+    """Complete uploads to one key, the second one over the object of the first."""
+    if configured == "false":
+        _complete(s3, where, kind, if_absent=False)
+        has_conditions = False
+    else:
+        try:
+            has_conditions = not _complete(s3, where, kind, if_absent=True)
+            if has_conditions:  # left by an earlier start that may not delete: is the checksum good, too?
+                _complete(s3, where, kind, if_absent=False)
+            else:
+                has_conditions = not _complete(s3, where, kind, if_absent=True)
+        except S3Error as error:
+            if error.code != NOT_IMPLEMENTED:
+                raise
+            _complete(s3, where, kind, if_absent=False)
+            has_conditions = False
+    try:
+        s3.delete(where)
+        for left in _uploads_left(s3, where):
+            _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, left.upload_id))
+    except S3Error as error:
+        log.info("%s stays: %s", where, error)
+    return has_conditions or configured == "true"
+
+
+def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bool:
+    """Upload a few bytes and complete them. False: an object is there, and the condition is honoured.
+
+    An upload that is gone was aborted by another start, which took it for left over.
+    """
+    upload_id = s3.create_upload(where, {}, kind)
+    try:
+        part = s3.upload_part(where, upload_id, 1, _BODY, _CRC32, checksum=kind)
+        s3.complete_upload(
+            where,
+            upload_id,
+            [part],
+            size=len(_BODY),
+            crc32=_CRC32,
+            if_absent=if_absent,
+            checksum=kind,
+        )
+    except S3Trouble as error:
+        if error.code != _BAD_DIGEST:
+            raise
+        # Sent several times: not damaged on its way, but compared with another kind of checksum.
+        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
+        raise S3Error(str(error), error.code) from error
+    except S3Error as error:
+        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
+        if error.code == PRECONDITION_FAILED and if_absent:
+            return False
+        if error.code == NO_SUCH_UPLOAD:
+            raise S3Trouble(str(error), CONFLICT) from error
+        raise
+    return True
+
+
+def _refusal(config: S3ArchiverConfig, kinds: list[Checksum], refused: list[S3Error]) -> ConfigException:
+    bucket = config.s3_bucket_name
+    if config.s3_checksum != "auto" and may_be_a_checksum(refused[-1].code):
+        return ConfigException(
+            f"files cannot be written to bucket {bucket}{_asked(config, checksum=True)}: {refused[-1]}. If "
+            f"this endpoint has no such checksum: set 's3.checksum' to auto, which finds one that works"
+        )
+    tried = f". No 's3.checksum' helps, tried: {', '.join(kinds[: len(refused)])}" if len(refused) > 1 else ""
+    return ConfigException(
+        f"files cannot be written to bucket {bucket}{_asked(config)}: {refused[-1]}{tried}"
+    )
+
+
+def _asked(config: S3ArchiverConfig, *, checksum: bool = False) -> str:
+    """What the configuration asks of each upload, by its keys."""
+    asked = {key: getattr(config, field) for field, key in _UPLOAD_KEYS.items()}
+    if checksum:
+        asked["s3.checksum"] = config.s3_checksum
+    wanted = " and ".join(f"'{key}' = {value}" for key, value in asked.items() if value)
+    return f" with {wanted}" if wanted else ""
+
+
+def sweep(
+    s3: S3, config: S3ArchiverConfig, topics: Collection[str], claimed: float, named: Container[str]
+) -> None:
+    """Abort empty uploads of predecessors: a crash between CreateMultipartUpload and its note leaves them.
+
+    Called after this driver has claimed a generation. What was begun before that claim and is in no commit
+    can never be committed any more: its writer is fenced. What a successor begins is younger than its own
+    claim, which follows ours: so this process aborts nothing of it, however late it is.
+
+    Args:
+        claimed: the endpoint's time at some moment before the claim.
+        named: ids of uploads that are committed.
+    """
+    layout, bucket = config.layout(), config.s3_bucket_name
+    swept = 0
+    try:
+        for prefix in (*map(layout.folder, topics), layout.tried("")):
+            for found in s3.list_uploads(bucket, prefix):
+                where = Location(bucket, found.key)
+                if found.initiated >= claimed - _SKEW or found.upload_id in named:
+                    continue
+                # A start that was killed leaves the upload it tried; one that lives is made again.
+                is_probe = prefix == layout.tried("")
+                if is_probe or (layout.parse(found.key) and s3.part_sizes(where, found.upload_id) == []):
+                    _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, found.upload_id))
+                    swept += 1
+    except (S3Error, S3Trouble) as error:
+        log.info("connector %s: empty uploads of earlier runs may be left: %s", config.name, error)
+    if swept:
+        log.info("connector %s: aborted %d empty uploads of earlier runs", config.name, swept)
+
+
+def probe(s3: S3, config: S3ArchiverConfig, topic: str, checksum: Checksum) -> None:
+    """Try what uploads need, before any record is taken, with a key that no file has.
+
+    Nothing stays behind: where nothing may be aborted, nothing is created, and what an answer that was lost
+    has left is found by the next start.
+
+    Raises:
+        ConfigException: refused for good.
+        S3Trouble: try again later.
+    """
+    where = Location(config.s3_bucket_name, config.layout().probe(topic))
+    try:
+        _expect(
+            NO_SUCH_KEY, lambda: s3.read(where).close()
+        )  # MinIO begins uploads of names that it cannot have
+        _expect_permission(lambda: s3.abort_upload(where, "probe"))
+        if config.s3_object_tagging:
+            _probe_tags(s3, where, config)
+        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, s3.create_upload(where, {}, checksum)))
+        for left in _uploads_left(s3, where):
+            _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, left.upload_id))
+    except S3Error as error:
+        raise ConfigException(f"files of topic {topic} cannot be written{_asked(config)}: {error}") from error
+
+
+def _expect(code: str, request: Callable[[], object]) -> None:
+    """Make a request that need not succeed. Raises S3Error if it is refused for another reason."""
+    try:
+        request()
+    except S3Error as error:
+        if error.code != code:
+            raise
+
+
+def _expect_permission(request: Callable[[], object]) -> None:
+    """Make a request for something that is not there: only a denial counts, whatever stores say else."""
+    try:
+        request()
+    except (S3Error, S3Trouble) as error:
+        if error.code in DENIED:
+            raise
+
+
+def _probe_tags(s3: S3, where: Location, config: S3ArchiverConfig) -> None:
+    try:
+        _expect(NO_SUCH_KEY, lambda: s3.tag(where, config.tags()))
+    except S3Error as error:
+        if config.s3_tagging_error == "fail":
+            raise
+        log.warning("files will be archived but not tagged: %s", error)
+
+
+def _uploads_left(s3: S3, where: Location) -> list[PendingUpload]:
+    """Uploads of that key; none for those who may not list them."""
+    try:
+        return [pending for pending in s3.list_uploads(*where) if pending.key == where.key]
+    except S3Error:
+        return []

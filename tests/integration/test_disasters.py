@@ -1,0 +1,142 @@
+"""The runbooks of docs/operations.md, as an operator carries them out: a store restored or lost, files lost."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive_site import Site, client, site
+from tests.integration.test_delete import OTHERS, open_uploads
+from tests.integration.test_delete import archive as killed
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS = 2
+
+__all__ = ["killed"]  # a fixture
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Site]:
+    """A connector that has archived 1,000 records of each partition, in files of 300 and a rest."""
+    with site(tmp_path) as made:
+        made.configure(flush_size=300)
+        made.produce(PARTITIONS, 1_000)
+        assert run(made)[0] == 0
+        yield made
+
+
+def run(archive: Site) -> tuple[int, str]:
+    return archive.run("--until-caught-up")
+
+
+def operator(archive: Site, *command: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "sinksdk", *command, "--store", archive.store],
+        cwd=archive.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def offsets(archive: Site) -> dict[int, list[int]]:
+    return {
+        partition: [record["offset"] for record in found] for partition, found in archive.archived().items()
+    }
+
+
+def everything(count: int) -> dict[int, list[int]]:
+    return {partition: list(range(count)) for partition in range(PARTITIONS)}
+
+
+def expect_recovered(archive: Site, count: int) -> None:
+    """The archive holds each record once, and verify finds nothing wrong."""
+    code, said = run(archive)
+    assert code == 0, said
+    assert {p: sorted(found) for p, found in offsets(archive).items()} == everything(count)
+    code, said = archive.verify()
+    assert code == 0, said
+
+
+def test_a_store_that_was_restored_from_an_older_copy(archive: Site) -> None:
+    """The start is refused with the command to run; after it the archive goes on where it ended."""
+    shutil.copy(archive.store_file, archive.folder / "backup.sqlite")
+    archive.produce(PARTITIONS, 777, first=1_000)
+    assert run(archive)[0] == 0
+    archive.produce(PARTITIONS, 500, first=1_777)
+    shutil.copy(archive.folder / "backup.sqlite", archive.store_file)
+    before = offsets(archive)
+
+    code, said = run(archive)
+    assert code == 2, said
+    assert "offset 1000 is committed" in said
+    assert "sinksdk offsets recover" in said
+    assert offsets(archive) == before
+
+    code, said = operator(archive, "offsets", "recover", str(archive.config))
+    assert code == 0, said
+    expect_recovered(archive, 2_277)
+
+
+def test_a_store_that_was_lost(archive: Site) -> None:
+    """The owner marker refuses a new store; one command takes the archive over."""
+    archive.store_file.unlink()
+    archive.produce(PARTITIONS, 500, first=1_000)
+
+    code, said = run(archive)
+    assert code == 2, said
+    assert "whose commits are in another store" in said
+    assert "sinksdk offsets recover" in said
+
+    code, said = operator(archive, "offsets", "recover", str(archive.config))
+    assert code == 0, said
+    assert archive.committed() == dict.fromkeys(range(PARTITIONS), 1_000)
+    expect_recovered(archive, 1_500)
+
+
+def test_files_that_were_lost_in_the_bucket(archive: Site) -> None:
+    """The hole is found by verify; what follows it is moved away, and archived again from the topic."""
+    s3, folder = client(archive.endpoint), f"topics/{archive.topic}/partition=0/"
+    s3.delete_object(Bucket=archive.bucket, Key=f"{folder}{archive.topic}+0+0000000300.avro")
+    code, said = archive.verify()
+    assert code == 1, said
+    assert "missing" in said
+
+    code, said = operator(archive, "stop", "archive")
+    assert code == 0, said
+    code, said = operator(archive, "offsets", "alter", "archive", f"{archive.topic}-0=300")
+    assert code != 0, "the files that follow would be archived twice"
+    assert "would be archived twice" in said
+    for start in (600, 900):
+        key = f"{folder}{archive.topic}+0+{start:010d}.avro"
+        s3.copy_object(
+            Bucket=archive.bucket, Key=f"moved/{key}", CopySource={"Bucket": archive.bucket, "Key": key}
+        )
+        s3.delete_object(Bucket=archive.bucket, Key=key)
+    code, said = operator(archive, "offsets", "recover", str(archive.config))
+    assert code == 0, said
+    assert archive.committed() == {0: 300, 1: 1_000}
+    for found in s3.list_objects_v2(Bucket=archive.bucket, Prefix="moved/")["Contents"]:
+        s3.delete_object(Bucket=archive.bucket, Key=found["Key"])
+
+    expect_recovered(archive, 1_000)
+
+
+def test_what_is_committed_and_not_visible_is_published_before_offsets_are_recovered(killed: Site) -> None:
+    """Else a restored store would be stuck: its start is refused, and offsets of such commits are not altered."""
+    code, said = operator(killed, "offsets", "recover", str(killed.config))
+
+    assert code == 0, said
+    assert killed.committed() == {0: 10, 1: 10}
+    assert offsets(killed) == {0: list(range(10)), 1: list(range(10))}
+    assert open_uploads(killed) == [OTHERS]
+    code, said = operator(killed, "offsets", "show", "archive")
+    assert code == 0, said

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import logging
+import zlib
+from contextlib import suppress
+
+import pytest
+
+from sinksdk import ConfigException, OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.connector import ConnectorContext, ConnectorIdentity
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector, crc
+from sinksdk.connectors.s3_archiver.client import Abilities, Checksum, Location
+from sinksdk.connectors.s3_archiver.endpoint import find_abilities, sweep
+from sinksdk.connectors.s3_archiver.errors import Request, S3Error, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.limits import Limits
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer
+from tests.s3_archiver.support import TP, Turns, bench, config, records
+
+FILE = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
+PROBE = Location("bucket", "topics/_sinksdk/probes/first")
+BYTES = {"format.class": "ByteArrayFormat", "format.bytearray.separator": "", "value.converter": "bytes"}
+
+
+def endpoints() -> list[tuple[FakeS3, Abilities]]:
+    """Endpoints that differ in checksums and conditions, and what the start must find out about each."""
+    return [
+        (
+            FakeS3(best_checksum=best, knows_conditions=knows, ignores_conditions=ignores),
+            Abilities(best, knows and not ignores),
+        )
+        for best in Checksum
+        for knows, ignores in ((True, False), (False, False), (True, True))
+    ]
+
+
+# -- checksums and conditions ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("s3", "expected"), endpoints())
+def test_the_start_finds_the_best_checksum_and_whether_conditions_are_honoured(
+    s3: FakeS3, expected: Abilities
+) -> None:
+    """A small upload is completed with each kind until one works, and removed."""
+    assert find_abilities(s3, config(), "first") == expected
+    assert s3.visible() == []
+    assert s3.uploads == {}
+
+
+@pytest.mark.parametrize(("s3", "expected"), endpoints())
+def test_files_become_visible_with_each_checksum(s3: FakeS3, expected: Abilities) -> None:
+    """Several parts, several files of one commit, and a key that is taken is not overwritten."""
+    keys = {
+        "s3.checksum": expected.checksum.value,
+        "s3.conditional.writes": str(expected.has_conditions).lower(),
+    }
+    made = bench(
+        s3=s3,
+        settings=config(keys, part_size=300),
+        grouping={"folders": Turns(2), "limits": Limits(records=6)},
+    )
+    made.put(6, size=200)
+    made.harness.commit()
+    assert (made.committed(), sorted(made.offsets())) == (6, list(range(6)))
+    taken = Location("bucket", "topics/orders/partition=0/turn=0/orders+0+0000000006.avro")
+    s3.put(taken, b"somebody else's")
+
+    made.put(6)
+    made.harness.commit()
+
+    assert s3.data(taken.key) == b"somebody else's"
+    assert "the key holds another object" in str(made.harness.worker.outcomes()[0].failure)
+
+
+def test_tasks_are_told_what_the_start_found_out() -> None:
+    """As entries of their configuration, which override what is configured as auto."""
+    s3 = FakeS3(best_checksum=Checksum.COMPOSITE, ignores_conditions=True)
+    made = connector(s3)
+    made.start(config())
+
+    assert made.task_configs(2) == 2 * [{"s3.checksum": "composite", "s3.conditional.writes": "false"}]
+
+
+def test_tasks_are_told_nothing_by_an_endpoint_that_can_do_everything(s3: FakeS3) -> None:
+    """Their configuration is the connector's own."""
+    made = connector(s3)
+    made.start(config())
+
+    assert made.task_configs(2) == [{}, {}]
+
+
+def test_a_configured_checksum_that_is_refused_names_its_key() -> None:
+    """Nothing is tried instead, nothing is committed that could never become visible."""
+    s3 = FakeS3(best_checksum=Checksum.COMPOSITE)
+
+    with pytest.raises(
+        ConfigException, match=r"with 's3.checksum' = full: .*BadRequest.*set 's3.checksum' to auto"
+    ):
+        connector(s3).start(config({"s3.checksum": "full"}))
+
+    assert s3.uploads == {}
+
+
+def test_what_no_checksum_helps_is_refused_with_all_that_was_tried(s3: FakeS3) -> None:
+    """The cause may be another key: it is named, with what the endpoint said."""
+    refused = failure_of(Request("CreateMultipartUpload", *PROBE, "memory:"), "NotImplemented", "no", 501)
+    s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
+
+    with pytest.raises(
+        ConfigException,
+        match=r"with 's3.ssea.name' = aws:kms: .*NotImplemented.*tried: full, composite, none",
+    ):
+        connector(s3).start(config({"s3.ssea.name": "aws:kms"}))
+
+
+def test_a_checksum_that_the_endpoint_computes_otherwise_is_not_tried_for_ever(s3: FakeS3) -> None:
+    """BadDigest is transient elsewhere: a part was damaged on its way. A start would wait for ever."""
+    refused = failure_of(Request("CompleteMultipartUpload", *PROBE, "memory:"), "BadDigest", "no", 400)
+    s3.fail_next("CompleteMultipartUpload", refused)
+
+    assert find_abilities(s3, config(), "first") == Abilities(Checksum.COMPOSITE)
+    assert s3.uploads == {}
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "InvalidStorageClass", "KMS.NotFoundException"])
+def test_a_refusal_with_another_cause_is_no_missing_checksum(code: str, s3: FakeS3) -> None:
+    """It is reported at once."""
+    refused = failure_of(Request("CreateMultipartUpload", *PROBE, "memory:"), code, "no", 400)
+    s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
+
+    with pytest.raises(ConfigException, match=code):
+        find_abilities(s3, config(), "first")
+    assert s3.operations().count("CreateMultipartUpload") == 1
+
+
+def test_a_start_that_may_not_delete_leaves_one_small_object_for_all_starts(s3: FakeS3) -> None:
+    """The next start writes over it; s3:DeleteObject is not among the permissions that are needed."""
+    s3.plan = lambda asked: Fault(denied()) if asked.operation == "DeleteObject" else None
+
+    for _ in range(3):
+        assert find_abilities(s3, config(), "first") == Abilities()
+
+    assert s3.visible() == [PROBE.key]
+    assert s3.uploads == {}
+
+
+@pytest.mark.parametrize("request_number", range(10))
+def test_a_lost_response_at_the_start_is_made_up_for_by_the_next(request_number: int, s3: FakeS3) -> None:
+    """Whatever request it was, the next start finds the same, and leaves nothing."""
+    left = [request_number]
+
+    def lose(_: Asked) -> Fault | None:
+        left[0] -= 1
+        return Fault(no_answer(), after_effect=True) if left[0] == -1 else None
+
+    s3.plan = lose
+    with suppress(S3Trouble):
+        find_abilities(s3, config(), "first")
+    assert left[0] < 0
+    assert find_abilities(s3, config(), "first") == Abilities()
+
+    assert s3.uploads == {}
+    assert s3.visible() == []
+
+
+# -- objects without bytes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grouping", [None, {"folders": Turns(), "limits": Limits(records=4)}])
+def test_a_file_of_empty_values_is_published(grouping: dict[str, object] | None) -> None:
+    """An upload needs a part: of no bytes it is an empty one, also if only one file of a group is empty."""
+    made = bench(settings=config({**BYTES, "flush.size": "4"}), grouping=grouping)
+    values = [b"", b"x", b"", b"y"] if grouping else 4 * [b""]
+    made.harness.deliver(
+        TP, SinkRecords.of(TP, [SinkRecord(*TP, offset=n, value=value) for n, value in enumerate(values)])
+    )
+    made.harness.commit()
+
+    assert made.committed() == 4
+    assert sorted(made.s3.data(key) for key in made.visible()) == ([b"", b"xy"] if grouping else [b""])
+
+
+def test_an_empty_file_of_a_crashed_task_is_published_by_the_next_owner() -> None:
+    """An upload with an empty part is there; no bytes does not mean no upload."""
+    made = bench(
+        settings=config({**BYTES, "flush.size": "4"}),
+        grouping={"folders": Turns(), "limits": Limits(records=4)},
+    )
+    made.s3.plan = lambda asked: (
+        Fault(KeyboardInterrupt()) if asked.operation == "CompleteMultipartUpload" else None
+    )
+    empty = SinkRecords.of(TP, [SinkRecord(*TP, offset=n, value=b"") for n in range(4)])
+    made.harness.deliver(TP, empty)
+    with pytest.raises(KeyboardInterrupt):
+        made.harness.commit()
+    assert made.visible() == []
+    made.s3.plan = None
+    made.harness.crash()
+    made.harness.start()
+    made.harness.assign(TP)
+
+    assert len(made.visible()) == 2
+    assert made.committed() == 4
+    assert [outcome.failure for outcome in made.harness.worker.outcomes()] == [None]
+
+
+# -- empty uploads that a crash has left -----------------------------------------------------------
+
+
+class Clocked(FakeS3):
+    """S3 with a clock that is moved by hand."""
+
+    now = 1_000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Committed(ConnectorContext):
+    """Says what is committed."""
+
+    def __init__(self, *tokens: Token) -> None:
+        self._tokens = tokens
+
+    def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        return {TP: OffsetAndMetadata(1, "", self._tokens)}
+
+
+def connector(s3: FakeS3, *committed: Token) -> S3ArchiverConnector:
+    made = S3ArchiverConnector(connect=lambda _config, _endpoint=None: s3)
+    made.identity = ConnectorIdentity("store-1", "archive", "first")
+    made.context = Committed(*committed)
+    return made
+
+
+def test_empty_uploads_of_earlier_runs_are_aborted_when_the_connector_has_claimed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A kill between CreateMultipartUpload and its note leaves one, which no token names."""
+    s3 = Clocked()
+    for number in range(900):
+        s3.create_upload(FILE._replace(key=FILE.key.replace("0000000000", f"{number:010d}")), {})
+    s3.now += 60
+    made = connector(s3)
+    made.start(config())
+    assert len(s3.uploads) == 900, "a predecessor may still commit, until this driver has claimed"
+
+    with caplog.at_level(logging.INFO):
+        made.subscribed(["orders"])
+
+    assert s3.uploads == {}
+    assert "connector archive: aborted 900 empty uploads of earlier runs" in caplog.text
+
+
+def test_uploads_that_may_be_committed_or_belong_to_a_successor_are_never_swept() -> None:
+    """With a part, though it has no bytes; named by a commit; younger than the start; of another's topic."""
+    s3 = Clocked()
+    with_part, empty_part, committed = (s3.create_upload(FILE, {}) for _ in range(3))
+    s3.upload_part(FILE, with_part, 1, b"data", crc.encode(zlib.crc32(b"data")))
+    s3.upload_part(FILE, empty_part, 1, b"", "AAAAAA==")
+    elsewhere = s3.create_upload(Location("bucket", "topics/ships/partition=0/ships+0+0000000000.avro"), {})
+    not_ours = s3.create_upload(Location("bucket", "topics/orders/_tmp/part-0.parquet"), {})
+    s3.now += 60
+    made = connector(s3, Token(committed))
+    made.start(config())
+    young = s3.create_upload(FILE, {})
+
+    made.subscribed(["orders"])
+
+    assert set(s3.uploads) == {with_part, empty_part, committed, elsewhere, not_ours, young}
+
+
+def test_a_zombie_that_sweeps_aborts_nothing_of_its_successor() -> None:
+    """Frozen after its start, it wakes up when the successor has begun uploads and committed one."""
+    s3 = Clocked()
+    made = connector(s3)
+    made.start(config())
+    s3.now += 600
+    successors = [s3.create_upload(FILE, {}) for _ in range(2)]
+    s3.now += 600
+
+    made.subscribed(["orders"])
+
+    assert sorted(s3.uploads) == sorted(successors)
+
+
+@pytest.mark.parametrize("operation", ["ListMultipartUploads", "ListParts", "AbortMultipartUpload"])
+def test_a_sweep_that_is_refused_stops_no_start(operation: str) -> None:
+    """Empty uploads cost nothing; the permissions to list them are not needed for anything else."""
+    s3 = Clocked()
+    s3.create_upload(FILE, {})
+    s3.fail_next(operation, denied())
+
+    sweep(s3, config(), ["orders"], claimed=s3.now + 60, named=())
+
+    assert len(s3.uploads) == 1
+
+
+def test_a_kill_at_the_note_leaves_nothing_after_the_next_start() -> None:
+    """The whole way: a task dies when its upload is created and not noted."""
+    s3 = Clocked()
+    made = bench(s3=s3, flush_size=4)
+    for _ in range(3):
+        s3.fail_next("CreateMultipartUpload", KeyboardInterrupt(), after_effect=True)
+        made.harness.deliver(TP, records(count=4, first=made.harness.position(TP)))
+        with pytest.raises(KeyboardInterrupt):
+            made.harness.commit()
+        made.harness.crash()
+        made.harness.start()
+        made.harness.assign(TP)
+    assert len(s3.uploads) == 3
+    s3.now += 60
+
+    started = connector(s3)
+    started.start(config())
+    started.subscribed(["orders"])
+
+    assert s3.uploads == {}
+
+
+def refused(code: str) -> S3Error | S3Trouble:
+    return failure_of(Request("any", "bucket", "key", "memory:"), code, "", 501)
+
+
+@pytest.mark.parametrize("code", ["501", "NotImplemented"])
+def test_what_is_not_implemented_is_not_tried_again(code: str) -> None:
+    """A HeadObject has no body, so the status stands for the code: S3Proxy's, for a checksum's header."""
+    assert not isinstance(refused(code), S3Trouble)

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+
+from sinksdk import ConfigException, ConnectException, OffsetAndMetadata, TopicPartition
+from sinksdk.connector import ConnectorContext, ConnectorIdentity
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.client import Location, ObjectSummary
+from sinksdk.connectors.s3_archiver.extent import files_of
+from sinksdk.connectors.s3_archiver.limits import Limits
+from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied
+from tests.s3_archiver.support import OTHER, TP, Bench, Turns, bench, config
+
+MINE = ConnectorIdentity("store-1", "archive", "first")
+VALUES = {"format.class": "JsonFormat", "value.converter": "bytes"}
+Commits = Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+
+
+class Committed(ConnectorContext):
+    """Says what is committed."""
+
+    def __init__(self, read: Commits) -> None:
+        self._read = read
+
+    def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return self._read()
+
+
+def connector(b: Bench, commits: Commits | None = None) -> S3ArchiverConnector:
+    made = S3ArchiverConnector(connect=lambda _config, _endpoint=None: b.s3)
+    made.identity = MINE
+    made.context = Committed(commits or (lambda: b.harness.committed))
+    return made
+
+
+def archived(count: int = 250, **arguments: object) -> Bench:
+    """Files of 100 records, and a shorter last one."""
+    b = bench(**arguments)  # type: ignore[arg-type] # as given
+    while b.harness.position(TP) < count:
+        b.put(min(100, count - b.harness.position(TP)))
+    b.harness.revoke(TP)
+    assert b.committed() == count
+    return b
+
+
+# -- offsets that are altered ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [None, 0, 100, 150, 200, 240, 249])
+def test_an_offset_below_the_archives_end_is_refused(offset: int | None) -> None:
+    """Regression: 400 records were archived twice, since files ended at other offsets than before."""
+    b = archived()
+
+    with pytest.raises(
+        ConnectException, match=r"orders-0.* would be archived twice.*the archive ends at offset 250"
+    ):
+        connector(b).alter_offsets(config(), {TP: offset})
+
+
+@pytest.mark.parametrize("offset", [250, 251, 10_000])
+def test_an_offset_from_the_archives_end_on_is_taken(offset: int) -> None:
+    """It leaves a gap at most; partitions without files are nobody's concern."""
+    b = archived()
+
+    assert connector(b).alter_offsets(config(), {TP: offset, OTHER: 0}) is False
+    assert connector(b).alter_offsets(config(), {OTHER: None}) is False
+
+
+def test_the_offset_of_files_that_were_moved_away_is_taken() -> None:
+    """What is left ends there."""
+    b = archived()
+    del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000200.avro")]
+    del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000100.avro")]
+
+    assert connector(b).alter_offsets(config(), {TP: 100}) is False
+    with pytest.raises(ConnectException, match="ends at offset 100"):
+        connector(b).alter_offsets(config(), {TP: 99})
+
+
+def test_files_in_any_folder_are_found() -> None:
+    """The last one of a group may begin below the offset and reach above it."""
+    b = archived(12, grouping={"folders": Turns(), "limits": Limits(records=6)})
+    for key in b.visible():
+        if key.endswith(("turn=0/orders+0+0000000006.avro",)):
+            del b.s3.objects[Location("bucket", key)]
+    for offset in (7, 11):
+        with pytest.raises(ConnectException, match=r"turn=1/orders\+0\+0000000007.avro"):
+            connector(b).alter_offsets(config(), {TP: offset})
+    assert connector(b).alter_offsets(config(), {TP: 12}) is False
+
+
+def test_files_of_values_hold_as_many_offsets_as_rows_at_least() -> None:
+    """They do not say their offsets; without gaps that is exact."""
+    settings = config({**VALUES, "flush.size": "100"})
+    b = archived(settings=settings)
+
+    with pytest.raises(ConnectException, match="not before offset 250"):
+        connector(b).alter_offsets(settings, {TP: 249})
+    assert connector(b).alter_offsets(settings, {TP: 250}) is False
+
+
+@pytest.mark.parametrize("operation", ["ListObjectsV2", "HeadObject", "GetObject"])
+def test_an_archive_that_cannot_be_looked_at_lets_nothing_be_altered(operation: str) -> None:
+    """Neither forward: whether it is forward is what cannot be told."""
+    b = archived()
+    b.s3.fail_next(operation, denied())
+
+    with pytest.raises(ConnectException, match="AccessDenied"):
+        connector(b).alter_offsets(config(), {TP: 250})
+
+
+# -- a store that was restored or lost ---------------------------------------------------------------
+
+
+def test_a_store_restored_from_an_older_copy_is_refused_before_anything_is_written() -> None:
+    """It names the partition, its commit, the files, and the command that mends it."""
+    b = archived()
+    older = OffsetAndMetadata(100, b.harness.committed[TP].metadata)
+    made = connector(b, lambda: {TP: older})
+    made.start(config())
+    seen = len(b.s3.visible())
+
+    with pytest.raises(ConfigException) as caught:
+        made.subscribed(["orders"])
+
+    for part in ("connector archive", "orders-0 offset 100 is committed", "2 files", "0000000100.avro"):
+        assert part in str(caught.value)
+    assert "sinksdk offsets recover" in str(caught.value)
+    assert len(b.s3.visible()) == seen
+
+
+@pytest.mark.parametrize("folders", [None, Turns(3)])
+def test_a_store_without_commits_is_refused_in_any_layout(folders: Turns | None) -> None:
+    """Folders by the wall clock would never meet an existing key."""
+    b = archived(grouping={"folders": folders, "limits": Limits(records=90)} if folders else None)
+    made = connector(b, dict)
+    made.start(config())
+
+    with pytest.raises(ConfigException, match="of orders-0 nothing is committed"):
+        made.subscribed(["orders"])
+
+
+def test_commits_that_cover_the_archive_are_taken() -> None:
+    """Also where the last one was made while files were listed, and where a group was withdrawn in part."""
+    b = archived()
+    older = OffsetAndMetadata(100, "")
+    reads: list[Mapping[TopicPartition, OffsetAndMetadata]] = [{TP: older}, b.harness.committed]
+    made = connector(b, lambda: reads.pop(0) if len(reads) > 1 else reads[0])
+    made.start(config())
+    made.subscribed(["orders"])
+
+    grouped = bench(grouping={"folders": Turns(), "limits": Limits(records=10)})
+    grouped.s3.plan = None
+    grouped.put(10)
+    grouped.s3.fail_next("CompleteMultipartUpload", denied(), times=1)
+    grouped.harness.revoke(TP)
+    made = connector(grouped)
+    made.start(config())
+    made.subscribed(["orders"])
+
+
+def test_a_large_archive_is_compared_by_few_requests() -> None:
+    """Of each partition the files before its commit are passed over, page by page."""
+
+    class Pages(FakeS3):
+        """Counts pages as a client would ask for them."""
+
+        pages = 0
+
+        def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
+            for number, found in enumerate(super().list(bucket, prefix, after)):
+                self.pages += number % 1_000 == 0
+                yield found
+
+    s3, nothing = Pages(), FakeObject(b"", {}, None)
+    for partition, start in itertools.product(range(3), range(20_000)):
+        key = f"topics/orders/partition={partition}/orders+{partition}+{start:010d}.avro"
+        s3.objects[Location("bucket", key)] = nothing
+    begin = {TopicPartition("orders", partition): 19_990 for partition in range(3)}
+    names = files_of(s3, config(), ["orders"], begin)
+
+    assert {len(found) for found in names.values()} == {10}
+    assert s3.pages <= 3 * 2 + 1
+
+
+# -- recovering what the archive holds -----------------------------------------------------------------
+
+
+def test_recovering_returns_where_the_archive_ends_and_takes_the_markers_over() -> None:
+    """The operator says that nobody else writes there: also with another store's marker."""
+    b = archived()
+    other = connector(b)
+    other.identity = ConnectorIdentity("store-lost", "archive", "lost")
+    other.start(config())
+
+    assert connector(b).recover_offsets(config(), {}) == {TP: 250}
+
+    made = connector(b)
+    made.start(config())
+    made.subscribed(["orders"])
+
+
+def test_recovering_finds_the_topics_of_a_regular_expression_by_their_markers() -> None:
+    """Those of other connectors in the same folder are not taken over."""
+    b = archived()
+    for name, topic in (("archive", "orders"), ("backup", "ships")):
+        other = connector(b)
+        other.identity = ConnectorIdentity("store-lost", name, "lost")
+        other.start(config(topics=topic))
+
+    other.stop(is_deleted=True)
+    other.identity = ConnectorIdentity("store-lost", "archive", "deleted")
+    other.stop(is_deleted=True)
+    settings = config({"topics": "", "topics.regex": ".*"})
+    assert connector(b).recover_offsets(settings, {}) == {TP: 250}
+    marker = Location("bucket", "topics/_sinksdk/ships.json")
+    assert b'"connector": "backup"' in b.s3.objects[marker].data
+
+
+def test_recovering_files_of_values_needs_the_operators_word() -> None:
+    """They do not say where they end: the message gives both ways on."""
+    settings = config({**VALUES, "flush.size": "100"})
+    b = archived(settings=settings)
+
+    with pytest.raises(ConnectException, match=r"no gaps.*orders-0=250.*Otherwise move.*orders-0=200"):
+        connector(b).recover_offsets(settings, {})
+    assert connector(b).recover_offsets(settings, {TP: 250}) == {TP: 250}

@@ -1,0 +1,217 @@
+"""The runbooks of docs/operations.md with the driver in this process: a store restored or lost, files lost.
+
+``tests/integration/test_disasters.py`` carries them out with the commands, and Spark.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sinksdk import ConfigException, ConnectException, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.part import one_by_one
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.control.herder import Herder
+from sinksdk.control.offsets import OffsetsRefusedException
+from sinksdk.control.progress import Listener
+from sinksdk.control.sink_offsets import OpenedSink
+from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
+from sinksdk.engine.clock import SystemClock
+from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.runtime.driver import ConnectorDriver
+from sinksdk.runtime.environment import Environment
+from sinksdk.spark.task_result import TaskResult
+from sinksdk.store import Store, committed_offsets, take_over
+from sinksdk.store.records import GenerationPlan
+from tests.memory_store import MemoryStore
+from tests.runtime.running_sinks import InProcess, Source
+from tests.s3_archiver.beside import at_once
+from tests.s3_archiver.fake_s3 import FakeS3
+from tests.s3_archiver.support import FINE, MINIMAL, OTHER, TP, read
+
+
+class Archiving(InProcess):
+    """Runs the archiver's tasks in this process."""
+
+    def __init__(self, store: Store, s3: FakeS3) -> None:
+        super().__init__(store, S3ArchiverTask, "archive")
+        self._s3 = s3
+
+    def _run(self, plan: GenerationPlan, number: int) -> TaskResult:
+        taken = take_over(self.store, self.connector, plan.generation, number)
+        assert taken is not None
+        task = S3ArchiverTask(connect=lambda *_: self._s3, grain=FINE, beside=at_once, together=one_by_one)
+        worker = WorkerSinkTask(
+            task,
+            TaskName(self.connector, number),
+            S3ArchiverConfig.parse({**plan.config, **plan.tasks[number].config}),
+            commits=taken.ledger,
+            clock=SystemClock(),
+            generation=plan.generation,
+            options=EngineOptions(),
+        )
+        ranges = plan.tasks[number].ranges
+        batches = [
+            SinkRecords.of(
+                each.topic_partition,
+                [
+                    SinkRecord(*each.topic_partition, offset=offset, value=b"%d" % offset, timestamp=1)
+                    for offset in range(each.start, each.end)
+                ],
+            )
+            for each in ranges
+            if each.end > each.start
+        ]
+        assigned = [AssignedRange(r.topic_partition, r.offsets, r.due, r.records, log=r.log) for r in ranges]
+        outcomes = list(
+            SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock()).run()
+        )
+        return TaskResult(number, taken.ledger.attempt, outcomes, measures=worker.measures(0.0))
+
+
+@dataclass
+class Place:
+    """A bucket, a store, and a topic of two partitions."""
+
+    settings: dict[str, str] = field(default_factory=dict)
+    s3: FakeS3 = field(default_factory=FakeS3)
+    store: MemoryStore = field(default_factory=MemoryStore)
+
+    @property
+    def raw(self) -> dict[str, str]:
+        own = {"connector.class": "s3-archiver", "poll.interval.ms": "10", "restart.backoff.ms": "1"}
+        return {**MINIMAL, **own, **self.settings}
+
+    def connector(self) -> S3ArchiverConnector:
+        return S3ArchiverConnector(connect=lambda *_: self.s3)
+
+    def run(self, count: int) -> None:
+        """Archive the topic as long as it is now, to its end."""
+        ConnectorDriver(
+            Environment(self.store),
+            source=Source({TP: count, OTHER: count}),
+            connector=self.connector(),
+            config=S3ArchiverConfig.parse(self.raw),
+            raw=self.raw,
+            launcher=Archiving(self.store, self.s3),
+            listener=Listener(),
+        ).run(until_caught_up=True)
+
+    def herder(self) -> Herder:
+        opened = OpenedSink(self.connector(), S3ArchiverConfig.parse(self.raw))
+        return Herder(self.store, sinks=lambda raw: opened)
+
+    def recover(self, **given: int) -> dict[TopicPartition, int]:
+        offsets = {TopicPartition("orders", int(name[1:])): offset for name, offset in given.items()}
+        return self.herder().recover_offsets("archive", self.raw, offsets)
+
+    def backup(self) -> dict[str, Any]:
+        return dict(self.store._records)
+
+    def restore(self, records: dict[str, Any]) -> None:
+        self.store = MemoryStore()
+        self.store._records.update(records)
+
+    def offsets(self, partition: TopicPartition = TP) -> list[int]:
+        folder = f"topics/{partition.topic}/partition={partition.partition}/"
+        keys = [key for key in self.s3.visible() if key.startswith(folder)]
+        return [row["offset"] for key in keys for row in read(self.s3.data(key))]
+
+    def problems(self) -> list[str]:
+        config = S3ArchiverConfig.parse(self.raw)
+        return verify(config, self.s3, lambda: committed_offsets(self.store, "archive")).problems
+
+    def expect_whole(self, count: int) -> None:
+        for partition in (TP, OTHER):
+            assert sorted(self.offsets(partition)) == list(range(count))
+        assert self.problems() == []
+
+
+def test_a_store_restored_from_an_older_copy_goes_on_where_the_archive_ends() -> None:
+    """Its start is refused before anything is written; one command, and each record is there once."""
+    place = Place()
+    place.run(250)
+    older = place.backup()
+    place.run(777)
+    before = place.s3.visible()
+    place.restore(older)
+
+    with pytest.raises(ConfigException, match=r"orders-0 offset 250 is committed.*sinksdk offsets recover"):
+        place.run(900)
+    assert place.s3.visible() == before
+
+    assert place.recover() == {TP: 777, OTHER: 777}
+    place.run(900)
+    place.expect_whole(900)
+
+
+def test_a_lost_store_is_recovered_from_the_archive() -> None:
+    """The owner marker refuses the new store, with the command that mends it."""
+    place = Place()
+    place.run(250)
+    place.restore({})
+
+    with pytest.raises(ConfigException, match=r"in another store.*sinksdk offsets recover"):
+        place.run(300)
+    assert place.recover() == {TP: 250, OTHER: 250}
+    place.run(300)
+    place.expect_whole(300)
+
+
+def test_files_lost_in_the_bucket_are_archived_again() -> None:
+    """What follows the hole is moved away; offsets below what is left are refused until then."""
+    place = Place()
+    place.run(350)
+    keys = [key for key in place.s3.visible() if "partition=0" in key]
+    del place.s3.objects[Location("bucket", keys[1])]
+    assert len(place.problems()) == 1
+    place.herder().stop("archive")
+
+    with pytest.raises(OffsetsRefusedException, match="would be archived twice"):
+        place.herder().alter_offsets("archive", {TP: 100})
+    for key in keys[2:]:
+        del place.s3.objects[Location("bucket", key)]
+    assert place.recover() == {TP: 100, OTHER: 350}
+    place.run(400)
+    place.expect_whole(400)
+
+
+def test_a_deleted_connector_that_is_created_again_does_not_archive_twice() -> None:
+    """Its archive stays: the next of its name goes on there, or elsewhere."""
+    place = Place()
+    place.run(250)
+    place.restore({})
+    place.s3.objects = {
+        location: found for location, found in place.s3.objects.items() if "_sinksdk" not in location.key
+    }
+
+    with pytest.raises(ConfigException, match="orders-0 nothing is committed"):
+        place.run(300)
+    place.recover()
+    place.run(300)
+    place.expect_whole(300)
+
+
+def test_values_are_recovered_with_the_operators_word() -> None:
+    """They do not say where they end."""
+    place = Place({"format.class": "JsonFormat", "value.converter": "bytes"})
+    place.run(250)
+    place.restore({})
+
+    with pytest.raises(ConnectException, match=r"orders-0=250.*orders-1=250"):
+        place.recover()
+    assert place.recover(p0=250, p1=250) == {TP: 250, OTHER: 250}
+    place.run(300)
+
+    files = [place.s3.data(key) for key in place.s3.visible() if "partition=0" in key]
+    values = [int(base64.b64decode(json.loads(line))) for line in b"".join(files).split()]
+    assert values == list(range(300))
+    assert place.problems() == []
