@@ -160,7 +160,8 @@ def set_config(
         def changed(present: Mapping[str, str] | None) -> dict[str, str]:
             # What `config get` has hidden, and the file has as it was shown, stays as it is.
             config = with_secrets({**read.config, "name": name}, present or {})
-            if problems := [*read.problems, *still_hidden(config), *check_config(config).problems]:
+            checked = check_config(config)
+            if problems := [*read.problems, *still_hidden(config), *checked.problems, *checked.unmet]:
                 raise ConfigException(problems)
             return config
 

@@ -88,7 +88,7 @@ def _validated(plugin: str, given: dict[str, str], providers: ConfigProviders) -
     checked = check_config(given, providers)
     odd = {option.key: [option.sentence] for option in checked.odd}
     wrong: dict[str, list[str]] = {}
-    for problem in checked.problems:
+    for problem in (*checked.problems, *checked.unmet):
         found = _KEY.search(problem)
         wrong.setdefault(found.group(1) if found else "connector.class", []).append(problem)
 
