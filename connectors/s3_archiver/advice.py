@@ -11,7 +11,9 @@ _BUCKET: Final = re.compile(r"[a-zA-Z0-9._-]{3,255}")
 _ARN: Final = re.compile(r"arn:[a-z-]+:(?:s3|s3-outposts|s3-object-lambda):(?P<region>[a-z0-9-]*):\d{12}:\S+")
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _QUOTED: Final = re.compile(r"'[^']*'")
-_REGION: Final = re.compile(r"(?:^|\.)s3[.-](?:dualstack\.)?(?P<region>[a-z]{2}(?:-[a-z]+)+(?:-?\d+)?)\.")
+_REGION: Final = re.compile(
+    r"(?:^|\.)s3(?:-fips|-accesspoint)?[.-](?:dualstack\.)?(?P<region>[a-z]{2}(?:-[a-z]+)+-\d+)\."
+)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HIDDEN: Final = ("_", ".")
 
@@ -86,6 +88,7 @@ def hidden_warning(topics: Iterable[str]) -> Iterator[str]:
     hidden = sorted(topic for topic in topics if topic.startswith(_HIDDEN))
     if hidden:
         yield (
-            f"files of {', '.join(hidden)} have names that begin with '_' or '.', as the topic's: Spark and "
-            f"pyarrow.dataset skip them without a word (docs/read-an-archive.md says how they are read)"
+            f"files of {', '.join(hidden)} have names that begin with '_' or '.', as the topic's: Spark, "
+            f"Athena and pyarrow.dataset skip them without a word (docs/read-an-archive.md says how they are "
+            f"read)"
         )

@@ -357,9 +357,19 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
         "headers.format.class": FORMATS,
         **_keys(
             "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
-            "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy",
+            "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy "
+            "discard.type.doc.default ignore.default.for.nullables",
             _OF_JAVA,
         ),
+        **_keys(
+            "scrub.invalid.names generalized.sum.type.support flatten.unions",
+            _unsupported("schemas keep their names and types: take it out, or set it to false").when(
+                _keys("false FALSE", _same())
+            ),
+        ),
+        "flatten.singleton.unions": _unsupported(
+            "schemas keep their names and types: take it out, or set it to true"
+        ).when(_keys("true TRUE", _same())),
         "value.converter": _same("bytes, string, json, avro and numbers, or Connect's class names").when(
             {
                 "*ProtobufConverter": _unsupported(f"Protobuf is not read: {_BYTES}"),
@@ -417,7 +427,8 @@ OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
         **_keys(
             "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
             "connect.meta.data allow.optional.map.keys value.subject.name.strategy header.converter "
-            "header.converter.*",
+            "header.converter.* scrub.invalid.names generalized.sum.type.support flatten.unions "
+            "flatten.singleton.unions discard.type.doc.default ignore.default.for.nullables",
             _AS_IT_IS,
         ),
     }

@@ -488,7 +488,8 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
             time_zone(self.timezone)
         except ValueError as error:
             yield f"'timezone': {error}: take Area/City, UTC, or an offset like +05:30"
-        if self.flush_size is None and self.schedule() is None and self.record_interval() is None:
+        has_schedule = self.rotate_schedule_interval_ms >= 1
+        if self.flush_size is None and not has_schedule and self.record_interval() is None:
             yield (
                 "'flush.size' is required and not set: nothing else says when a partition is read. Leave it "
                 "out only with 'rotate.schedule.interval.ms', or 'rotate.interval.ms' and folders by time"

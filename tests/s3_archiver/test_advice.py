@@ -139,6 +139,8 @@ def test_letters_of_a_path_format_that_may_not_be_meant_are_a_warning(pattern: s
         ),
         ({"store.url": "https://s3.eu-central-1.amazonaws.com", "s3.region": "eu-central-1"}, False),
         ({"store.url": "http://minio.example:9000"}, False),
+        ({"store.url": "https://s3.my-company.example"}, False),
+        ({"store.url": "https://s3-fips.us-gov-west-1.amazonaws.com"}, True),
         ({"store.url": "https://s3.amazonaws.com"}, False),
         ({}, False),
     ],

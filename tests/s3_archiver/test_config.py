@@ -94,6 +94,15 @@ def test_every_problem_is_reported_at_once() -> None:
     assert len(found) == 6
 
 
+def test_an_unknown_time_zone_is_a_problem_wherever_it_counts() -> None:
+    """Also where nothing but the schedule ends files."""
+    raw = {key: text for key, text in MINIMAL.items() if key != "flush.size"}
+    keys = {**raw, "rotate.schedule.interval.ms": "60000", "timezone": "Mars/Olympus"}
+    (problem,) = S3ArchiverConfig.check(keys)[1]
+
+    assert problem.startswith("'timezone': no time zone is called 'Mars/Olympus': take Area/City")
+
+
 def test_required_keys_are_named() -> None:
     """Without a bucket nothing can run."""
     _, found = S3ArchiverConfig.check({"name": "archive", "topics": "orders"})
