@@ -78,8 +78,8 @@ MINUTES ?= 5
 soak-kafka: install ## Kill broker, drivers, executors and workers for MINUTES=5, then compare
 	$(BIN)/python -m property_tests.soak_kafka --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-soak-server: install ## A server with 20 connectors: S3, Kafka and its store go away and come back, it is killed; then compare
-	$(BIN)/python -m property_tests.soak_server
+soak-server: install ## A server with 20 connectors: S3, Kafka and its store go away and come back, it is killed; then compare. FREEZES=10: 30 connectors, the broker is frozen
+	$(BIN)/python -m property_tests.soak_server $(if $(FREEZES),--freezes $(FREEZES))
 
 kafka: install ## Run a Kafka broker on 127.0.0.1:9092 until Ctrl-C (jars through Maven)
 	$(BIN)/python -m tests.kafka.broker

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 LOOK_INTERVAL: Final = 2.0
 """Seconds between two queries of the source while nothing is planned."""
 
+LATE: Final = 10.0
+"""Seconds that a query of the source may be late or take until its end offsets count as unknown."""
+
 _WRITE_INTERVAL: Final = 1.0  # seconds between two writes to a store with fast requests
 
 Ends = Mapping[TopicPartition, int]
@@ -136,6 +139,8 @@ class EndsWatch:
             else:
                 self._keeper.missed(self._clock.now() - self._seen_at)
                 log.info("where the source ends is not known, it is looked at again: %s", error)
+        elif self._clock.now() - self._seen_at > LOOK_INTERVAL + LATE:
+            self._keeper.missed(self._clock.now() - self._seen_at)
         if self._running is None and self._clock.now() >= self._next:
             looking: Future[Ends] = Future()
             self._running = looking

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.control.ends import LOOK_INTERVAL
+from sinksdk.control.ends import LATE, LOOK_INTERVAL
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException, MissingSourceTopicException
 from sinksdk.records import OffsetRange, TopicPartition
@@ -30,8 +30,6 @@ from sinksdk.topics import Source, Subscription
 from sinksdk.topics.base import Snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
-
-_LATE = 10.0  # seconds that a query may be late or take until the end offsets count as unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +240,7 @@ class SourceMonitor:
     def unseen_for(self) -> float:
         """Seconds since the source last responded, while its end offsets are unknown; else 0."""
         seconds = self._clock.now() - self._seen_at
-        return seconds if self._has_failed or seconds > self._interval + _LATE else 0.0
+        return seconds if self._has_failed or seconds > self._interval + LATE else 0.0
 
     def compare_with(self, read: Read) -> None:
         """Compare snapshots with this from now on. A refresh that began before is dropped."""

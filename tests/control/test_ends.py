@@ -113,6 +113,8 @@ def test_a_source_that_hangs_or_fails_holds_nobody_up_and_is_looked_at_again(sce
     scene.clock.advance(60)
     watch.look_if_due()
     assert len(waiting) == 1  # the first has not come back yet
+    since = scene.clock.time() - 60
+    assert scene.written().unknown_since == since, "a paused connector's lag is not the last known one"
 
     ends.append(RetriableException("the broker is away"))
     waiting.pop()()
@@ -125,5 +127,7 @@ def test_a_source_that_hangs_or_fails_holds_nobody_up_and_is_looked_at_again(sce
     watch.look_if_due()
     ends.append({P0: 12})
     waiting.pop()()
+    assert scene.written().unknown_since == since
     watch.look_if_due()
     assert scene.written().ends_by_partition() == {P0: 12}
+    assert scene.written().unknown_since is None
