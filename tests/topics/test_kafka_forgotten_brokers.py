@@ -1,0 +1,77 @@
+"""The real clients of librdkafka at a broker that forgets, for a while, that there are brokers.
+
+A broker that was frozen for longer than its session does so right after it wakes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sinksdk import RetriableException, TopicPartition
+from sinksdk.topics.kafka import cluster as module
+from sinksdk.topics.kafka import renewal
+from sinksdk.topics.kafka.cluster import Cluster
+from tests.topics.fake_broker import FakeBroker
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(TOPIC) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """Its ages are a tenth of the real ones, so that the test takes seconds."""
+    monkeypatch.setattr(module, "REPEAT_AFTER", renewal.REPEAT_AFTER / 10)
+    monkeypatch.setattr(renewal, "RENEW_AFTER", renewal.RENEW_AFTER / 10)
+    found = Cluster({"bootstrap.servers": broker.bootstrap})
+    yield found
+    found.close()
+
+
+def test_a_request_for_a_topic_id_that_waits_in_its_client_is_repeated(
+    broker: FakeBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression (B0): librdkafka never sent it, and it was pending for an hour: the connector stood still."""
+    assert cluster.topic_ids([TOPIC]).keys() == {TOPIC}
+    known = cluster.partitions([TOPIC])
+    # So that the admin client's own request waits, whatever the consumer knows by then.
+    monkeypatch.setattr(cluster, "partitions", lambda _: known)
+    broker.names_brokers = False
+    for _ in range(2):
+        with pytest.raises(RetriableException):
+            cluster.topic_ids([TOPIC])
+    broker.names_brokers = True
+
+    assert until_it_responds(cluster), "the id is not known 10 s after the broker woke"
+
+
+def test_the_next_requests_use_a_new_client_once_a_response_names_no_broker(
+    broker: FakeBroker, cluster: Cluster
+) -> None:
+    """A topic without brokers is no topic that is missing."""
+    assert cluster.partitions([TOPIC]) == {TOPIC: [TopicPartition(TOPIC, 0)]}
+    broker.names_brokers = False
+    with pytest.raises(RetriableException, match="names no broker"):
+        cluster.partitions([TOPIC])
+    broker.names_brokers = True
+
+    assert cluster.partitions([TOPIC]) == {TOPIC: [TopicPartition(TOPIC, 0)]}
+    assert broker.forgotten
+
+
+def until_it_responds(cluster: Cluster) -> bool:
+    """Whether there is a response within ten seconds."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            return bool(cluster.topic_ids([TOPIC]))
+        except RetriableException:
+            time.sleep(0.1)
+    return False
