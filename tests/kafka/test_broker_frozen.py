@@ -26,12 +26,12 @@ from tests.kafka.topics import create_topic
 pytestmark = pytest.mark.slow
 
 _IS_LONG = DEPTH.name == "nightly"
-CLIENTS, FREEZES = (60, 40) if _IS_LONG else (30, 6)
+CLIENTS, FREEZES = (60, 20) if _IS_LONG else (16, 3)
 SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 FROZEN = 3.0  # seconds, longer than the session
 _SLOW = 4.0  # seconds after the wake in which the broker stops again and again
 _SLOWNESS = (0.14, 0.19, 0.06, 0.1)  # seconds for which it stops each time
-_BETWEEN = 0.03  # seconds between two requests of a client
+_BETWEEN = 0.1  # seconds between two requests of a client
 _RECOVERY = RENEW_AFTER + REPEAT_AFTER  # seconds: the first request of a new client may have to be repeated
 
 
