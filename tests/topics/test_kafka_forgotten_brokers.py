@@ -75,3 +75,21 @@ def until_it_responds(cluster: Cluster) -> bool:
         except RetriableException:
             time.sleep(0.1)
     return False
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"group.protocol": "consumer"},
+        {"fetch.wait.max.ms": "20000", "socket.timeout.ms": "60000"},
+        {"socket.timeout.ms": "1000"},
+    ],
+    ids=["protocol", "long waits", "short waits"],
+)
+def test_a_connectors_own_properties_do_not_contradict_the_ages(
+    broker: FakeBroker, properties: dict[str, str]
+) -> None:
+    """They are of the tasks' consumers; librdkafka refuses some together with the time-outs of requests."""
+    found = Cluster({"bootstrap.servers": broker.bootstrap, **properties})
+    assert found.partitions([TOPIC])
+    found.close()

@@ -104,6 +104,7 @@ def bystander(
     }
     own = {
         "group.id": group,
+        "group.protocol": "classic",  # the other one takes no session.timeout.ms; this client joins no group
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 500,  # librdkafka refuses one that is longer than the socket's time-out
     }
