@@ -226,7 +226,7 @@ class Scene:
         woken = time.monotonic()
         production.renew()
         self.happened.counts["freezes"] += 1
-        wanted = self.ends()
+        wanted = self._ends_after(woken)
         store = open_store(self.store)
         try:
             herder = Herder(store)
@@ -243,6 +243,18 @@ class Scene:
             round(took), self.happened.counts["seconds until all had caught up, at most"]
         )
         self.say(f"all have caught up {took:.1f} s after the wake")
+
+    def _ends_after(self, woken: float) -> dict[TopicPartition, int]:
+        """Where the topics end once the broker, which was woken then, leads its partitions again."""
+        while True:
+            try:
+                return self.ends(timeout=2.0)
+            except KafkaException as error:
+                if time.monotonic() - woken > CATCH_UP:
+                    raise HourFailed(
+                        f"the broker leads no partition {CATCH_UP:g} s after its wake"
+                    ) from error
+                time.sleep(0.5)
 
     def create(self, names: Sequence[str]) -> None:
         """Create connectors over REST."""
