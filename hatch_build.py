@@ -21,6 +21,7 @@ from packaging.tags import sys_tags
 SOURCES = (
     "sinksdk/topics/kafka/_messages.c",
     "sinksdk/values/_json.c",
+    "sinksdk/values/_avro.c",
     "sinksdk/connectors/s3_archiver/_datums.c",
 )
 INTERFACE = "cp311-abi3"

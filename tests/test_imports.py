@@ -189,6 +189,8 @@ PUBLIC_MODULES = (
     "sinksdk.config",
     "sinksdk.source",
     "sinksdk.testing",
+    "sinksdk.values.avro_schema",  # one parser and one walk, for converters and for files
+    "sinksdk.values.avro_walk",
 )
 PUBLIC_NAMES = (
     "sinksdk.topics.kafka.KafkaClient",
@@ -203,7 +205,7 @@ PUBLIC_NAMES = (
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_connectors_use_public_names_only(path: Path) -> None:
-    """Connectors: built as a third party would: names of sinksdk itself, of five public modules, and how to reach topics."""
+    """Connectors: built as a third party would: names of sinksdk itself, of public modules, and how to reach topics."""
     used = [
         name
         for name in imports(path)

@@ -31,6 +31,7 @@ from sinksdk.connectors.s3_archiver.fields import (
     Rows,
     at_path,
 )
+from sinksdk.values.avro_schema import AvroSchema, as_schema, datum_reader, named_types
 
 Positions = npt.NDArray[np.int64]
 
@@ -50,14 +51,15 @@ class AvroFields:
     """Fields of Avro in Confluent's framing.
 
     Args:
-        schema_of: the parsed writer's schema of an id. Raises RetriableException while the registry cannot be
+        schema_of: the writer's schema of an id, an ``AvroSchema`` or what its JSON holds.
+            Raises RetriableException while the registry cannot be
             reached, DataException for an id it does not have.
     """
 
     def __init__(self, paths: Sequence[Path], schema_of: Callable[[int], Any]) -> None:
         self._paths = paths
         self._schema_of = schema_of
-        self._schemas: dict[int, Any] = {}
+        self._schemas: dict[int, AvroSchema] = {}
         self._refused: dict[int, str] = {}
 
     def learn(self, values: pa.Array) -> None:
@@ -90,13 +92,15 @@ class AvroFields:
                     each.bad |= dict.fromkeys(some.tolist(), why)
                 continue
             for path, each in zip(self._paths, found, strict=True):
-                walk = Walk(data, schema, ends, each)
-                walk.read(schema, path, some, begins[some] + _WIRE_FORMAT.size)
+                walk = Walk(data, schema.resolved, ends, each)
+                walk.read(schema.resolved, path, some, begins[some] + _WIRE_FORMAT.size)
                 left = np.sort(np.concatenate([np.empty(0, np.int64), *walk.left]))
-                _one_by_one(number, schema, path, left.tolist(), values, each, walk.moment(schema, path))
+                _one_by_one(
+                    number, schema, path, left.tolist(), values, each, walk.moment(schema.resolved, path)
+                )
         return [each.field() for each in found]
 
-    def _schema(self, number: int) -> Any:
+    def _schema(self, number: int) -> AvroSchema | None:
         """The schema of an id; None if there is none that can be used."""
         if number not in self._schemas and number not in self._refused:
             self._fetch(number)
@@ -104,10 +108,8 @@ class AvroFields:
 
     def _fetch(self, number: int) -> None:
         """Get to know a schema, or why there is none."""
-        import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
-
         try:
-            self._schemas[number] = fastavro.parse_schema(self._schema_of(number))
+            self._schemas[number] = as_schema(self._schema_of(number))
         except DataException as error:
             if len(self._refused) >= _MOST_REFUSED:
                 self._refused.clear()
@@ -164,7 +166,7 @@ def _laid_out(values: pa.Array) -> tuple[Positions, Positions, npt.NDArray[np.ui
 
 def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
     number: int,
-    schema: Any,
+    schema: AvroSchema,
     path: Path,
     rows: Sequence[int],
     values: pa.Array,
@@ -173,14 +175,12 @@ def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
 ) -> None:
     if not rows:
         return
-    import fastavro  # noqa: PLC0415 - see above
-
-    plain = fastavro.parse_schema(_plain(schema))
+    read = datum_reader(_plain(schema.resolved))
     for row in rows:
         buffer = io.BytesIO(values[row].as_py())
         buffer.seek(_WIRE_FORMAT.size)
         try:
-            value = fastavro.schemaless_reader(buffer, plain, None)
+            value = read(buffer)
         except (RetriableException, ConfigException):
             raise
         except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
@@ -197,7 +197,7 @@ def _plain(schema: Any) -> Any:
         return {
             key: _plain(value) if key in ("type", "items", "values", "fields") else value
             for key, value in schema.items()
-            if key != "logicalType" and not key.startswith("__")
+            if key != "logicalType"
         }
     return schema
 
@@ -234,8 +234,7 @@ class Walk:
         self._data = data
         self._ends = ends
         self._found = found
-        self._named: dict[str, Any] = {}
-        self._name(schema)
+        self._named = named_types(schema)
         self.left: list[Rows] = []
         """Rows that are to be read in another way."""
 
@@ -415,7 +414,7 @@ class Walk:
             return self._type(self._named[schema]) if schema in self._named else _Type(schema, {})
         inner = schema["type"]
         if isinstance(inner, str) and inner not in self._named:
-            return _Type("record" if inner == "error" else inner, schema)
+            return _Type(inner, schema)
         return self._type(inner)
 
     def moment(self, schema: Any, path: Path) -> pa.DataType | None:
@@ -428,16 +427,3 @@ class Walk:
             return _MOMENTS.get(kind.schema.get("logicalType", ""))
         inner = [each for each in kind.schema.get("fields", ()) if each["name"] == path[0]]
         return self.moment(inner[0]["type"], path[1:]) if inner else None
-
-    def _name(self, schema: Any) -> None:
-        """Note the definitions of names."""
-        if isinstance(schema, list):
-            for each in schema:
-                self._name(each)
-        elif isinstance(schema, dict):
-            if "name" in schema and schema.get("type") in ("record", "error", "enum", "fixed"):
-                self._named[schema["name"]] = schema
-            for each in schema.get("fields", ()):
-                self._name(each["type"])
-            for key in ("type", "items", "values"):
-                self._name(schema.get(key))

@@ -28,7 +28,7 @@ class ContainerWriter:
     The methods that return pieces are generators: consume each to its end before the next call.
 
     Args:
-        schema: the datums' Avro schema, as JSON.
+        schema: the datums' Avro schema: its JSON as text, which is written as it is, or parsed.
         codec: compresses the blocks.
         metadata: more entries for the header's metadata; ``avro.`` is reserved.
         sync_marker: 16 bytes, see :func:`~sinksdk.connectors.s3_archiver.schema.sync_marker`.
@@ -52,7 +52,7 @@ class ContainerWriter:
         self._metadata = {
             **metadata,
             "avro.codec": codec.name.encode(),
-            "avro.schema": json.dumps(schema).encode(),
+            "avro.schema": (schema if isinstance(schema, str) else json.dumps(schema)).encode(),
         }
         self._blocks = RowBlocks(block_bytes)
         self._records = 0

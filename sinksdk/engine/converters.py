@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 import io
 import json
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,9 @@ import pyarrow as pa
 from sinksdk.engine.objects import json_of
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.settings.converters import ConverterSpec, RegistryAddress
-from sinksdk.values.avro import AvroType, avro_column, avro_json_schema, avro_type
+from sinksdk.values.avro import avro_column, avro_json_schema, avro_type
+from sinksdk.values.avro_schema import AvroSchema, as_schema, datum_reader
+from sinksdk.values.avro_walk import FRAMING, Fit, repaired, walk_framed, why_not
 from sinksdk.values.connect import connect_shape
 from sinksdk.values.declared import declared_shape
 from sinksdk.values.json_text import (
@@ -40,13 +41,13 @@ from sinksdk.values.plain import plain
 from sinksdk.values.rows import valid_rows
 from sinksdk.values.shapes import Shape, to_column, without_defaults
 
-_WIRE_FORMAT = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
 _ENVELOPE: Final = {"schema", "payload"}
 _BEFORE_SCHEMA: Final = '{"schema":'
 _BEFORE_PAYLOAD: Final = ',"payload":'
 
 SchemaOf = Callable[[int], Any]
-"""Gives the parsed writer schema of an id. Raises RetriableException while the registry cannot be reached,
+"""Gives the writer's schema of an id, an ``AvroSchema`` or what its JSON holds.
+Raises RetriableException while the registry cannot be reached,
 DataException for an id it does not have, ConfigException if this configuration cannot reach it."""
 
 
@@ -400,6 +401,8 @@ def _booleans(values: Sequence[bytes]) -> pa.Array:
 class AvroConverter(BatchConverter):
     """Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum.
 
+    What stands behind a datum is ignored, as by Confluent's AvroConverter.
+
     Args:
         schema_of: the schema registry.
         gives_json: values of schemas that no Arrow type has, as one that contains itself, become JSON texts;
@@ -410,7 +413,7 @@ class AvroConverter(BatchConverter):
         self._schema_of = schema_of
         self._gives_json = gives_json
         self._part = "key" if is_key else "value"
-        self._readers: dict[int, tuple[Any, AvroType | None]] = {}
+        self._readers: dict[int, _AvroReader] = {}
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
         """Decode each datum with its writer's schema: those of one schema are a piece."""
@@ -419,83 +422,84 @@ class AvroConverter(BatchConverter):
         for row, value in enumerate(data.to_pylist()):
             if value is None:
                 continue
-            if len(value) < _WIRE_FORMAT.size or value[0] != 0:
+            if len(value) < FRAMING or value[0] != 0:
                 failed[row] = DataException(
                     f"topic {topic}: the bytes do not begin with a zero byte and a schema id"
                 )
                 continue
-            rows, values = groups.setdefault(_WIRE_FORMAT.unpack_from(value)[1], ([], []))
+            rows, values = groups.setdefault(int.from_bytes(value[1:FRAMING]), ([], []))
             rows.append(row)
             values.append(value)
         pieces: list[Piece] = []
         for schema_id, (rows, values) in groups.items():
             try:
-                schema, typed = self._reader(topic, schema_id)
+                reader = self._reader(topic, schema_id)
             except DataException as error:
                 failed |= dict.fromkeys(rows, error)
                 continue
-            read, what = (
-                schema if typed is None else typed.schema,
-                f"topic {topic}: no datum of schema {schema_id}",
-            )
-            good, decoded = _decoded(rows, values, read, what, failed)
-            if typed is None:
+            what = f"topic {topic}: no datum of schema {schema_id}"
+            good, decoded = reader.decoded(schema_id, rows, values, what, failed)
+            if reader.kind is None:
                 content = _as_json_texts(decoded) if self._gives_json else decoded
                 pieces += [Piece(good, content)] if good else []
             else:
-                pieces += _built(topic, good, decoded, partial(avro_column, kind=typed.kind), failed)
+                pieces += _built(topic, good, decoded, partial(avro_column, kind=reader.kind), failed)
         return Converted(sorted(pieces, key=lambda piece: piece.rows[0]), failed)
 
-    def _reader(self, topic: str, schema_id: int) -> tuple[Any, AvroType | None]:
-        """The writer's schema, and how it becomes a column."""
+    def _reader(self, topic: str, schema_id: int) -> _AvroReader:
         if schema_id not in self._readers:
-            import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
-
-            schema = self._schema(topic, schema_id)
-            typed = avro_type(schema)
-            if typed is None and self._gives_json:
-                schema = fastavro.parse_schema(avro_json_schema(schema))
-            if typed is not None:
-                typed = AvroType(typed.kind, fastavro.parse_schema(typed.schema))
-            self._readers[schema_id] = schema, typed
+            try:
+                schema = as_schema(self._schema_of(schema_id))
+            except DataException as error:
+                raise DataException(f"topic {topic}, subject {topic}-{self._part}: {error}") from error
+            self._readers[schema_id] = _AvroReader(schema, gives_json=self._gives_json)
         return self._readers[schema_id]
 
-    def _schema(self, topic: str, schema_id: int) -> Any:
-        try:
-            return self._schema_of(schema_id)
-        except DataException as error:
-            raise DataException(f"topic {topic}, subject {topic}-{self._part}: {error}") from error
+
+class _AvroReader:
+    """Reads data of one schema.
+
+    Args:
+        gives_json: what has no Arrow type is read for Connect's JSON of it.
+    """
+
+    def __init__(self, schema: AvroSchema, *, gives_json: bool) -> None:
+        typed = avro_type(schema.resolved)
+        self._schema = schema
+        self.kind = None if typed is None else typed.kind
+        """The column's type; None where data become objects."""
+        if typed is not None:
+            self._read = datum_reader(typed.schema)
+        else:
+            self._read = datum_reader(avro_json_schema(schema.resolved)) if gives_json else schema.reader
+
+    def decoded(
+        self, schema_id: int, rows: list[int], values: list[bytes], what: str, failed: dict[int, Exception]
+    ) -> tuple[list[int], list[Any]]:
+        """Data of the schema, and the rows of those that can be read."""
+        walked = walk_framed(pa.array(values, pa.binary()), {schema_id: self._schema})
+        good, decoded = [], []
+        fits = zip(rows, values, walked.fits.tolist(), walked.ends.tolist(), strict=True)
+        for row, value, fit, place in fits:
+            if fit >= Fit.ENDS_EARLY:
+                failed[row] = DataException(f"{what}: {why_not(fit, place)}")
+                continue
+            if fit == Fit.ODD:
+                datum = io.BytesIO(repaired(value, FRAMING, self._schema, is_framed=True))
+            else:
+                datum = io.BytesIO(value)
+                datum.seek(FRAMING)
+            try:
+                decoded.append(self._read(datum))
+                good.append(row)
+            except (ValueError, ArithmeticError) as error:  # a logical type's; messages may quote the bytes
+                failed[row] = DataException(f"{what}: {type(error).__name__}")
+        return good, decoded
 
 
 def _as_json_texts(objects: Sequence[Any]) -> pa.Array:
     texts = [None if value is None else json_of(value) for value in objects]
     return json_column(pa.array(texts, pa.string()))
-
-
-def _decoded(
-    rows: list[int],
-    values: list[bytes],
-    schema: Any,
-    what: str,
-    failed: dict[int, Exception],
-) -> tuple[list[int], list[Any]]:
-    """Data of one schema, and the rows of those that can be read."""
-    import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
-
-    good, decoded = [], []
-    for row, value in zip(rows, values, strict=True):
-        datum = io.BytesIO(value)
-        datum.seek(_WIRE_FORMAT.size)
-        try:
-            decoded.append(fastavro.schemaless_reader(datum, schema, None))
-            good.append(row)
-            continue
-        except UnicodeDecodeError as error:
-            why = _without_bytes(error)
-        except (ValueError, EOFError, IndexError, OverflowError, ArithmeticError, struct.error) as error:
-            why = type(error).__name__  # their messages may quote the bytes
-        failed[row] = DataException(f"{what}: {why}")
-    return good, decoded
 
 
 def _without_bytes(error: UnicodeDecodeError) -> str:

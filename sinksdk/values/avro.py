@@ -54,7 +54,7 @@ class AvroType(NamedTuple):
 
 
 def avro_type(schema: Any) -> AvroType | None:
-    """The column's type of a schema as fastavro has parsed it; None if Arrow has none.
+    """The column's type of a resolved schema; None if Arrow has none.
 
     There is none of a schema that contains itself, is more than 100 levels deep, or writes the same types out
     thousands of times, and of decimals of more than 76 digits.

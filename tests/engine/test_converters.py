@@ -252,7 +252,7 @@ SECRET = b"hunter2"
         ("long", SECRET),
         ("boolean", SECRET),
         ("avro", SECRET),
-        ("avro", struct.pack(">bI", 0, 7) + b"\x0e" + SECRET[:-1] + b"\xfe"),
+        ("avro", struct.pack(">bI", 0, 7) + b"\x7e" + SECRET),
         ("avro", struct.pack(">bI", 0, 7) + b"\x80" + SECRET),
     ],
 )

@@ -56,7 +56,7 @@ class Registry:
             raise RetriableException(message)
         if schema_id not in self.schemas:
             raise DataException(f"the schema registry http://registry has no schema {schema_id}")
-        return fastavro.parse_schema(self.schemas[schema_id])
+        return self.schemas[schema_id]
 
 
 def framed(schema_id: int, value: Any, schema: Any = None) -> bytes:
@@ -110,13 +110,7 @@ def test_the_producers_schema_is_the_files() -> None:
     made = files(AvroValues(Registry(SCHEMAS)), batch([framed(7, flight(1))]))[7]
     metadata = fastavro.reader(io.BytesIO(made)).metadata
     schema = json.loads(metadata["avro.schema"])
-    assert schema["name"] == "air.Flight"
-    assert schema["doc"] == FLIGHT["doc"]
-    number, at, state, before = schema["fields"]
-    assert (number["doc"], number["default"]) == ("of the carrier", 0)
-    assert (at["type"]["logicalType"], at["aliases"]) == ("timestamp-millis", ["when"])
-    assert (state["type"]["name"], before["type"]) == ("air.State", ["null", "air.State"])
-    assert not [name for name in schema if name.startswith("__")]
+    assert schema == FLIGHT
     assert metadata["sinksdk.start_offset"] == str(FIRST)
 
 
@@ -180,7 +174,6 @@ def test_ids_that_the_registry_does_not_know_are_bad(schema_id: int) -> None:
     "schema",
     [
         {"type": "record", "name": "my-record", "fields": []},
-        {"type": "record", "name": "a-b.R", "fields": []},
         {"type": "record", "name": "R", "fields": [{"name": "my-record", "type": "int"}]},
         {"type": "array", "items": {"type": "map", "values": {"type": "fixed", "name": "1f", "size": 1}}},
         [
@@ -188,18 +181,18 @@ def test_ids_that_the_registry_does_not_know_are_bad(schema_id: int) -> None:
             {
                 "type": "record",
                 "name": "R",
-                "fields": [{"name": "a", "type": {"type": "record", "name": "ä", "fields": []}}],
+                "fields": [{"name": "a", "type": {"type": "record", "name": "a$", "fields": []}}],
             },
         ],
     ],
-    ids=["record", "namespace", "field", "fixed", "nested"],
+    ids=["record", "field", "fixed", "nested"],
 )
 def test_names_that_avro_does_not_allow(schema: Any) -> None:
-    """Illegal names: a registry may have them, and readers refuse a file of them: its records are bad."""
+    """Illegal names: Java refuses them, so Confluent's converter, too: their records are bad."""
     value = struct.pack(">bI", 0, 3) + b"datum"
     kinds = AvroValues(Registry({3: schema})).kinds(ORDERS, batch([value]))
     assert kinds.codes.tolist() == [-1]
-    assert "its schema, 3 of the registry, holds the name" in str(kinds.bad[0])
+    assert "it holds the name '" in str(kinds.bad[0])
     assert "not legal in Avro" in str(kinds.bad[0])
 
 

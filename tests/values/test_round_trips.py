@@ -70,9 +70,17 @@ def test_avro(seed: int) -> None:
         for case in cases:
             buffer = io.BytesIO()
             fastavro.schemaless_writer(buffer, parsed, case.written)
-            data.append(struct.pack(">bI", 0, number) + buffer.getvalue())
+            datum = buffer.getvalue()
+            if kind_of(schema) == "bytes":  # Confluent's serializer writes these without their length
+                datum = datum[1:] if len(datum) < 65 else datum[2:]
+            data.append(struct.pack(">bI", 0, number) + datum)
         compared += check(AvroConverter(lambda _, parsed=parsed: parsed), cases, data)
     assert compared == SCHEMAS * VALUES
+
+
+def kind_of(schema: Any) -> Any:
+    """The type's name."""
+    return kind_of(schema["type"]) if isinstance(schema, dict) else schema
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -2,23 +2,24 @@
 
 A framed value is a zero byte, the id of its schema, and a datum. The datum goes into a file as it is, behind
 the schema of its producer: names, documentation, defaults and logical types are those of the registry.
-Nothing is decoded, so a datum that does not fit its schema is noticed by who reads the file. Schemas differ
-between records, a file has one: each id has files of its own.
+Nothing is decoded, but each datum is walked by its schema: one that does not fit is a bad record, since
+readers would not find the next one behind it. Schemas differ between records, a file has one: each id has
+files of its own.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import codec
-from sinksdk.connectors.s3_archiver.columns import as_mask, is_json
+from sinksdk.connectors.s3_archiver.columns import as_mask, flag_column, is_json, null_scalar
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs
 from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
@@ -27,6 +28,7 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     NO_VALUE,
     VALUE_COLUMNS,
     Fate,
+    JoinedValues,
     NullBehavior,
     ValueKind,
     ValueLoop,
@@ -35,12 +37,16 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     has_bytes,
     join_values,
     value_column,
+    with_texts,
 )
 from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.connectors.s3_archiver.schema import sync_marker
+from sinksdk.values.avro_schema import AvroSchema, as_schema
+from sinksdk.values.avro_walk import Fit, Walked, repaired, walk_framed, why_not
 
 SchemaOf: TypeAlias = Callable[[int], Any]
-"""Gives a writer's schema by its id, as fastavro has parsed it. Raises DataException for an id that the
+"""Gives a writer's schema by its id, an ``AvroSchema`` or what its JSON holds.
+Raises DataException for an id that the
 registry does not have, RetriableException while it cannot be asked."""
 
 _FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
@@ -104,7 +110,7 @@ class AvroValues:
         self._keep_schema = keep_schema
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
-        self._schemas: dict[object, Any] = {}
+        self._schemas: dict[int, AvroSchema] = {}
         self._refused: dict[int, str] = {}
         self._typed: dict[pa.DataType, TypedDatums] = {}
 
@@ -171,18 +177,64 @@ class AvroValues:
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`: datums without their framing."""
         column = value_column(batch)
-        if self._is_framed(column):
-            joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
-        else:
+        if not self._is_framed(column):
             joined = self._datums(column.type).encode(column)
-        return encoded(partition, batch, joined, self._nulls, _why_not_taken)
+            return encoded(partition, batch, joined, self._nulls, lambda _row, _fate: _NO_FRAMING)
+        walked = self._walked(column)
+        if not walked.fits.any():
+            joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
+            return Encoded(joined.rows, {})
+        joined, whys = self._mended(column, walked)
+        return encoded(partition, batch, joined, self._nulls, lambda row, _: whys.get(row, _NO_FRAMING))
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
-        schema = self._datums(kind).schema if isinstance(kind, pa.DataType) else self._schemas[kind]
+        schema = (
+            json.dumps(self._datums(kind).schema)
+            if isinstance(kind, pa.DataType)
+            else self._schemas[int(str(kind))].readable
+        )
         return ContainerWriter(
             schema, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
         )
+
+    def _walked(self, column: Column) -> Walked:
+        walked = walk_framed(column, self._schemas)
+        unknown = np.flatnonzero(walked.fits == Fit.UNKNOWN)
+        if len(unknown):
+            for schema_id in np.unique(schema_ids(column)[unknown]).tolist():
+                self._why_not(schema_id)
+            walked = walk_framed(column, self._schemas)
+        return walked
+
+    def _mended(self, column: Column, walked: Walked) -> tuple[JoinedValues, dict[int, str]]:
+        """The data of a column, and what is wrong with those that do not fit."""
+        ends, fits = walked
+        is_plain: Flags = (fits == Fit.FITS) | (fits == Fit.NULL)
+        joined = join_values(
+            pc.if_else(flag_column(is_plain), column, null_scalar(column.type)),
+            ValueKind.FRAMED,
+            _FRAMING,
+            loop=self._loop,
+        )
+        texts: dict[int, bytes | None] = {}
+        whys: dict[int, str] = {}
+        for row in np.flatnonzero(~is_plain).tolist():
+            fit, value = fits[row], column[row].as_buffer().to_pybytes()
+            schema_id = int.from_bytes(value[1 : len(_FRAMING)])
+            if fit == Fit.LONGER:
+                texts[row] = value[len(_FRAMING) : ends[row]]
+            elif fit == Fit.ODD:
+                texts[row] = repaired(value, len(_FRAMING), self._schemas[schema_id], is_framed=True)
+            elif fit == Fit.UNKNOWN:
+                whys[row] = f"{self._refused[schema_id]}; {_DO}"
+            elif fit >= Fit.ENDS_EARLY:
+                what = f"its value is no datum of its schema, {schema_id} of the registry"
+                whys[row] = f"{what}: {why_not(fit, ends[row])}; {_DO}"
+        joined = with_texts(joined, texts)
+        fates = joined.fates.copy()
+        fates[(fits == Fit.NOT_FRAMED) | (fits >= Fit.UNKNOWN)] = Fate.OTHER
+        return JoinedValues(joined.rows, fates), whys
 
     def _is_framed(self, column: Column) -> bool:
         return not self._plain and has_bytes(column.type)
@@ -203,15 +255,15 @@ class AvroValues:
         if self._schema_of is None:
             raise ConfigException(_NO_SCHEMA)
         try:
-            definition = _usable(schema_id, self._schema_of(schema_id))
+            schema = as_schema(self._schema_of(schema_id))
         except DataException as error:
             if len(self._refused) >= _MOST_REFUSED:
                 self._refused.clear()
             self._refused[schema_id] = str(error)
             return
         if self._keep_schema is not None:
-            self._keep_schema(schema_id, json.dumps(definition).encode())
-        self._schemas[schema_id] = definition
+            self._keep_schema(schema_id, schema.text.encode())
+        self._schemas[schema_id] = schema
 
 
 def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
@@ -252,55 +304,3 @@ def schema_ids(column: Column) -> Longs:
 def _rows(flags: Any) -> list[int]:
     rows: list[int] = np.flatnonzero(flags).tolist()
     return rows
-
-
-def _why_not_taken(_row: int, _fate: Fate) -> str:
-    return _NO_FRAMING
-
-
-# -- schemas -----------------------------------------------------------------------------------------------
-
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
-_SHORT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OF_FASTAVRO: Final = "__"
-
-
-def _usable(schema_id: int, schema: Any) -> Any:
-    """The definition of a schema. Raises DataException where other readers would refuse it."""
-    definition = _definition(schema)
-    illegal = illegal_name(definition)
-    if illegal is not None:
-        raise DataException(
-            f"its schema, {schema_id} of the registry, holds the name '{illegal}', which is not legal in "
-            f"Avro: other readers would refuse the file"
-        )
-    return definition
-
-
-def _definition(schema: Any) -> Any:
-    """A schema without what fastavro has noted in it."""
-    if isinstance(schema, list):
-        return [_definition(branch) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        name: _definition(part) if name in ("type", "items", "values", "fields") else part
-        for name, part in schema.items()
-        if not name.startswith(_OF_FASTAVRO)
-    }
-
-
-def illegal_name(schema: Any) -> str | None:
-    """The first name of a type or field in a schema that is not legal in Avro; None if all are."""
-    if isinstance(schema, list):
-        return next((name for branch in schema if (name := illegal_name(branch)) is not None), None)
-    if not isinstance(schema, dict):
-        return None
-    name = schema.get("name")
-    if name is not None and not _NAME.fullmatch(str(name)):
-        return str(name)
-    for field in schema.get("fields", ()):
-        if not _SHORT_NAME.fullmatch(str(field["name"])):
-            return str(field["name"])
-    inner = [schema.get("type"), schema.get("items"), schema.get("values")]
-    return illegal_name([*inner, *(field["type"] for field in schema.get("fields", ()))])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sinksdk.errors import ConfigException, DataException, RetriableException
 from sinksdk.settings.converters import RegistryAddress
+from sinksdk.values.avro_schema import AvroSchema, parse_schema
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -75,10 +75,10 @@ class SchemaRegistry:
         self._client = client
         self._name = name
         self._now = now
-        self._schemas: dict[int, Any] = {}
+        self._schemas: dict[int, AvroSchema] = {}
         self._unknown: dict[int, tuple[float, str]] = {}
 
-    def __call__(self, schema_id: int) -> Any:
+    def __call__(self, schema_id: int) -> AvroSchema:
         """The parsed schema with everything it refers to.
 
         Raises:
@@ -99,7 +99,7 @@ class SchemaRegistry:
                 raise
         return self._schemas[schema_id]
 
-    def _fetch(self, schema_id: int) -> Any:
+    def _fetch(self, schema_id: int) -> AvroSchema:
         what = f"schema {schema_id}"
         schema = self._asked(what, partial(self._client.get_schema, schema_id))
         if schema.schema_type not in (None, "AVRO"):
@@ -158,20 +158,9 @@ def _definition(schema: Schema, what: str) -> Any:
         raise DataException(f"{what} is no JSON: {error}") from error
 
 
-def _parsed(schema: Schema, references: Mapping[str, Any], what: str) -> Any:
-    """A schema for fastavro, its references inlined where they are first used."""
-    from fastavro.repository.base import AbstractSchemaRepository, SchemaRepositoryError  # noqa: PLC0415 - only Avro needs it
-    from fastavro.schema import load_schema  # noqa: PLC0415 - the same
-
-    class Fetched(AbstractSchemaRepository):
-        def load(self, name: str) -> Any:
-            if name not in known:
-                raise SchemaRepositoryError(name)
-            return copy.deepcopy(known[name])
-
-    root = ""  # no Avro schema has this name
-    known = {root: _definition(schema, what), **references}
+def _parsed(schema: Schema, references: Mapping[str, Any], what: str) -> AvroSchema:
+    """A schema, its references inlined where they are first used."""
     try:
-        return load_schema(root, repo=Fetched())
-    except Exception as error:
-        raise DataException(f"{what} cannot be read: {type(error).__name__}: {error}") from error
+        return parse_schema(schema.schema_str or "", tuple(references.values()))
+    except DataException as error:
+        raise DataException(f"{what} cannot be read: {error}") from error

@@ -1,0 +1,478 @@
+"""Avro schemas, read as leniently as Java's parser reads them for Confluent's AvroConverter.
+
+Registries hold schemas that stricter parsers refuse: defaults that do not match their type, decimals
+without a usable precision, namespaces that are no names. Java's Avro (1.11) with
+``setValidateDefaults(false)``, which is how Confluent's ``AvroSchema`` parses, decides what is a schema here.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sinksdk.errors import DataException
+
+PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
+NAMED: Final = frozenset(("record", "error", "enum", "fixed"))
+_ORDERS: Final = ("ascending", "descending", "ignore")
+_MOST_SIZE: Final = 2**31 - 1
+_OF_FASTAVRO: Final = "__"
+_LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
+    "int": ("date", "time-millis"),
+    "long": (
+        "time-micros",
+        *(f"{local}timestamp-{unit}" for local in ("", "local-") for unit in ("millis", "micros", "nanos")),
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class AvroSchema:
+    """A writer's schema.
+
+    Args:
+        text: the schema's JSON as its registry has it.
+        readable: the same for a file's header. Schemas that it refers to stand where they are first used;
+            what Java ignores and other readers refuse (defaults of another type, impossible decimals) is
+            left out.
+        resolved: the same as fastavro understands it: full names, no defaults, only valid logical types, an
+            ``error`` is a ``record``.
+    """
+
+    text: str
+    readable: str = field(repr=False)
+    resolved: Any = field(repr=False)
+
+    @functools.cached_property
+    def reader(self) -> Callable[[Any], Any]:
+        """Read a datum from a file object that stands at its begin. Raises what fastavro's loops raise."""
+        return datum_reader(self.resolved)
+
+
+def as_schema(found: Any) -> AvroSchema:
+    """A schema as given, or parsed from what its JSON holds.
+
+    Raises:
+        DataException: Java's parser would refuse it.
+    """
+    return found if isinstance(found, AvroSchema) else parse_schema(json.dumps(without_hints(found)))
+
+
+def parse_schema(text: str, references: Sequence[Any] = ()) -> AvroSchema:
+    """Parse a schema.
+
+    Args:
+        text: JSON.
+        references: the JSON of the schemas that it refers to, and of those that they refer to, parsed.
+
+    Raises:
+        DataException: Java's parser would refuse it; the message says why.
+    """
+    try:
+        root = _loaded(text)
+        parser = _Parser({**_definitions(references, None), **_definitions(root, None)})
+        written, resolved = parser.of(root, None)
+    except RecursionError as error:
+        raise DataException("a schema of too many levels") from error  # noqa: EM101 - one sentence
+    except _Refused as error:
+        raise DataException(str(error)) from error
+    return AvroSchema(text, json.dumps(written) if parser.has_changed else text, resolved)
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _Refused(f"it is no JSON: {error}") from error
+
+
+def without_hints(schema: Any) -> Any:
+    """A schema without what fastavro has noted in it."""
+    if isinstance(schema, list):
+        return [without_hints(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: without_hints(part) if name in ("type", "items", "values", "fields") else part
+        for name, part in schema.items()
+        if not name.startswith(_OF_FASTAVRO)
+    }
+
+
+def datum_reader(resolved: Any) -> Callable[[Any], Any]:
+    """What reads a datum from a file object by a resolved schema.
+
+    Text that is no UTF-8 is read with replacement characters, as Java does.
+    """
+    import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
+
+    enums: list[tuple[list[str], list[str]]] = []
+    plain = _for_fastavro(resolved, enums, {})
+    is_wrapped = bool(enums) and isinstance(plain, list)
+    if is_wrapped:  # fastavro parses a union again for each datum
+        plain = {"type": "record", "name": "root", "fields": [{"name": "value", "type": plain}]}
+    parsed: Any = fastavro.parse_schema(plain)
+    for symbols, own in enums:  # it refuses symbols beyond ASCII, which Java does not
+        symbols[:] = own
+    read = fastavro.schemaless_reader
+
+    def of(datum: Any) -> Any:
+        return read(datum, parsed, None, handle_unicode_errors="replace")
+
+    def of_wrapped(datum: Any) -> Any:
+        found: Any = of(datum)
+        return found["value"]
+
+    return of_wrapped if is_wrapped else of
+
+
+def _for_fastavro(schema: Any, enums: list[tuple[list[str], list[str]]], names: dict[str, str]) -> Any:
+    """Under names that it takes."""
+    if isinstance(schema, list):
+        return [_for_fastavro(branch, enums, names) for branch in schema]
+    if isinstance(schema, str):
+        return names.get(schema, schema)
+    made = dict(schema)
+    if "name" in made:
+        made["name"] = names.setdefault(made["name"], f"t{len(names)}")
+    if "fields" in made:
+        made["fields"] = [
+            {"name": each["name"], "type": _for_fastavro(each["type"], enums, names)}
+            for each in made["fields"]
+        ]
+    for part in ("items", "values"):
+        if part in made:
+            made[part] = _for_fastavro(made[part], enums, names)
+    if made["type"] == "enum" and not all(symbol.isascii() for symbol in made["symbols"]):
+        made["symbols"] = [f"s{number}" for number in range(len(made["symbols"]))]
+        enums.append((made["symbols"], schema["symbols"]))
+    return made
+
+
+# -- Java's rules ------------------------------------------------------------------------------------------
+
+
+class _Refused(Exception):
+    """Java's parser refuses the schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """Where a named type is defined.
+
+    Args:
+        schema: JSON.
+        space: the namespace around it.
+    """
+
+    schema: Any
+    space: str | None
+
+
+def _definitions(schema: Any, space: str | None) -> dict[str, _Definition]:
+    """The named types that are defined in a schema, by full name. What is no schema is passed over."""
+    found: dict[str, _Definition] = {}
+    if isinstance(schema, list | tuple):
+        for branch in schema:
+            found = {**_definitions(branch, space), **found}
+    elif isinstance(schema, dict):
+        kind, inner = schema.get("type"), space
+        if isinstance(kind, str) and kind in NAMED and isinstance(schema.get("name"), str):
+            full, inner = _full_name(schema, space)
+            found[full] = _Definition(schema, space)
+        parts = [schema.get("items"), schema.get("values")]
+        fields = schema.get("fields")
+        if isinstance(fields, list):
+            parts += [each.get("type") for each in fields if isinstance(each, dict)]
+        for part in parts:
+            found = {**_definitions(part, inner), **found}
+    return found
+
+
+class _Parser:
+    """Of one schema.
+
+    Args:
+        elsewhere: definitions of names that may be used before, or without, being defined.
+    """
+
+    def __init__(self, elsewhere: Mapping[str, _Definition]) -> None:
+        self._elsewhere = elsewhere
+        self._kinds: dict[str, str] = {}
+        self._moved: set[str] = set()
+        self.has_changed = False
+        """Whether a definition stands where its name is first used, or something was left out."""
+
+    def of(self, schema: Any, space: str | None) -> tuple[Any, Any]:
+        """JSON with all definitions, and the resolved schema. Raises _Refused."""
+        if isinstance(schema, str):
+            return self._reference(schema, schema, space)
+        if isinstance(schema, list):
+            return self._union(schema, space)
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        if not isinstance(kind, str):
+            raise _Refused(f"not a schema: it has no type, or one that is no text{_called(schema)}")
+        if kind in PRIMITIVES:
+            resolved = _with_logical_type({"type": kind}, schema) if "logicalType" in schema else kind
+            return self._without_decimal(schema, resolved), resolved
+        if kind in NAMED:
+            return self._named(kind, schema, space)
+        if kind in ("array", "map"):
+            part = "items" if kind == "array" else "values"
+            if part not in schema:
+                raise _Refused(f"its {kind} has no {part}")
+            written, resolved = self.of(schema[part], space)
+            return {**schema, part: written}, {"type": kind, part: resolved}
+        return self._reference(kind, schema, space)
+
+    def _reference(self, name: str, written: Any, space: str | None) -> tuple[Any, Any]:
+        if name in PRIMITIVES:
+            return written, name
+        full = name if "." in name or not space else f"{space}.{name}"
+        tried = [full.removeprefix(".") if full.count(".") == 1 else full, name.rpartition(".")[2]]
+        for each in tried:
+            if each in self._kinds:
+                return self._without_dot(written, each, space), each
+        for each in tried:
+            if each in self._elsewhere:
+                self.has_changed = True
+                return self._moved_here(each)
+        raise _Refused(f"'{name}' is neither a type of Avro's nor defined")
+
+    def _without_dot(self, written: Any, full: str, space: str | None) -> Any:
+        """A name of no namespace without the dot before it, which only Java 1.11 takes."""
+        name = written if isinstance(written, str) else written["type"]
+        if space or not name.startswith("."):
+            return written
+        self.has_changed = True
+        return full if isinstance(written, str) else {**written, "type": full}
+
+    def _moved_here(self, full: str) -> tuple[Any, Any]:
+        """The definition of a name, where it is first used."""
+        definition = self._elsewhere[full]
+        self._moved.add(full)
+        written, resolved = self._define(definition.schema["type"], definition.schema, definition.space, full)
+        space, _, short = full.rpartition(".")
+        return {**written, "name": short, "namespace": space}, resolved
+
+    def _union(self, branches: list[Any], space: str | None) -> tuple[Any, Any]:
+        written, resolved = [], []
+        for branch in branches:
+            if isinstance(branch, list):
+                raise _Refused("a union stands directly in a union")  # noqa: EM101 - one sentence
+            one, other = self.of(branch, space)
+            written.append(one)
+            resolved.append(other)
+        kinds = [_branch_name(branch) for branch in resolved]
+        if len(set(kinds)) < len(kinds):
+            twice = next(kind for kind in kinds if kinds.count(kind) > 1)
+            raise _Refused(f"a union has {twice} twice")
+        return written, resolved
+
+    def _named(self, kind: str, schema: Any, space: str | None) -> tuple[Any, Any]:
+        name = schema.get("name")
+        if not isinstance(name, str):
+            raise _Refused(f"a type {kind} has no name")
+        full, _ = _full_name(schema, space)
+        if full in self._moved and self._elsewhere[full].schema is schema:
+            self._moved.discard(full)  # it stands where the name was used first
+            return full if "." in full or not space else f".{full}", full
+        return self._define(kind, schema, space, full)
+
+    def _without_decimal(self, schema: Any, resolved: Any) -> Any:
+        """Without a decimal that is none."""
+        if schema.get("logicalType") != "decimal" or "logicalType" in resolved:
+            return schema
+        self.has_changed = True
+        return _without(schema, "logicalType")
+
+    def _define(self, kind: str, schema: Any, space: str | None, full: str) -> tuple[Any, Any]:
+        _check_name(full.rpartition(".")[2])
+        if full in self._kinds:
+            raise _Refused(f"'{full}' is defined twice")
+        if full in PRIMITIVES:
+            raise _Refused(f"a type is called '{full}', as one of Avro's")
+        _check_aliases(schema, are_names=True)
+        self._kinds[full] = "record" if kind == "error" else kind
+        if kind == "enum":
+            symbols = _symbols(schema)
+            if schema.get("default", symbols[:1]) not in (*symbols, symbols[:1]):
+                self.has_changed, schema = True, _without(schema, "default")
+            return schema, {"type": kind, "name": full, "symbols": symbols}
+        if kind == "fixed":
+            resolved = _with_logical_type({"type": kind, "name": full, "size": _size(schema)}, schema)
+            return self._without_decimal(schema, resolved), resolved
+        fields = schema.get("fields")
+        if not isinstance(fields, list):
+            raise _Refused(f"record '{full}' has no fields")
+        _, inner = _full_name(schema, space)
+        made = [self._field(each, inner) for each in fields]
+        names = [each["name"] for _, each in made]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise _Refused(f"record '{full}' has two fields '{twice}'")
+        written, resolved = ([each[side] for each in made] for side in (0, 1))
+        return {**schema, "fields": written}, {"type": "record", "name": full, "fields": resolved}
+
+    def _field(self, given: Any, space: str | None) -> tuple[Any, Any]:
+        name = given.get("name") if isinstance(given, dict) else None
+        if not isinstance(name, str):
+            raise _Refused("a field has no name")  # noqa: EM101 - one sentence
+        _check_name(name)
+        if "type" not in given:
+            raise _Refused(f"field '{name}' has no type")
+        if str(given.get("order", _ORDERS[0])).lower() not in _ORDERS:
+            raise _Refused(f"field '{name}' has an order that is none of {', '.join(_ORDERS)}")
+        _check_aliases(given, are_names=False)
+        written, resolved = self.of(given["type"], space)
+        if "default" in given and not self._is_default(given["default"], resolved):
+            self.has_changed, given = True, _without(given, "default")
+        return {**given, "type": written}, {"name": name, "type": resolved}
+
+    def _is_default(self, value: Any, resolved: Any) -> bool:
+        """Whether readers take a field's default: of a union one of any branch."""
+        if isinstance(resolved, list):
+            return any(self._is_default(value, branch) for branch in resolved)
+        kind = resolved if isinstance(resolved, str) else resolved["type"]
+        return _DEFAULTS[kind if kind in _DEFAULTS else self._kinds[kind]](value)
+
+
+def _full_name(schema: Mapping[str, Any], space: str | None) -> tuple[str, str | None]:
+    """A definition's full name, and the namespace for the names in it."""
+    name, own = str(schema["name"]), schema.get("namespace")
+    if "." in name:
+        space, _, name = name.rpartition(".")
+    elif isinstance(own, str):
+        space = own
+    return (f"{space}.{name}", space) if space else (name, None)
+
+
+def _check_name(name: str) -> None:
+    """Java's letters and digits are of all scripts, as far as they have one unit of UTF-16."""
+    for place, letter in enumerate(name):
+        category = unicodedata.category(letter) if ord(letter) <= 0xFFFF else ""  # noqa: PLR2004 - see above
+        if not (letter == "_" or category.startswith("L") or (place and category == "Nd")):
+            raise _Refused(f"it holds the name '{name}', which is not legal in Avro")
+    if not name:
+        raise _Refused("it holds an empty name")  # noqa: EM101 - one sentence
+
+
+def _check_aliases(schema: Mapping[str, Any], *, are_names: bool) -> None:
+    aliases = schema.get("aliases")
+    if aliases is None:
+        return
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+        raise _Refused("aliases are no list of names")  # noqa: EM101 - one sentence
+    for alias in aliases if are_names else ():
+        _check_name(alias.rpartition(".")[2])
+
+
+def _symbols(schema: Mapping[str, Any]) -> list[str]:
+    symbols = schema.get("symbols")
+    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
+        raise _Refused("an enum has no list of symbols")  # noqa: EM101 - one sentence
+    for symbol in symbols:
+        _check_name(symbol)
+    if len(set(symbols)) < len(symbols):
+        raise _Refused("an enum has a symbol twice")  # noqa: EM101 - one sentence
+    return symbols
+
+
+def _size(schema: Mapping[str, Any]) -> int:
+    size = schema.get("size")
+    if not _is_int(size) or not 0 <= size <= _MOST_SIZE:
+        raise _Refused("a fixed has no size, or no possible one")  # noqa: EM101 - one sentence
+    return int(size)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+_DEFAULTS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    **dict.fromkeys(("int", "long"), _is_int),
+    **dict.fromkeys(("float", "double"), _is_number),
+    **dict.fromkeys(("string", "bytes", "fixed", "enum"), _is_text),
+    "array": lambda value: isinstance(value, list),
+    **dict.fromkeys(("map", "record"), lambda value: isinstance(value, dict)),
+}
+
+
+def _without(given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key != name}
+
+
+def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> Any:
+    """With a logical type that is valid. Any other one is ignored, as Avro's specification says."""
+    kind, logical = resolved["type"], schema.get("logicalType")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if _is_decimal(precision, scale, resolved.get("size")):
+            return {**resolved, "logicalType": logical, "precision": precision, "scale": scale}
+    elif logical in _LOGICAL.get(kind, ()):
+        return {**resolved, "logicalType": logical}
+    return resolved if kind == "fixed" else kind
+
+
+def _is_decimal(precision: Any, scale: Any, size: int | None) -> bool:
+    if not (_is_int(precision) and _is_int(scale)) or not 0 <= scale <= precision or precision < 1:
+        return False
+    return size is None or (size > 0 and precision <= math.floor(math.log10(2) * (8 * size - 1)))
+
+
+def _branch_name(resolved: Any) -> str:
+    """What must not be twice in a union."""
+    if isinstance(resolved, str):
+        return resolved
+    return str(resolved.get("name", resolved["type"]))
+
+
+def _called(schema: Any) -> str:
+    """The name of what is wrong, where it has one."""
+    name = schema.get("name") if isinstance(schema, dict) else None
+    return f" ('{name}')" if isinstance(name, str) else ""
+
+
+# -- looking into a resolved schema ------------------------------------------------------------------------
+
+
+def named_types(resolved: Any) -> dict[str, Any]:
+    """The definitions in a resolved schema, by full name."""
+    found: dict[str, Any] = {}
+    for each in _all(resolved):
+        if isinstance(each, dict) and "name" in each:
+            found[each["name"]] = each
+    return found
+
+
+def _all(resolved: Any) -> Iterator[Any]:
+    waiting = [resolved]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if isinstance(each, list):
+            waiting += each
+        elif isinstance(each, dict):
+            waiting += [each[part] for part in ("items", "values") if part in each]
+            waiting += [part["type"] for part in each.get("fields", ())]

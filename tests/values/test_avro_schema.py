@@ -1,0 +1,150 @@
+"""Avro schemas of registries are read as Java's Avro reads them, and files have headers that readers take."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pytest
+
+from sinksdk.errors import DataException
+from sinksdk.values.avro_schema import as_schema, named_types, parse_schema
+from tests.kafka.maven import MavenError
+from tests.needs import missing
+from tests.values.java_avro import VERSIONS, ask, kept, shown
+
+
+def said(schema: str) -> str:
+    """What a schema means here, in Java's words."""
+    try:
+        resolved = parse_schema(schema).resolved
+    except DataException:
+        return "!"
+    return shown(resolved, named_types(resolved))
+
+
+@pytest.mark.parametrize("answer", kept(), ids=lambda answer: answer.schema[:80])
+def test_a_schema_means_what_java_says(answer: Any) -> None:
+    """Schemas: resolved as Java's Avro 1.11 or 1.12 does, refused only where both refuse."""
+    java = ["!" if each.startswith("!") else each.replace("~uuid", "") for each in answer.said]
+    assert said(answer.schema) in java
+    if "!" in java and set(java) != {"!"}:
+        assert said(answer.schema) != "!"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_kept_answers_are_javas(version: str) -> None:
+    """Asked anew, they are the same."""
+    answers = kept()
+    try:
+        asked = ask(version, [answer.schema for answer in answers])
+    except MavenError as error:
+        missing("Java's Avro", f"its jars come from Maven Central: {error}")
+    assert asked == [answer.said[VERSIONS.index(version)] for answer in answers]
+
+
+def record(kind: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "namespace": "x", "fields": [{"name": "f", "type": kind, **more}]}
+
+
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        record("string"),
+        record(["null", "string"], default="x", doc="the default is of the second branch"),
+        record({**ENUM, "default": "A"}, aliases=["g"]),
+        record({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2, "x": [1]}),
+        {**record("int"), "namespace": "com.acme.Outer$"},
+        {"type": "record", "name": "größe", "fields": []},
+    ],
+    ids=["plain", "second-branch", "enum", "decimal", "dollar", "letters"],
+)
+def test_a_header_is_the_registrys_own_text(schema: Any) -> None:
+    """Headers: byte for byte, where all readers take it."""
+    text = json.dumps(schema, indent=1)
+    assert parse_schema(text).readable == text
+    fastavro.parse_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "readable"),
+    [
+        (record("string", default=None), record("string")),
+        (record("int", default=1.0), record("int")),
+        (record(["string", "int"], default=[]), record(["string", "int"])),
+        (record({**ENUM, "default": "C"}, default=5), record(ENUM)),
+        (record({"type": "array", "items": "int"}, default={}), record({"type": "array", "items": "int"})),
+        (
+            record({"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 5}),
+            record({"type": "bytes", "precision": 2, "scale": 5}),
+        ),
+        (
+            record({"type": "fixed", "name": "F", "size": 1, "logicalType": "decimal", "precision": 40}),
+            record({"type": "fixed", "name": "F", "size": 1, "precision": 40}),
+        ),
+        (
+            {"type": "record", "name": "A", "fields": [{"name": "n", "type": ["null", ".A"]}]},
+            {"type": "record", "name": "A", "fields": [{"name": "n", "type": ["null", "A"]}]},
+        ),
+    ],
+    ids=["null", "float", "union", "enum", "array", "decimal", "fixed", "dot"],
+)
+def test_a_header_leaves_out_what_other_readers_refuse(schema: Any, readable: Any) -> None:
+    """Headers: without what Java ignores and fastavro refuses; the registry's own text is kept apart."""
+    found = parse_schema(json.dumps(schema))
+    assert json.loads(found.readable) == readable
+    assert json.loads(found.text) == schema
+    fastavro.parse_schema(json.loads(found.readable))
+
+
+def test_references_stand_where_they_are_first_used() -> None:
+    """References: also those of a namespace, and inside of another one's definition."""
+    address = {"type": "record", "name": "Address", "fields": [{"name": "at", "type": "x.At"}]}
+    at = {
+        "type": "record",
+        "name": "x.At",
+        "fields": [{"name": "e", "type": ENUM}, {"name": "back", "type": ["null", "At"]}],
+    }
+    kinds: dict[str, Any] = {"home": "Address", "work": "Address", "state": "x.E"}
+    root = {
+        "type": "record",
+        "name": "Person",
+        "fields": [{"name": name, "type": kind} for name, kind in kinds.items()],
+    }
+    found = parse_schema(json.dumps(root), [at, address])
+    parsed: Any = fastavro.parse_schema(json.loads(found.readable))
+    out = io.BytesIO()
+    place = {"at": {"e": "B", "back": None}}
+    fastavro.schemaless_writer(out, parsed, {"home": place, "work": place, "state": "A"})
+    out.seek(0)
+    assert found.reader(out) == {"home": place, "work": place, "state": "A"}
+    assert set(named_types(found.resolved)) == {"Person", "Address", "x.At", "x.E"}
+
+
+def test_a_name_that_is_used_before_its_definition() -> None:
+    """Names: as Java 1.12 takes them; in the header the definition comes first, for other readers."""
+    fields = [{"name": "a", "type": "E"}, {"name": "b", "type": ENUM}]
+    found = parse_schema(json.dumps({"type": "record", "name": "x.R", "fields": fields}))
+    fastavro.parse_schema(json.loads(found.readable))
+    assert found.reader(io.BytesIO(b"\x02\x00")) == {"a": "B", "b": "A"}
+
+
+@pytest.mark.parametrize("wrap", [lambda kind: kind, lambda kind: ["null", kind]], ids=["record", "union"])
+def test_symbols_of_other_scripts_are_read(wrap: Any) -> None:
+    """Symbols: fastavro refuses letters beyond ASCII in them, Java does not."""
+    schema = as_schema(wrap(record({"type": "enum", "name": "E", "symbols": ["größe", "höhe"]})))
+    branch = b"\x02" if isinstance(schema.resolved, list) else b""
+    assert schema.reader(io.BytesIO(branch + b"\x02")) == {"f": "höhe"}
+
+
+def test_a_schema_that_is_none() -> None:
+    """Schemas: what is wrong is said."""
+    for text, why in (("{", "no JSON"), ('{"type": "record"}', "has no name"), ("[" * 100_000, "levels")):
+        with pytest.raises(DataException, match=why):
+            parse_schema(text)
