@@ -29,6 +29,7 @@ from sinksdk.connectors.s3_archiver.fields import (
     TypedFields,
 )
 from sinksdk.connectors.s3_archiver.iso import milliseconds
+from sinksdk.connectors.s3_archiver.layout import FileName
 from sinksdk.connectors.s3_archiver.path_format import (
     DAY,
     HOUR,
@@ -256,16 +257,17 @@ def _reader_of(
 
 
 _MOST_BYTES: Final = 1_024  # of a key, S3's limit
-_EXTENSION: Final = len(".snappy.parquet")
+_LONGEST_EXTENSION: Final = ".snappy.parquet"
+_LARGEST_NUMBER: Final = 2**31 - 1  # of a record among those that a transform has made of one
 
 
 def _room(config: S3ArchiverConfig, partition: TopicPartition, last: int) -> int:
-    """Bytes that a folder's name may have, so that the keys of its files are not too long."""
-    offset = max(config.filename_offset_zero_pad_width, len(str(last)))
-    topic = len(partition.topic.encode())
-    names = len(config.topics_dir.encode()) + 2 * topic + len(str(partition.partition)) + offset
-    delimiters = 3 * len(config.directory_delim.encode()) + 2 * len(config.file_delim.encode())
-    return _MOST_BYTES - names - delimiters - _EXTENSION
+    """Bytes that a folder's name may have, so that the longest key of its files is not too long."""
+    view = "headers" if config.has_headers_beside else "keys" if config.has_keys_beside else ""
+    number = _LARGEST_NUMBER if config.is_transformed else 0
+    extension = max(_LONGEST_EXTENSION, f"{config.format_bytearray_extension}.gz", key=len)
+    key = config.layout().file(FileName(partition, last, "", number, extension, view))
+    return _MOST_BYTES - len(key.encode())
 
 
 # -- splitting -----------------------------------------------------------------------------------

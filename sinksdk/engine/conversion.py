@@ -18,13 +18,12 @@ from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.task import SinkTask
 from sinksdk.transforms.chain import Chain, TransformFailed
 from sinksdk.transforms.parts import PARTS, Content, Part, joined, with_content
-from sinksdk.values.kinds import conform, unified
 from sinksdk.values.rows import rows_to_take
 from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, JsonStyle, to_bytes
 
 
 class Divided(Exception):
-    """A batch holds values of several types that cannot be one: it is converted in parts.
+    """A batch holds values of several types: it is converted in parts, so that no row depends on another.
 
     Args:
         lengths: of the parts, in their order.
@@ -185,24 +184,25 @@ def _one_by_one(converter: Converter, topic: str, data: Sequence[bytes | None]) 
 # -- several types in one batch ----------------------------------------------------------------------------
 
 
-_MOST_SCHEMAS: Final = 100
-"""In one batch: if each record had fields of its own, all others would be null in all of them."""
-
-
 def _kind(piece: Piece) -> pa.DataType | None:
     return piece.content.type if isinstance(piece.content, pa.Array) else None
 
 
 def _joined_kind(one: pa.DataType | None, other: pa.DataType | None) -> tuple[bool, pa.DataType | None]:
-    """Whether both can be in one batch, and as what: None for objects, which only objects can join."""
+    """Whether both can be in one batch, and as what: None for objects, which only objects can join.
+
+    Numbers are not widened, and structures keep their fields: a row is the same whatever is beside it.
+    """
     if one is None or other is None:
         return one is other, None
-    both = unified(one, other)
-    return both is not None, both
+    for kind, that in ((one, other), (other, one)):
+        if that == kind or pa.types.is_null(that):
+            return True, kind
+    return False, None
 
 
 def _check_one_type(offsets: npt.NDArray[np.int64], parts: Sequence[Converted]) -> None:
-    """Raise Divided where keys, or values, are of types that cannot be one."""
+    """Raise Divided where keys, or values, are of several types."""
     begins = sorted({begin for part in parts for begin in _begins(part)})
     if not begins:
         return
@@ -210,14 +210,14 @@ def _check_one_type(offsets: npt.NDArray[np.int64], parts: Sequence[Converted]) 
     borders = sorted({0, len(offsets), *(int(np.searchsorted(offsets, offsets[row])) for row in begins)})
     if len(borders) == 2:  # noqa: PLR2004 - begin and end: they are all of one offset
         raise ConfigException(
-            f"the records of offset {offsets[0]} have keys or values of several types that cannot be one: a "
-            f"transform that makes several records of one must give them one type"
+            f"the records of offset {offsets[0]} have keys or values of several types: a transform that "
+            f"makes several records of one must give them one type"
         )
     raise Divided(np.diff(borders).tolist())
 
 
 def _begins(converted: Converted) -> Iterator[int]:
-    """Rows at which values begin to be of a type that those before cannot be joined with."""
+    """Rows at which values begin to be of another type than those before."""
     pieces = converted.pieces
     kind = _kind(pieces[0]) if pieces else None
     if len(pieces) < 2 or _all_join(pieces):  # noqa: PLR2004 - of two pieces
@@ -228,7 +228,7 @@ def _begins(converted: Converted) -> Iterator[int]:
         if number in seen:
             continue
         fits, both = _joined_kind(kind, _kind(pieces[number]))
-        if fits and len(seen) < _MOST_SCHEMAS:
+        if fits:
             seen.add(number)
             kind = both
         else:
@@ -237,8 +237,6 @@ def _begins(converted: Converted) -> Iterator[int]:
 
 
 def _all_join(pieces: Sequence[Piece]) -> bool:
-    if len(pieces) > _MOST_SCHEMAS:
-        return False
     kind = _kind(pieces[0])
     for piece in pieces[1:]:
         fits, kind = _joined_kind(kind, _kind(piece))
@@ -261,10 +259,15 @@ def _content(converted: Converted, length: int) -> Content:
         return objects
     for piece in pieces[1:]:
         _, kind = _joined_kind(kind, _kind(piece))
-    columns = [conform(piece.content, kind) for piece in pieces]
+    columns = [_of_type(piece.content, kind) for piece in pieces]
     whole = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
     if len(pieces) == 1 and len(whole) == length:
         return whole
     places = np.full(length, -1)
     places[np.concatenate([np.asarray(piece.rows, np.int64) for piece in pieces])] = np.arange(len(whole))
     return whole.take(rows_to_take(places))
+
+
+def _of_type(column: Any, kind: pa.DataType) -> pa.Array:
+    """A column of the type, or of nulls as one of it."""
+    return column if column.type == kind else pa.nulls(len(column), kind)

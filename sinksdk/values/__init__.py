@@ -6,7 +6,7 @@
     text    Arrow → bytes, text or JSON, for what knows only bytes
     shapes  what JSON may look like, and JSON → Arrow
     ddl  connect  avro      three ways to write a schema, each → a shape; Avro's data → Arrow
-    kinds   several types that are to be one column
+    kinds   which moments a column holds
 
 Nothing here knows of topics and records: see :mod:`sinksdk.engine.converters`.
 """

@@ -384,7 +384,7 @@ def _symbols(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _size(schema: Mapping[str, Any]) -> int:
-    size = schema.get("size")
+    size: Any = schema.get("size")
     if not _is_int(size) or not 0 <= size <= _MOST_SIZE:
         raise _Refused("a fixed has no size, or no possible one")  # noqa: EM101 - one sentence
     return int(size)

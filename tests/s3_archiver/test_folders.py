@@ -467,6 +467,23 @@ def test_keys_are_not_longer_than_s3_allows() -> None:
     assert split(by_field("f"), batch) == [f"f={fits}", None, "f=a", f"f={fits}"]
 
 
+@pytest.mark.parametrize(
+    ("keys", "longest"),
+    [
+        ({"store_kafka_keys": True}, "/orders+3+0000000100.keys.snappy.parquet"),
+        ({"store_kafka_headers": True}, "/orders+3+0000000100.headers.snappy.parquet"),
+        ({"records_sql": "SELECT * FROM records"}, "/orders+3+0000000100+2147483647.snappy.parquet"),
+        ({"format_bytearray_extension": ".a-long-extension"}, "/orders+3+0000000100.a-long-extension.gz"),
+    ],
+)
+def test_the_longest_key_of_a_record_fits_s3(keys: dict[str, Any], longest: str) -> None:
+    """Keys: those of files of keys and headers count, and the number of a record among those of its offset."""
+    made = by_field("f", **{"format_class": "JsonFormat", **keys})
+    fits = "x" * (1_024 - len(f"topics/orders/f={longest}"))
+
+    assert split(made, texts({"f": fits}, {"f": fits + "x"})) == [f"f={fits}", None]
+
+
 def test_a_delimiter_of_ones_own_is_no_part_of_a_value() -> None:
     """directory.delim: a value that contains it would be several folders."""
     assert split(by_field("f", directory_delim="|"), texts({"f": "a|b"}, {"f": "a-b"})) == [None, "f=a-b"]

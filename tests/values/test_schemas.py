@@ -14,7 +14,6 @@ import sinksdk
 from sinksdk import ConfigException, DataException
 from sinksdk.engine.converters import JsonConverter
 from sinksdk.values.declared import declared_shape
-from sinksdk.values.kinds import conform, unified
 from sinksdk.values.plain import plain
 from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, JsonStyle, to_json
 
@@ -125,50 +124,6 @@ def test_envelopes_whose_schema_is_none(schema: Any) -> None:
     """They are bad records, however they are wrong."""
     with pytest.raises(DataException):
         JsonConverter(schemas_enable=True)("t", json.dumps({"schema": schema, "payload": None}).encode())
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "both"),
-    [
-        (pa.int8(), pa.int64(), pa.int64()),
-        (pa.float32(), pa.float64(), pa.float64()),
-        (pa.int16(), pa.float32(), pa.float32()),
-        (pa.int32(), pa.float32(), pa.float64()),
-        (pa.int64(), pa.float64(), None),
-        (pa.int32(), pa.string(), None),
-        (pa.string(), pa.binary(), None),
-        (pa.timestamp("ms", tz="UTC"), UTC, None),
-        (pa.decimal128(5, 2), pa.decimal128(9, 2), pa.decimal128(9, 2)),
-        (pa.decimal128(5, 2), pa.decimal128(9, 3), None),
-        (pa.null(), pa.string(), pa.string()),
-        (pa.list_(pa.int8()), pa.list_(pa.int32()), pa.list_(pa.int32())),
-        (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.null()), pa.map_(pa.string(), pa.int8())),
-        (
-            pa.struct([("a", pa.int8())]),
-            pa.struct([("b", pa.string())]),
-            pa.struct([("a", pa.int8()), ("b", pa.string())]),
-        ),
-        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.string())]), None),
-        (pa.struct([("a", pa.int8())]), pa.int8(), None),
-    ],
-    ids=str,
-)
-def test_types_that_become_one(one: pa.DataType, other: pa.DataType, both: pa.DataType | None) -> None:
-    """Only without a loss, and the same for both orders, but for the order of fields."""
-    assert unified(one, other) == both
-    assert (unified(other, one) is None) == (both is None)
-    if both is not None:
-        for kind in (one, other):
-            conform(pa.nulls(2, kind), both).validate(full=True)
-
-
-def test_structures_within_lists_become_one() -> None:
-    """Slices and nulls included."""
-    column = pa.array([[{"a": 1}], None, [], [{"a": 2}, None]], pa.list_(pa.struct([("a", pa.int8())])))[1:]
-    wide = pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())]))
-    found = conform(column, wide)
-    found.validate(full=True)
-    assert plain(found) == [None, [], [{"a": 2, "b": None}, None]]
 
 
 NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 500_000, tzinfo=dt.UTC)
