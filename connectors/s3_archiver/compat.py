@@ -256,7 +256,10 @@ _FILES: Final[Mapping[str, Verdict]] = {
     ).when(
         _keys(
             "BACKWARD* FORWARD* FULL*",
-            _differs("each schema has files of its own, and no value is projected to a newer one"),
+            _differs(
+                "no value is projected to a newer schema: each schema has files of its own, side by side, "
+                "which readers unite (Spark's mergeSchema, DuckDB's union_by_name)"
+            ),
         )
     ),
     "s3.schema.partition.affix.type": _unsupported(

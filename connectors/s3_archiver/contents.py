@@ -43,7 +43,9 @@ _OF_TEXTS: Final[Mapping[tuple[str, str], Verdict]] = {
     ),
 }
 """``format.class`` where the converter gives neither records nor JSON."""
-_NO_LINES_SCHEMA = _ignored("lines have no schema")
+_TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
+"""Converters whose values have no schema, unless it is in an envelope."""
+_NO_LINES_SCHEMA = _ignored("these values have no schema")
 
 OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
 """A name that the partitioner by fields and time had, and the one it has. The older does not name fields."""
@@ -103,7 +105,7 @@ def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
     rules: dict[str, Verdict] = dict(COMPATIBILITY)
     if not made.holds_values:
         rules.update(OF_RECORDS)
-    elif made.format in ("JsonFormat", "ByteArrayFormat"):
+    elif made.format == "ByteArrayFormat" or (made.format == "JsonFormat" and not _have_schemas(values)):
         rules["schema.compatibility"] = _NO_LINES_SCHEMA
     if not _text(values, "transforms"):  # which need what converters make of keys and values
         rules.update(_of_nothing_converted(made, values))
@@ -131,6 +133,12 @@ def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:
     if _text(values, "behavior.on.null.values").lower() != "write":
         found["tombstone.encoded.partition"] = _NO_TOMBSTONES
     return found
+
+
+def _have_schemas(values: Mapping[str, object]) -> bool:
+    """Whether the converter gives values a schema."""
+    is_text = _text(values, "value.converter").rpartition(".")[2] in _TEXTS
+    return not is_text or _is_true(values, "value.converter.schemas.enable")
 
 
 def _is_true(values: Mapping[str, object], key: str) -> bool:
