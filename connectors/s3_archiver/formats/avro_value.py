@@ -10,7 +10,7 @@ files of its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.codecs import codec
+from sinksdk.connectors.s3_archiver.codecs import BytesLike, codec
 from sinksdk.connectors.s3_archiver.columns import as_mask, flag_column, is_json, null_scalar
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs
+from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs, borders_of
 from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
 from sinksdk.connectors.s3_archiver.formats.avro_typed import TypedDatums
 from sinksdk.connectors.s3_archiver.formats.values import (
@@ -37,7 +37,6 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     has_bytes,
     join_values,
     value_column,
-    with_texts,
 )
 from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.connectors.s3_archiver.schema import sync_marker
@@ -217,7 +216,7 @@ class AvroValues:
             _FRAMING,
             loop=self._loop,
         )
-        texts: dict[int, bytes | None] = {}
+        texts: dict[int, bytes] = {}
         whys: dict[int, str] = {}
         for row in np.flatnonzero(~is_plain).tolist():
             fit, value = fits[row], column[row].as_buffer().to_pybytes()
@@ -231,7 +230,7 @@ class AvroValues:
             elif fit >= Fit.ENDS_EARLY:
                 what = f"its value is no datum of its schema, {schema_id} of the registry"
                 whys[row] = f"{what}: {why_not(fit, ends[row])}; {_DO}"
-        joined = with_texts(joined, texts)
+        joined = _with_data(joined, texts)
         fates = joined.fates.copy()
         fates[(fits == Fit.NOT_FRAMED) | (fits >= Fit.UNKNOWN)] = Fate.OTHER
         return JoinedValues(joined.rows, fates), whys
@@ -264,6 +263,19 @@ class AvroValues:
         if self._keep_schema is not None:
             self._keep_schema(schema_id, schema.text.encode())
         self._schemas[schema_id] = schema
+
+
+def _with_data(joined: JoinedValues, mended: Mapping[int, bytes]) -> JoinedValues:
+    """With the data of some of the rows that had none, which are taken then."""
+    data, borders = joined.rows.data, joined.rows.borders
+    lengths, fates = np.diff(borders), joined.fates.copy()
+    pieces: list[BytesLike] = []
+    at = 0
+    for row, datum in sorted(mended.items()):
+        pieces += [data[at : int(borders[row])], datum]
+        at, lengths[row], fates[row] = int(borders[row]), len(datum), Fate.TAKEN
+    whole = b"".join([*pieces, data[at : int(borders[-1])]])
+    return JoinedValues(EncodedRows(memoryview(whole), borders_of(lengths)), fates)
 
 
 def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
