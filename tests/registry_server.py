@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,6 +78,11 @@ class RegistryServer:
             self._subjects[subject].append(schema_id)
         return schema_id
 
+    @staticmethod
+    def guid(schema_id: int) -> str:
+        """The GUID of a schema that is registered."""
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, str(schema_id)))
+
     def reply(self, path: str, authorization: str | None) -> Reply:
         """What a GET is answered with."""
         if self.failing is not None:
@@ -84,8 +90,9 @@ class RegistryServer:
         if self.credentials is not None and authorization != _basic(self.credentials):
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match path.strip("/").split("/"):
-            case ["schemas", "ids", text]:
-                schema = self._schemas.get(int(text))
+            case ["schemas", "ids" | "guids" as kind, text]:
+                name = str if kind == "ids" else self.guid
+                schema = {name(number): schema for number, schema in self._schemas.items()}.get(text)
                 return (200, schema) if schema else _NO_SCHEMA
             case ["subjects"]:
                 return 200, {"subjects": sorted(self._subjects)}

@@ -191,6 +191,7 @@ PUBLIC_MODULES = (
     "sinksdk.testing",
     "sinksdk.values.avro_schema",  # one parser and one walk, for converters and for files
     "sinksdk.values.avro_walk",
+    "sinksdk.values.framing",
 )
 PUBLIC_NAMES = (
     "sinksdk.topics.kafka.KafkaClient",

@@ -95,8 +95,8 @@ class Layout:
         """A key as long as those of a topic's files, which none of them has."""
         return self.file(FileName(TopicPartition(topic, 0), 0, _OWN_FOLDER))
 
-    def schema(self, schema_id: int) -> str:
-        """Key of the schema that the registry has under this id."""
+    def schema(self, schema_id: str) -> str:
+        """Key of the schema that the registry has under this id, or GUID."""
         return self._below(_OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
 
     def markers(self) -> str:

@@ -18,6 +18,7 @@ from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.task import SinkTask
 from sinksdk.transforms.chain import Chain, TransformFailed
 from sinksdk.transforms.parts import PARTS, Content, Part, joined, with_content
+from sinksdk.values.framing import HEADERS, framed_by_headers
 from sinksdk.values.rows import rows_to_take
 from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, JsonStyle, to_bytes
 
@@ -51,6 +52,7 @@ class Conversion:
             "key": options.key_converter,
             "value": options.value_converter,
         }
+        self._with_framing = options.with_framing
         self._chain = options.chain
         self._task = task
         self._reporter = reporter
@@ -64,6 +66,7 @@ class Conversion:
             RetriableException: a converter or transform requests another attempt.
             ConfigException: a converter or transform cannot work as it is configured.
         """
+        records = self._framed(records)
         failed: list[_Failed] = []
         task = self._task()
         keeps_json = self._chain is None and task.takes_json and not task.takes_bytes
@@ -84,6 +87,20 @@ class Conversion:
         if task.takes_bytes and read is not None:
             return as_bytes(made, read, self._style)
         return as_json(made, read) if task.takes_json else made
+
+    def _framed(self, records: SinkRecords) -> SinkRecords:
+        """With a registry's framing where a header has the id of the schema."""
+        place = records.arrow.schema.get_field_index("headers")
+        for part in self._with_framing if place >= 0 else ():
+            index = records.arrow.schema.get_field_index(part)
+            values = None if index < 0 else records.arrow.column(index)
+            if values is not None and (
+                pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
+            ):
+                framed = framed_by_headers(values, records.arrow.column(place), HEADERS[part])
+                if framed is not values:
+                    records = with_content(records, part, framed)
+        return records
 
     def _style(self, part: Part) -> JsonStyle:
         return SPARK_JSON if self._converters[part] is None else CONNECT_JSON

@@ -14,6 +14,7 @@ from sinksdk.settings.converters import RegistryAddress
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.support.retry import Retry
 from sinksdk.transforms.chain import Chain
+from sinksdk.transforms.parts import PARTS, Part
 
 _LEAST: Final = 100  # records: a share of fewer means little
 
@@ -99,6 +100,7 @@ class EngineOptions:
     chain: Chain | None = None
     is_transformed: bool = False
     skip_lost: bool = False
+    with_framing: tuple[Part, ...] = ()
 
     @classmethod
     def of(
@@ -135,7 +137,14 @@ class EngineOptions:
             chain=config.chain(),
             is_transformed=config.is_transformed,
             skip_lost=config.on_data_loss == "skip",
+            with_framing=tuple(part for part in PARTS if _may_be_framed(config, part)),
         )
+
+
+def _may_be_framed(config: ConnectorConfig, part: Part) -> bool:
+    """Whether a header may have the id of the schema of keys, or of values."""
+    is_key = part == "key"
+    return config.takes_framing(is_key=is_key) and config.named_converter(is_key=is_key).reads_headers
 
 
 @dataclass(frozen=True, slots=True)

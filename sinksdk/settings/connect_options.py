@@ -54,6 +54,18 @@ def _converter(side: str) -> Mapping[str, Verdict]:
             f"an older name of '{side}.basic.auth.user.info'"
         ),
         f"{side}.converter.encoding": _same(),
+        f"{side}.schema.id.deserializer": _unsupported(
+            "it is a Java class that cannot run here: take DualSchemaIdDeserializer, which is the default"
+        ).when(
+            dict.fromkeys(
+                (
+                    f"{package}{name}SchemaIdDeserializer"
+                    for package in ("", "io.confluent.kafka.serializers.schema.id.")
+                    for name in ("Dual", "Prefix")
+                ),
+                _same(),
+            )
+        ),
     }
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from sinksdk.errors import ConfigException
 from sinksdk.settings.converter_keys import client_settings
@@ -84,6 +84,7 @@ class ConverterSpec:
         schema: of the JSON converter's values without an envelope.
         replaces_null: the JSON converter gives the default of its schema where a field is null or missing.
         gives_json: Avro values of schemas that no Arrow type has become JSON texts, not objects.
+        reads_headers: a header of the record may have the id of an Avro schema.
     """
 
     kind: str = "bytes"
@@ -94,6 +95,7 @@ class ConverterSpec:
     schema: str = ""
     replaces_null: bool = True
     gives_json: bool = False
+    reads_headers: bool = True
 
 
 _HOW = (
@@ -116,10 +118,19 @@ _REPLACE_NULL = (
     "JSON: whether a field that is null or missing gets the default that its schema has (KIP-581); false "
     "leaves null, which a field without `optional` must not be."
 )
+_DESERIALIZER = (
+    "Avro: where the id of a schema is: `DualSchemaIdDeserializer`, in a header of the record if it has one, "
+    "else before the datum; or `PrefixSchemaIdDeserializer`, always before the datum. Also by Confluent's "
+    "class names."
+)
 _URLS = "Avro: URLs of the schema registry, separated by commas."
 _SOURCE = "Avro: where the registry's user and password are: in its `URL`, or in `USER_INFO`."
 _USER_INFO = "Avro: `user:password` for the registry, with `USER_INFO`."
 _ENCODING = "String: the text's encoding."
+
+
+_SCHEMA_IDS = "io.confluent.kafka.serializers.schema.id."
+SchemaIdDeserializer = Literal["DualSchemaIdDeserializer", "PrefixSchemaIdDeserializer"]
 
 
 class ConverterSettings(BaseModel):
@@ -143,6 +154,11 @@ class ConverterSettings(BaseModel):
     )
     key_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="key.converter.schema.registry.url", description=_URLS
+    )
+    key_converter_schema_id_deserializer: SchemaIdDeserializer = Field(
+        default="DualSchemaIdDeserializer",
+        alias="key.converter.schema.id.deserializer",
+        description=_DESERIALIZER,
     )
     key_converter_credentials_source: CredentialsSource = Field(
         default="URL", alias="key.converter.basic.auth.credentials.source", description=_SOURCE
@@ -168,6 +184,11 @@ class ConverterSettings(BaseModel):
     )
     value_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="value.converter.schema.registry.url", description=_URLS
+    )
+    value_converter_schema_id_deserializer: SchemaIdDeserializer = Field(
+        default="DualSchemaIdDeserializer",
+        alias="value.converter.schema.id.deserializer",
+        description=_DESERIALIZER,
     )
     value_converter_credentials_source: CredentialsSource = Field(
         default="URL", alias="value.converter.basic.auth.credentials.source", description=_SOURCE
@@ -199,7 +220,21 @@ class ConverterSettings(BaseModel):
             registry=self._registry(side),
             schema=content or getattr(self, f"{side}_schema"),
             replaces_null=getattr(self, f"{side}_replace_null_with_default"),
+            reads_headers=getattr(self, f"{side}_schema_id_deserializer").startswith("Dual"),
         )
+
+    @field_validator(
+        "key_converter_schema_id_deserializer", "value_converter_schema_id_deserializer", mode="before"
+    )
+    @classmethod
+    def _without_package(cls, given: Any) -> Any:
+        """A class by its short name."""
+        name = given.removeprefix(_SCHEMA_IDS) if isinstance(given, str) else given
+        return name or "DualSchemaIdDeserializer"
+
+    def takes_framing(self, *, is_key: bool) -> bool:
+        """Whether keys, or values, that a task is given or a converter reads are of a schema registry."""
+        return self.converter_spec(is_key=is_key).kind == "avro"
 
     def _registry(self, side: str) -> RegistryAddress | None:
         urls: str = getattr(self, f"{side}_schema_registry_url")

@@ -128,8 +128,9 @@ class Format(Protocol[R]):
         """
 
 
-KeepSchema = Callable[[int, bytes], None]
-"""Keeps a schema, by its id and as JSON, beside the data. Raises RetriableException: nothing was kept."""
+KeepSchema = Callable[[str, bytes], None]
+"""Keeps a schema, by its id or GUID and as JSON, beside the data. Raises RetriableException: nothing was
+kept."""
 
 
 def format_of(

@@ -42,6 +42,7 @@ from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.connectors.s3_archiver.schema import sync_marker
 from sinksdk.values.avro_schema import AvroSchema, as_schema
 from sinksdk.values.avro_walk import Fit, Walked, repaired, walk_framed, why_not
+from sinksdk.values.framing import name_of
 
 SchemaOf: TypeAlias = Callable[[int], Any]
 """Gives a writer's schema by its id, an ``AvroSchema`` or what its JSON holds.
@@ -58,8 +59,8 @@ _DO: Final = (
 )
 _NO_FRAMING: Final = (
     "its value does not begin with a zero byte and the four bytes of a schema's id, as values of a schema "
-    "registry do: correct what produces it, or archive bytes of any kind, with 'format.class' "
-    "ByteArrayFormat or with 'archive.content' record"
+    "registry do, nor does a header have the id: correct what produces it, or archive bytes of any kind, with "
+    "'format.class' ByteArrayFormat or with 'archive.content' record"
 )
 _NO_SCHEMA: Final = (
     "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
@@ -228,7 +229,7 @@ class AvroValues:
             elif fit == Fit.UNKNOWN:
                 whys[row] = f"{self._refused[schema_id]}; {_DO}"
             elif fit >= Fit.ENDS_EARLY:
-                what = f"its value is no datum of its schema, {schema_id} of the registry"
+                what = f"its value is no datum of its schema, {name_of(schema_id)} of the registry"
                 whys[row] = f"{what}: {why_not(fit, ends[row])}; {_DO}"
         joined = _with_data(joined, texts)
         fates = joined.fates.copy()
@@ -261,7 +262,7 @@ class AvroValues:
             self._refused[schema_id] = str(error)
             return
         if self._keep_schema is not None:
-            self._keep_schema(schema_id, schema.text.encode())
+            self._keep_schema(name_of(schema_id), schema.text.encode())
         self._schemas[schema_id] = schema
 
 

@@ -325,6 +325,14 @@ class FormatConfig(ConnectorConfig):
         is_read_here = self.takes_what_was_read(is_key=is_key) and not self.has_transforms
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
+    def takes_framing(self, *, is_key: bool) -> bool:
+        """Also where a format splices what a registry's framing holds."""
+        is_spliced = (self.has_keys_beside if is_key else self.holds_values) and (
+            self.takes_what_was_read(is_key=is_key)
+        )
+        kind = self.named_converter(is_key=is_key).kind
+        return super().takes_framing(is_key=is_key) or (is_spliced and kind == "avro")
+
     @property
     def has_transforms(self) -> bool:
         """Whether records are changed before the task gets them."""

@@ -25,7 +25,7 @@ class SchemaFiles:
         self._bucket = bucket
         self._layout = layout
 
-    def __call__(self, schema_id: int, definition: bytes) -> None:
+    def __call__(self, schema_id: str, definition: bytes) -> None:
         """Keep a schema, as JSON.
 
         One that is there stays; that it is another one is logged: the archive holds what two registries have

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sinksdk.errors import ConfigException, DataException, RetriableException
 from sinksdk.settings.converters import RegistryAddress
 from sinksdk.values.avro_schema import AvroSchema, parse_schema
+from sinksdk.values.framing import guid_of, name_of
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -100,8 +101,13 @@ class SchemaRegistry:
         return self._schemas[schema_id]
 
     def _fetch(self, schema_id: int) -> AvroSchema:
-        what = f"schema {schema_id}"
-        schema = self._asked(what, partial(self._client.get_schema, schema_id))
+        guid, what = guid_of(schema_id), f"schema {name_of(schema_id)}"
+        ask: Callable[[], Schema] = (
+            partial(self._client.get_schema, schema_id)
+            if guid is None
+            else partial(self._client.get_schema_by_guid, str(guid))
+        )
+        schema = self._asked(what, ask)
         if schema.schema_type not in (None, "AVRO"):
             raise DataException(
                 f"{what} of the schema registry {self._name} is no Avro: {schema.schema_type}"

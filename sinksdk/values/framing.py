@@ -1,0 +1,84 @@
+"""The framing of a schema registry: a zero byte and four bytes of a schema's id before each datum.
+
+Confluent Platform 8 can put the id into a header of the record instead, as an id or as a GUID
+(``HeaderSchemaIdSerializer``). :func:`framed_by_headers` gives such values the framing that all others have.
+A GUID does not fit there: each gets a number of this process, above all ids, which :func:`guid_of` knows.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
+"""The header that has the id, of keys and of values."""
+
+_FIRST: Final = 2**31  # Java's integers, which ids are, end below
+_MOST: Final = 100_000  # GUIDs: garbage has many
+_OF_ID, _OF_GUID = 5, 17  # bytes of a header
+_NONE: Final = b"\xff"  # no framing begins so
+
+_lock: Final = threading.Lock()
+_guids: Final[list[uuid.UUID]] = []
+_numbers: Final[dict[uuid.UUID, int]] = {}
+
+
+def guid_of(number: int) -> uuid.UUID | None:
+    """The GUID that a number above all ids stands for in this process; None for an id."""
+    place = number - _FIRST
+    return _guids[place] if 0 <= place < len(_guids) else None
+
+
+def name_of(number: int) -> str:
+    """A schema's id, or its GUID, for messages and names of files."""
+    return str(guid_of(number) or number)
+
+
+def framed_by_headers(values: pa.Array, headers: pa.Array, name: str) -> pa.Array:
+    """Keys or values, with framing before those whose record has the header.
+
+    As Confluent's ``DualSchemaIdDeserializer``: the last header of the name counts, and a value without it
+    has the framing itself.
+
+    Args:
+        values: bytes; null stays null.
+        headers: of the same records, a list of structs of ``key`` and ``value``.
+    """
+    if not pa.types.is_list(headers.type) or not pa.types.is_struct(headers.type.value_type):
+        return values
+    items = headers.flatten()
+    found = pc.equal(items.field("key"), name)
+    if not pc.any(found, min_count=0).as_py():
+        return values
+    rows = pc.list_parent_indices(headers).filter(found).to_pylist()
+    encoded = items.field("value").filter(found).dictionary_encode()
+    known = [_framing(each) for each in encoded.dictionary.to_pylist()]
+    frames: list[bytes] = [b""] * len(values)
+    for row, code in zip(rows, encoded.indices.to_pylist(), strict=True):
+        frames[row] = _NONE if code is None else known[code]
+    before = pa.array(frames, values.type)
+    return pc.binary_join_element_wise(before, values, pa.scalar(b"", values.type))
+
+
+def _framing(header: Any) -> bytes:
+    """What stands before a value whose header says this."""
+    if len(header) >= _OF_ID and header[0] == 0:
+        return bytes(header[:_OF_ID])
+    if len(header) >= _OF_GUID and header[0] == 1:
+        number = _number_of(uuid.UUID(bytes=bytes(header[1:_OF_GUID])))
+        return _NONE if number is None else b"\0" + number.to_bytes(4)
+    return _NONE
+
+
+def _number_of(guid: uuid.UUID) -> int | None:
+    with _lock:
+        if guid not in _numbers:
+            if len(_guids) >= _MOST:
+                return None
+            _guids.append(guid)
+            _numbers[guid] = _FIRST + len(_guids) - 1
+        return _numbers[guid]
