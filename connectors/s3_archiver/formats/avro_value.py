@@ -59,7 +59,7 @@ _DO: Final = (
 )
 _NO_FRAMING: Final = (
     "its value does not begin with a zero byte and the four bytes of a schema's id, as values of a schema "
-    "registry do, nor does a header have the id: correct what produces it, or archive bytes of any kind, with "
+    "registry do, nor does a header have it: correct what produces it, or archive bytes of any kind, with "
     "'format.class' ByteArrayFormat or with 'archive.content' record"
 )
 _NO_SCHEMA: Final = (
