@@ -7,6 +7,8 @@ A GUID does not fit there: each gets a number of this process, above all ids, wh
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 import uuid
 from typing import Any, Final
@@ -51,7 +53,8 @@ def framed_by_headers(values: pa.Array, headers: pa.Array, name: str) -> pa.Arra
     if not pa.types.is_list(headers.type) or not pa.types.is_struct(headers.type.value_type):
         return values
     items = headers.flatten()
-    found = pc.equal(items.field("key"), name)
+    names = items.field("key")
+    found = pc.equal(names, _text(name, names.type))
     if not pc.any(found, min_count=0).as_py():
         return values
     rows = pc.list_parent_indices(headers).filter(found).to_pylist()
@@ -62,6 +65,15 @@ def framed_by_headers(values: pa.Array, headers: pa.Array, name: str) -> pa.Arra
         frames[row] = _NONE if code is None else known[code]
     before = pa.array(frames, values.type)
     return pc.binary_join_element_wise(before, values, pa.scalar(b"", values.type))
+
+
+@functools.lru_cache(maxsize=16)
+def _text(text: str, kind: pa.DataType) -> pa.Scalar:
+    """A scalar of a text. One that Arrow makes of Python's value would import pandas."""
+    data = text.encode()
+    offsets = b"\0\0\0\0" + len(data).to_bytes(4, sys.byteorder)
+    column = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return column.cast(kind)[0]
 
 
 def _framing(header: Any) -> bytes:
