@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None, *, connect: Connect = connect) 
         s3.head_bucket(config.s3_bucket_name)
         report = verify(config, s3, lambda: committed_offsets(asked.store, config.name))
         if (original := _original(asked, config)) is not None:
-            compare(config, s3, original, report)
+            compare(s3, original, report)
     except ConnectException as error:
         print(f"the archive could not be checked: {error}", file=sys.stderr)  # noqa: T201 - a command
         return _CANNOT_TELL

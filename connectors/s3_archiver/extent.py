@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sinksdk import ConnectException, OffsetAndMetadata, TopicPartition
 from sinksdk.connectors.s3_archiver.client import S3, Location
+from sinksdk.connectors.s3_archiver.inspection import Configured, Unreadable, inspect
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
 from sinksdk.connectors.s3_archiver.ranges import Skip
-from sinksdk.connectors.s3_archiver.verify import Unreadable, inspect, inspect_values
 
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
@@ -111,16 +111,16 @@ def end_of(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> End |
         return None
     layout, ends, at_least = config.layout(), list[int | None](), 0
     main = [name for name in group if not name.view] or group
+    configured = Configured(config.is_transformed, config.bytes_separator.encode())
     for name in main:
         location = Location(config.s3_bucket_name, layout.file(name))
         at_least = max(at_least, name.start + 1)
         try:
-            if not config.holds_values and name.extension.endswith((".avro", ".parquet")):
-                end = inspect(s3, location, name, may_repeat=config.is_transformed).last + 1
-                ends.append(end)
-                at_least = max(at_least, end)
+            read = inspect(s3, location, name, configured)
+            if read.has_offsets:
+                ends.append(read.last + 1)
+                at_least = max(at_least, read.last + 1)
             else:
-                read = inspect_values(s3, location, name, separator=config.bytes_separator.encode())
                 rows = 1 if config.is_transformed else max(read.records or 1, 1)
                 ends.append(None)
                 at_least = max(at_least, name.start + rows)

@@ -16,6 +16,7 @@ from sinksdk.connectors.s3_archiver.client import S3, Location
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.folders import Folders, folders_of
 from sinksdk.connectors.s3_archiver.formats import FileContent, Format, Rows, format_of
+from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
 from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
 from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, KindsOfViews, View, rows_of
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
@@ -291,7 +292,9 @@ class FileFactory:
             name = FileName(partition, start, key.path, number, view.format.extension, view.name)
             location = Location(self._config.s3_bucket_name, self._layout.file(name))
             header = FileHeader(
-                partition, start, self._config.name, self._generation, before, place + len(objects)
+                *(partition, start, self._config.name, self._generation, before, place + len(objects)),
+                may_repeat=self._config.is_transformed or None,
+                separator=self._config.bytes_separator if isinstance(view.format, RawBytes) else None,
             )
             kind = key.kind[of_view] if isinstance(key.kind, KindsOfViews) else key.kind
             content = view.format.begin(header, location.key, kind)
@@ -299,6 +302,11 @@ class FileFactory:
             upload = Upload(self._s3, location, self._pool, nonce, metadata, abilities=self._abilities)
             objects.append(FileObject(of_view, view.name, content, upload))
         return ArchiveFile(start, index, objects)
+
+    @property
+    def where(self) -> str:
+        """Where the files are, for commits to say."""
+        return self._layout.to_text(self._config.s3_bucket_name)
 
     def coalescer(self) -> BatchCoalescer:
         """Collects a topic partition's batches."""

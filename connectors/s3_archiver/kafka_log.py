@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final, TypeVar, cast
 
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, but not listed
@@ -15,12 +17,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, but 
 )
 
 from sinksdk import ConfigException, ConnectException, TopicPartition
-from sinksdk.connectors.s3_archiver.compare import Record
+from sinksdk.connectors.s3_archiver.reading import RECORDS
 
 Answer = TypeVar("Answer")
 _Setting = str | int | float | bool
 
 _PATIENCE: Final = 60.0  # seconds without any answer
+_AT_A_TIME: Final = 2_000  # messages: several times as many bytes would wait in memory
+_WAIT: Final = 0.5  # seconds that a batch is waited for, if it is not full
 _REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's names
 _READING: Final[Mapping[str, _Setting]] = {
     "group.id": "sinksdk-verify",  # asked for by librdkafka; it is never joined, nothing is committed to it
@@ -56,14 +60,17 @@ class KafkaLog:
     def __str__(self) -> str:
         return f"the Kafka topic at {self._where}"
 
-    def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
+    def batches(self, partition: TopicPartition, end: int) -> Iterator[pa.RecordBatch]:
         with closing(self._consumer()) as consumer:
             self._check(consumer, partition)
             consumer.assign([KafkaPartition(partition.topic, partition.partition, 0)])
-            while (message := self._next(consumer, partition)) is not None:
-                if (message.offset() or 0) >= end:
-                    return
-                yield _record(message)
+            is_more = True
+            while is_more:
+                found, is_more = self._next(consumer, partition)
+                below = [message for message in found if (message.offset() or 0) < end]
+                if below:
+                    yield _batch_of(below)
+                is_more = is_more and len(below) == len(found)
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:
         """Retention and deleted records move the log's begin; compaction leaves gaps in it."""
@@ -94,22 +101,22 @@ class KafkaLog:
         if partition.partition not in found.topics[partition.topic].partitions:
             raise ConnectException(f"{partition} is not in Kafka at {self._where}: was the topic deleted?")
 
-    def _next(self, consumer: Consumer, partition: TopicPartition) -> Message | None:
-        """The next record, None behind the last one."""
+    def _next(self, consumer: Consumer, partition: TopicPartition) -> tuple[list[Message], bool]:
+        """The next records, and whether there may be more."""
         deadline = time.monotonic() + _PATIENCE
         while (left := deadline - time.monotonic()) > 0:
-            message = consumer.poll(left)
-            if message is None:
-                break
-            error = message.error()
-            if error is None:
-                return message
-            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
-                return None
-            if not error.retriable():
-                raise ConnectException(
-                    f"{partition} cannot be read from Kafka at {self._where}: {error.str()}"
-                )
+            found = consumer.consume(_AT_A_TIME, min(left, _WAIT))
+            errors = [error for message in found if (error := message.error()) is not None]
+            records = [message for message in found if message.error() is None]
+            for error in errors:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
+                    return records, False
+                if not error.retriable():
+                    raise ConnectException(
+                        f"{partition} cannot be read from Kafka at {self._where}: {error.str()}"
+                    )
+            if records:
+                return records, True
         raise ConnectException(
             f"{partition} cannot be read: no Kafka broker at {self._where} answered within {_PATIENCE:g} s"
         )
@@ -156,14 +163,19 @@ class KafkaLog:
             self._refusal = error.str()
 
 
-def _record(message: Message) -> Record:
-    kind, timestamp = message.timestamp()
-    is_known = kind != TIMESTAMP_NOT_AVAILABLE and timestamp >= 0
-    return Record(
-        message.offset() or 0,
-        timestamp if is_known else None,
-        kind - 1,  # librdkafka counts from "none", Kafka from "create time"
-        message.key(),
-        message.value(),
-        tuple(cast("Iterable[tuple[str, bytes | None]]", message.headers() or ())),
+def _batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
+    pairs = np.array([message.timestamp() for message in messages], np.int64)
+    kind, timestamp = pairs[:, 0], pairs[:, 1]
+    headers = [cast("list[tuple[str, bytes | None]] | None", message.headers()) for message in messages]
+    nested = [[{"key": key, "value": value} for key, value in each] if each else [] for each in headers]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([message.offset() for message in messages], pa.int64()),
+            pa.array(timestamp, mask=(kind == TIMESTAMP_NOT_AVAILABLE) | (timestamp < 0)),
+            pa.array((kind - 1).astype(np.int32)),  # librdkafka counts from "none", Kafka from "create time"
+            pa.array([message.key() for message in messages], pa.large_binary()),
+            pa.array([message.value() for message in messages], pa.large_binary()),
+            pa.array(nested, RECORDS.field("headers").type),
+        ],
+        schema=RECORDS,
     )

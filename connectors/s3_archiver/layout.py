@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Self
-from urllib.parse import quote, unquote
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from sinksdk import ConnectException, OffsetAndMetadata, TopicPartition
 
@@ -61,6 +61,32 @@ class Layout:
     file_delim: str = "+"
     offset_width: int = 10
     bytes_extension: str = ".bin"
+
+    def to_text(self, bucket: str) -> str:
+        """Bucket, prefix and whatever is not the default, as a commit says where its files are."""
+        plain = Layout(self.topics_dir)
+        others = {
+            key: getattr(self, name)
+            for key, name in _KEYS_OF_LAYOUT.items()
+            if getattr(self, name) != getattr(plain, name)
+        }
+        query = f"?{urlencode(others)}" if others else ""
+        return f"s3://{bucket}/{quote(self.topics_dir)}{query}"
+
+    @classmethod
+    def of_text(cls, text: str) -> tuple[str, Self]:
+        """Bucket and layout from :meth:`to_text`. Raises ValueError for another text."""
+        found = urlsplit(text)
+        if found.scheme != "s3" or not found.netloc:
+            raise ValueError(f"'{text}' is no place of an archive")
+        others: dict[str, Any] = {
+            _KEYS_OF_LAYOUT[key]: value
+            for key, value in parse_qsl(found.query, keep_blank_values=True)
+            if key in _KEYS_OF_LAYOUT
+        }
+        if "offset_width" in others:
+            others["offset_width"] = int(others["offset_width"])
+        return found.netloc, cls(unquote(found.path[1:]), **others)
 
     def folder(self, topic: str) -> str:
         """Prefix of all files of a topic, with the delimiter at its end."""
@@ -142,6 +168,15 @@ class Layout:
         return self.directory_delim.join((self.topics_dir, *names) if self.topics_dir else names)
 
 
+_KEYS_OF_LAYOUT: Final[Mapping[str, str]] = {
+    "directory.delim": "directory_delim",
+    "file.delim": "file_delim",
+    "filename.offset.zero.pad.width": "offset_width",
+    "format.bytearray.extension": "bytes_extension",
+}
+"""Configuration keys of the other attributes of a layout."""
+
+
 _PREFIX: Final = "sinksdk."
 _OBJECT_PREFIX: Final = "sinksdk-"
 
@@ -158,12 +193,17 @@ class Archived:
         skip: rows above that are visible already, as a text of
             :class:`~sinksdk.connectors.s3_archiver.ranges.Skip`: their group's commit was withdrawn, and they
             are passed over when the others of the group come again.
+        where: layout and bucket of the files that are written now, as :meth:`Layout.to_text`; empty in
+            commits that do not say so.
+        earlier: layouts and buckets of files before, each with the number of files up to which it counts.
     """
 
     files: int = 0
     records: int = 0
     end: int | None = None
     skip: str = ""
+    where: str = field(default="", compare=False)
+    earlier: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
     def with_group(self, files: int, records: int, end: int, skip: str = "") -> Archived:
         """The same with one more group of files.
@@ -171,12 +211,21 @@ class Archived:
         Args:
             skip: what is above the group of what was to be passed over.
         """
-        return Archived(self.files + files, self.records + records, end, skip)
+        return replace(self, files=self.files + files, records=self.records + records, end=end, skip=skip)
+
+    def going_on_in(self, where: str) -> Archived:
+        """The same, whose next files are written there."""
+        if self.where in ("", where) or not self.files:
+            return replace(self, where=where)
+        return replace(self, where=where, earlier=(*self.earlier, (self.files, self.where)))
 
     def to_text(self) -> str:
         """As the metadata of a commit."""
-        skip = {"skip": self.skip} if self.skip else {}
-        return json.dumps({"files": self.files, "records": self.records, "end": self.end} | skip)
+        more = {"skip": self.skip, "where": self.where, "earlier": self.earlier}
+        return json.dumps(
+            {"files": self.files, "records": self.records, "end": self.end}
+            | {name: value for name, value in more.items() if value}
+        )
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata | None) -> Self:
@@ -185,7 +234,11 @@ class Archived:
             return cls()
         try:
             said = json.loads(committed.metadata)
-            return cls(int(said["files"]), int(said["records"]), said["end"], said.get("skip", ""))
+            return cls(
+                *(int(said["files"]), int(said["records"]), said["end"], said.get("skip", "")),
+                where=said.get("where", ""),
+                earlier=tuple((int(files), str(where)) for files, where in said.get("earlier", ())),
+            )
         except (ValueError, KeyError, TypeError):
             return cls(end=committed.offset)
 
@@ -198,6 +251,9 @@ class FileHeader:
         start: offset of its first record.
         before: what the partition's archive consisted of before its group.
         index: its place in the group.
+        may_repeat: whether records may share an offset, since a transform may have multiplied them; None: it
+            says nothing about that.
+        separator: behind each value of a file of bytes; None: it does not say so.
     """
 
     partition: TopicPartition
@@ -206,6 +262,8 @@ class FileHeader:
     generation: int
     before: Archived
     index: int = 0
+    may_repeat: bool | None = None
+    separator: str | None = None
 
     def to_metadata(self) -> dict[str, bytes]:
         """Entries of the Avro header."""
@@ -217,6 +275,10 @@ class FileHeader:
         entries = dict(zip(_ENTRIES, values, strict=True))
         if self.index:
             entries[_INDEX] = self.index
+        if self.may_repeat:
+            entries[_REPEATS] = 1
+        if self.separator is not None:
+            entries[_SEPARATOR] = self.separator
         return {_PREFIX + name: str(value).encode() for name, value in entries.items()}
 
     def to_object_metadata(self) -> dict[str, str]:
@@ -252,12 +314,16 @@ class FileHeader:
                     int(entry["previous_end"]) if entry["previous_end"] else None,
                 ),
                 int(metadata.get(_PREFIX + _INDEX, 0)),
+                True if _PREFIX + _REPEATS in metadata else None,
+                metadata.get(_PREFIX + _SEPARATOR),
             )
         except KeyError as error:
             raise ValueError(f"its header has no {error}: it was not written by this archiver") from error
 
 
 _INDEX: Final = "index_in_group"
+_REPEATS: Final = "offsets_may_repeat"
+_SEPARATOR: Final = "separator"
 _ENTRIES: Final = (
     *("topic", "partition", "start_offset", "connector", "generation"),
     *("files_before", "records_before", "previous_end"),

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from sinksdk import (
@@ -163,7 +164,7 @@ class S3ArchiverTask(SinkTask):
             self._publisher.publish(tokens)
         except UploadExpired as error:
             self.context.count(partition, withdrawn=1)
-            raise _withdrawal(error, tokens) from error
+            raise _withdrawal(error, tokens, self.context.committed(partition)) from error
         self.context.count(partition, files=len(tokens), bytes=sum(token.data["size"] for token in tokens))
         writer = self._writers.get(partition)
         if writer is not None:
@@ -296,7 +297,9 @@ def _collected(partition: TopicPartition, problems: dict[TopicPartition, Excepti
         problems[partition] = error
 
 
-def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableException:
+def _withdrawal(
+    error: UploadExpired, tokens: Sequence[Token], committed: OffsetAndMetadata | None
+) -> UnpublishableException:
     """Back to the start of the group that a file is gone of.
 
     What was before is visible, what follows never will be. Of the group itself some files may be visible:
@@ -320,11 +323,12 @@ def _withdrawal(error: UploadExpired, tokens: Sequence[Token]) -> UnpublishableE
     return UnpublishableException(
         f"{error}{note if visible else ''}",
         offset=start,
-        metadata=Archived(
-            files + len(visible),
-            records + sum(token.data["records"] for token in visible if not view_of(token)),
-            end,
-            ahead.to_text(),
+        metadata=replace(
+            Archived.of(committed),  # which says where the files before are
+            files=files + len(visible),
+            records=records + sum(token.data["records"] for token in visible if not view_of(token)),
+            end=end,
+            skip=ahead.to_text(),
         ).to_text(),
         discard=[token for group in groups[place:] for token in group if token.id not in kept],
         partly_visible_to=ahead.end,

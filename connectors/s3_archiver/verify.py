@@ -8,86 +8,19 @@ from offsets alone. Each file says what its group follows and each commit says w
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
-import zlib
-from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import IO, Any, BinaryIO, Final, NamedTuple, cast
+from typing import NamedTuple
 
-import fastavro
 import numpy as np
-import numpy.typing as npt
-import pyarrow.parquet as pq
 
-from sinksdk import ConnectException, OffsetAndMetadata, OffsetRange, TopicPartition
-from sinksdk.connectors.s3_archiver import crc
-from sinksdk.connectors.s3_archiver.client import S3, Location, ObjectInfo
+from sinksdk import OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk.connectors.s3_archiver.client import S3, Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
+from sinksdk.connectors.s3_archiver.inspection import ArchivedFile, Configured, Unreadable, inspect
+from sinksdk.connectors.s3_archiver.layout import Archived, FileName, Layout
 from sinksdk.connectors.s3_archiver.ranges import RowRanges, Skip
-
-Longs = npt.NDArray[np.int64]
-
-_GZIP: Final = 16 + zlib.MAX_WBITS
-_AT_A_TIME: Final = 1024 * 1024  # bytes
-_KEPT_IN_MEMORY: Final = 16 * 1024 * 1024  # bytes of a Parquet file; larger ones go to a temporary file
-_COORDINATES: Final[dict[str, Any]] = {
-    "type": "record",
-    "name": "sinksdk.Record",
-    "fields": [
-        {"name": "topic", "type": "string"},
-        {"name": "partition", "type": "int"},
-        {"name": "offset", "type": "long"},
-    ],
-}
-"""The decoded fields of Avro; the others are skipped over, which finds damage as well."""
-
-
-class Unreadable(Exception):
-    """A file is damaged, or not what its name says; the message says how."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedFile:
-    """The content of one archived file.
-
-    Args:
-        size: its bytes.
-        records: how many; None where they cannot be told apart, being bytes.
-        firsts: offsets at which runs of its records begin; in between there are gaps, or records of others.
-            None: its records do not have offsets, being values.
-        lasts: offsets at which these runs end.
-        name: what its key says, where files may lie beside it.
-        at_most: how many there may be of bytes, which may hold their separator; None without one.
-    """
-
-    key: str
-    size: int
-    header: FileHeader
-    records: int | None
-    firsts: Longs | None = None
-    lasts: Longs | None = None
-
-    name: FileName | None = None
-    at_most: int | None = None
-
-    @property
-    def view(self) -> str:
-        """``keys`` or ``headers`` of records whose values are in a file beside it; empty for those."""
-        return self.name.view if self.name else ""
-
-    @property
-    def first(self) -> int:
-        """Offset of its first record."""
-        return self.header.start
-
-    @property
-    def last(self) -> int:
-        """Offset of its last record; of values, the last one that is known."""
-        return self.header.start if self.lasts is None else int(self.lasts[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,224 +82,12 @@ class Group:
         if not self.is_counted:
             whole = replace(whole, records=before.records)
         if (
-            any(file.firsts is None for file in self.files)
+            not all(file.has_offsets for file in self.files)
             and before.end is not None
             and whole.end is not None
         ):
             whole = replace(whole, end=max(whole.end, before.end))
         return before in (whole, replace(whole, end=self.before.end))
-
-
-def inspect(s3: S3, location: Location, name: FileName, *, may_repeat: bool = False) -> ArchivedFile:
-    """Read a file of whole records to its end.
-
-    Args:
-        may_repeat: records that follow each other may share an offset: a transform has multiplied them.
-
-    Raises:
-        Unreadable: damaged, or not what its name says.
-        S3Trouble: no answer.
-        S3Error: refused.
-    """
-    with s3.read(location) as content, kept_parquet() as kept:
-        counted = _Counted(content)
-        try:
-            said, blocks = _rows(counted, name.extension, kept)
-            header = FileHeader.of(said)
-            order = _Order(name, may_repeat=may_repeat)
-            for block in blocks:
-                order.follow(block)
-        except ConnectException:
-            raise
-        except Exception as error:
-            raise Unreadable(f"{location} cannot be read: {str(error) or type(error).__name__}") from error
-        counted.drain()
-    _check_whole(s3, location, counted)
-    if (header.partition, header.start) != (name.partition, name.start) or order.first != name.start:
-        raise Unreadable(
-            f"{location} is not what its name says: its header says {header.partition} from offset "
-            f"{header.start}, its records begin at {order.first}"
-        )
-    return ArchivedFile(
-        location.key,
-        counted.size,
-        header,
-        order.records,
-        np.array(order.firsts, np.int64),
-        np.array(order.lasts, np.int64),
-    )
-
-
-def _rows(
-    stream: _Counted, extension: str, kept: IO[bytes]
-) -> tuple[Mapping[str, str], Iterable[Iterable[dict[str, Any]]]]:
-    """What a file of whole records says of itself, and its rows, block by block."""
-    if extension == ".avro":
-        blocks = fastavro.block_reader(cast("BinaryIO", stream), _COORDINATES)
-        return blocks.metadata, cast("Iterable[Iterable[dict[str, Any]]]", blocks)
-    file = open_parquet(stream, kept)
-    said = {name.decode(): text.decode() for name, text in (file.metadata.metadata or {}).items()}
-    coordinates = [each["name"] for each in _COORDINATES["fields"]]
-    return said, (batch.select(coordinates).to_pylist() for batch in file.iter_batches())
-
-
-def kept_parquet() -> IO[bytes]:
-    """An empty file for :func:`open_parquet`, in memory as long as it is small."""
-    return tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY)
-
-
-def open_parquet(stream: _Counted | BinaryIO, kept: IO[bytes]) -> pq.ParquetFile:
-    """A Parquet file, which is read from its end: the whole stream is kept in another file first."""
-    shutil.copyfileobj(cast("BinaryIO", stream), kept, _AT_A_TIME)
-    kept.seek(0)
-    return pq.ParquetFile(kept)
-
-
-def inspect_values(s3: S3, location: Location, name: FileName, *, separator: bytes = b"\n") -> ArchivedFile:
-    """Read a file of values to its end: they do not say where they come from, so they are counted.
-
-    Args:
-        separator: behind each value of a file of bytes; empty: there is none.
-
-    Raises:
-        Unreadable: damaged, or not what its name says.
-        S3Trouble: no answer.
-        S3Error: refused.
-    """
-    with s3.read(location) as content, kept_parquet() as kept:
-        counted = _Counted(content)
-        try:
-            header, records, at_most = _count_values(counted, name.extension, kept, separator)
-        except ConnectException:
-            raise
-        except Exception as error:
-            raise Unreadable(f"{location} cannot be read: {str(error) or type(error).__name__}") from error
-        counted.drain()
-    info = _check_whole(s3, location, counted)
-    try:
-        header = header or FileHeader.of_object(info.metadata)
-    except ValueError as error:
-        raise Unreadable(f"{location}: {error}") from error
-    if (header.partition, header.start) != (name.partition, name.start):
-        raise Unreadable(
-            f"{location} is not what its name says: its header says {header.partition} from offset "
-            f"{header.start}"
-        )
-    return ArchivedFile(location.key, counted.size, header, records, name=name, at_most=at_most)
-
-
-class _Values(NamedTuple):
-    """A file's header, of a format that has one, and the number of its values, or the most they may be."""
-
-    header: FileHeader | None = None
-    records: int | None = None
-    at_most: int | None = None
-
-
-def _count_values(stream: _Counted, extension: str, kept: IO[bytes], separator: bytes) -> _Values:
-    if extension == ".avro":
-        blocks = fastavro.block_reader(cast("BinaryIO", stream))
-        return _Values(FileHeader.of(blocks.metadata), sum(block.num_records for block in blocks))
-    if extension.endswith(".parquet"):
-        return _Values(records=sum(batch.num_rows for batch in open_parquet(stream, kept).iter_batches()))
-    pieces = _inflated(stream) if extension.endswith(".gz") else _pieces(stream)
-    if extension.startswith(".json"):
-        return _Values(records=_occurrences(pieces, b"\n"))
-    count = _occurrences(pieces, separator)
-    return _Values(at_most=count if separator else None)
-
-
-def _pieces(stream: _Counted) -> Iterator[bytes]:
-    while data := stream.read(_AT_A_TIME):
-        yield data
-
-
-def _inflated(stream: _Counted) -> Iterator[bytes]:
-    inflate = zlib.decompressobj(_GZIP)
-    for data in _pieces(stream):
-        yield inflate.decompress(data)
-    if not inflate.eof:
-        message = "it ends before its compressed data do"
-        raise ValueError(message)
-
-
-def _occurrences(pieces: Iterable[bytes], separator: bytes) -> int:
-    """How often it occurs in all of them together; 0 times if it is empty."""
-    count, rest = 0, b""
-    for piece in pieces:
-        if separator:
-            *found, last = (rest + piece).split(separator)
-            count += len(found)
-            rest = last[max(len(last) - len(separator) + 1, 0) :]
-    return count
-
-
-def _check_whole(s3: S3, location: Location, counted: _Counted) -> ObjectInfo:
-    """Compare the bytes read with the checksum that S3 verified at the upload."""
-    info = s3.head(location)
-    if info is None:
-        raise Unreadable(f"{location} was removed while it was being read")
-    if info.size != counted.size:
-        raise Unreadable(f"{location} has {info.size} bytes, of which {counted.size} were received")
-    if info.crc32 is not None and info.crc32 != crc.encode(counted.crc32):
-        raise Unreadable(f"{location} is damaged: CRC32 {crc.encode(counted.crc32)}, S3 has {info.crc32}")
-    return info
-
-
-class _Order:
-    """Follows a file's records: all of one partition, offsets ascending."""
-
-    def __init__(self, name: FileName, *, may_repeat: bool) -> None:
-        self._name = name
-        self._may_repeat = may_repeat
-        self.firsts = array("q")
-        self.lasts = array("q")
-        self.records = 0
-
-    @property
-    def first(self) -> int:
-        return self.firsts[0] if self.firsts else -1
-
-    def follow(self, rows: Iterable[dict[str, Any]]) -> None:
-        last = self.lasts[-1] if self.lasts else -1
-        for row in rows:
-            offset = row["offset"]
-            if (row["topic"], row["partition"]) != self._name.partition:
-                raise ValueError(f"it holds a record of {row['topic']}-{row['partition']} (offset {offset})")
-            if offset < last or (offset == last and not self._may_repeat):
-                what = "twice" if offset == last else f"after {last}"
-                raise ValueError(f"it holds offset {offset} {what}")
-            if self.firsts and offset <= last + 1:
-                self.lasts[-1] = offset
-            else:
-                self.firsts.append(offset)
-                self.lasts.append(offset)
-            last = offset
-            self.records += 1
-
-
-class _Counted:
-    """A stream that counts and checksums the bytes read from it."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self.size = 0
-        self.crc32 = 0
-
-    def read(self, count: int = -1) -> bytes:
-        data = self._stream.read(count)
-        self.size += len(data)
-        self.crc32 = zlib.crc32(data, self.crc32)
-        return data
-
-    def tell(self) -> int:
-        """Where the next block begins, which the Avro reader likes to know."""
-        return self.size
-
-    def drain(self) -> None:
-        """Read what the Avro reader left."""
-        while self.read(1024 * 1024):
-            pass
 
 
 Commits = Mapping[TopicPartition, OffsetAndMetadata]
@@ -388,6 +109,7 @@ class PartitionReport:
         left_out: offsets before the connector's start, as set by an operator or at its first start.
         problems: as sentences.
         notes: other findings, which are no problems.
+        judged: for each file, by its key, what it was judged as, and where that is configured.
     """
 
     partition: TopicPartition
@@ -402,14 +124,69 @@ class PartitionReport:
     left_out: list[OffsetRange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+
+
+class Judged(NamedTuple):
+    """Files of one partition that follow each other and were judged by one configuration.
+
+    Args:
+        files: how many.
+        where: bucket and prefix that they were committed to.
+        content: what they hold, by their own schema, columns and metadata.
+    """
+
+    files: int
+    first: str
+    last: str
+    where: str
+    content: str
+
+
+class Place(NamedTuple):
+    """Where files of the archive are, or were written by an earlier configuration."""
+
+    bucket: str
+    layout: Layout
+
+    @property
+    def text(self) -> str:
+        """As commits say it."""
+        return self.layout.to_text(self.bucket)
+
+
+class Found(NamedTuple):
+    """A file that is there."""
+
+    name: FileName
+    place: Place
+
+    @property
+    def location(self) -> Location:
+        """Where it is."""
+        return Location(self.place.bucket, self.place.layout.file(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is there: each partition's files, and keys that are no files."""
+
+    files: Mapping[TopicPartition, Sequence[Found]]
+    others: Sequence[str]
 
 
 @dataclass(slots=True)
 class Report:
-    """Findings of the whole archive; ``notes`` are those that concern no single partition."""
+    """Findings of the whole archive.
+
+    Args:
+        notes: those that concern no single partition.
+        places: where its files are.
+    """
 
     partitions: list[PartitionReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    places: Sequence[Place] = ()
 
     @property
     def problems(self) -> list[str]:
@@ -417,38 +194,40 @@ class Report:
         return [problem for partition in self.partitions for problem in partition.problems]
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    """What is there, by name: each partition's files, and keys that are no files."""
-
-    names: Mapping[TopicPartition, Sequence[FileName]]
-    others: Sequence[str]
-
-
 def verify(config: S3ArchiverConfig, s3: S3, commits: Callable[[], Commits]) -> Report:
     """Read the archive back and check it.
+
+    Each file is judged by what was configured when it was committed: commits say where files were written
+    before ``topics.dir`` or the bucket changed, files say what they hold.
 
     Args:
         commits: reads what is committed. Asked before and after the archive is listed, so that a
             running connector does not look wrong.
 
     Raises:
-        S3Trouble: no answer.
+        S3Trouble: no response.
         S3Error: refused.
     """
     before = commits()
     topics = sorted({*config.topics, *(partition.topic for partition in before)})
-    listing = _list(config, s3, topics)
+    places = _places(config, before)
+    listing = list_files(s3, places, topics)
     after = commits()
-    report = Report(notes=[f"{key} is no file of this archive and was not read" for key in listing.others])
+    unread = [f"{key} is no file of this archive and was not read" for key in listing.others]
+    report = Report(notes=unread, places=places)
     uncounted = False
-    for partition in sorted({*listing.names, *before}):
+    for partition in sorted({*listing.files, *before}):
         found = PartitionReport(partition)
-        groups = _grouped(_read(config, s3, found, listing.names.get(partition, ())))
-        _check_chain(found, groups)
-        found.gaps = _check_offsets(found, groups, may_share=config.is_transformed)
         commits_of = before.get(partition), after.get(partition)
-        if any(file.firsts is None for group in groups for file in group.files):
+        files = listing.files.get(partition, ())
+        window = _Window(
+            found, config.is_transformed, min((c.offset for c in commits_of if c is not None), default=0)
+        )
+        groups = _grouped(_read(config, s3, found, files, window))
+        window.close()
+        _check_chain(found, groups)
+        found.gaps = window.gaps
+        if not all(file.has_offsets for group in groups for file in group.files):
             tombstones = (
                 config.tombstone_encoded_partition if config.behavior_on_null_values == "write" else None
             )
@@ -460,47 +239,86 @@ def verify(config: S3ArchiverConfig, s3: S3, commits: Callable[[], Commits]) -> 
         report.notes.append(
             "files of bytes do not tell their values apart: there are as many records as the commits say"
         )
+    report.notes += _judgements(report)
     report.notes += _pending_uploads(config, s3, topics, after)
     return report
 
 
-def _list(config: S3ArchiverConfig, s3: S3, topics: Iterable[str]) -> _Listing:
-    layout = config.layout()
-    names: dict[TopicPartition, list[FileName]] = defaultdict(list)
-    others = []
+def _places(config: S3ArchiverConfig, commits: Commits) -> list[Place]:
+    """Where the archive is: as configured today first, then as commits say."""
+    texts = [config.layout().to_text(config.s3_bucket_name)]
+    for commit in commits.values():
+        said = Archived.of(commit)
+        texts += [where for where in (said.where, *(where for _, where in said.earlier)) if where]
+    return [Place(*Layout.of_text(text)) for text in dict.fromkeys(texts)]
+
+
+def list_files(s3: S3, places: Sequence[Place], topics: Iterable[str]) -> Listing:
+    """List what is there of some topics."""
+    files: dict[TopicPartition, dict[Location, Found]] = defaultdict(dict)
+    others: dict[Location, None] = {}
     for topic in topics:
-        for item in s3.list(config.s3_bucket_name, layout.folder(topic)):
-            name = layout.parse(item.key)
-            if name is None:
-                others.append(item.key)
-            else:
-                names[name.partition].append(name)
-    return _Listing(names, others)
+        for place in places:
+            for item in s3.list(place.bucket, place.layout.folder(topic)):
+                location = Location(place.bucket, item.key)
+                name = place.layout.parse(item.key)
+                if name is None:
+                    others[location] = None
+                else:
+                    # Layouts may share a prefix: a file counts once, by the first that knows its name.
+                    files[name.partition].setdefault(location, Found(name, place))
+    known = {location for found in files.values() for location in found}
+    return Listing(
+        {partition: list(found.values()) for partition, found in files.items()},
+        [location.key for location in others if location not in known],
+    )
+
+
+def _judgements(report: Report) -> list[str]:
+    """By which configuration files were judged: one line where all are alike, else one for each run."""
+    judged = [(found.partition, each) for found in report.partitions for each in found.judged]
+    kinds = {(each.where, each.content) for _, each in judged}
+    if len(kinds) == 1:
+        ((where, content),) = kinds
+        files = sum(each.files for _, each in judged)
+        return [f"{files:,} files were judged as {content} in {where}"]
+    return [
+        f"{partition}: {each.files:,} files, {each.first} to {each.last}, were judged as {each.content} in "
+        f"{each.where}"
+        for partition, each in judged
+    ]
 
 
 def _read(
-    config: S3ArchiverConfig, s3: S3, found: PartitionReport, names: Iterable[FileName]
-) -> list[ArchivedFile]:
-    """Read a partition's files, and count."""
-    layout, files = config.layout(), []
-    separator = config.bytes_separator.encode()
-    for name in sorted(names, key=lambda name: (name.start, name.number, name.path)):
-        location = Location(config.s3_bucket_name, layout.file(name))
+    config: S3ArchiverConfig,
+    s3: S3,
+    found: PartitionReport,
+    files: Iterable[Found],
+    window: _Window,
+) -> Iterator[ArchivedFile]:
+    """Read a partition's files, and count; runs of offsets are kept as long as they are needed."""
+    configured = Configured(config.is_transformed, config.bytes_separator.encode())
+    for each in sorted(files, key=lambda one: (one.name.start, one.name.number, one.name.path)):
         try:
-            if not config.holds_values and name.extension.endswith((".avro", ".parquet")):
-                file = inspect(s3, location, name, may_repeat=config.is_transformed)
-            else:
-                file = inspect_values(s3, location, name, separator=separator)
+            file = inspect(s3, each.location, each.name, configured)
         except Unreadable as error:
             found.problems.append(str(error))
             continue
-        files.append(file)
         found.files += 1
         found.records += 0 if file.view else file.records or 0
         found.size += file.size
         found.first = file.first if found.first is None else min(found.first, file.first)
         found.last = file.last if found.last is None else max(found.last, file.last)
-    return files
+        _note_judgement(found, file, each.place.text)
+        yield window.add(file)
+
+
+def _note_judgement(found: PartitionReport, file: ArchivedFile, where: str) -> None:
+    last = found.judged[-1] if found.judged else None
+    if last is not None and (last.where, last.content) == (where, file.content):
+        found.judged[-1] = last._replace(files=last.files + 1, last=file.key)
+    else:
+        found.judged.append(Judged(1, file.key, file.key, where, file.content))
 
 
 def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
@@ -671,22 +489,43 @@ def _check_most(found: PartitionReport, group: Group, after: Archived | None) ->
         )
 
 
-def _check_offsets(found: PartitionReport, groups: Sequence[Group], *, may_share: bool) -> int:
-    """Each offset is in one file, unless a transform has made several records of it. Returns the gaps.
+class _Window:
+    """Checks that each offset is in one file, unless a transform has made several records of it.
 
-    Groups do not overlap, but for one whose commit was withdrawn when some of its files were visible: those
-    that follow it hold the rest.
+    Files come in the order of their first offsets, so only those that reach beyond the next one's can share
+    offsets with it: runs of the others are forgotten, and memory does not grow with the archive. Groups do
+    not overlap, but for one whose commit was withdrawn when some of its files were visible: those that
+    follow it hold the rest.
+
+    Args:
+        committed: runs of files that reach beyond this offset are kept, to be compared with the commit.
     """
-    gaps = 0
-    reach: int | None = None
-    near: list[ArchivedFile] = []
-    for group in groups:
-        if reach is not None and group.start >= reach:
-            gaps += _check_disjoint(found, near, may_share=may_share) + group.start - reach
-            near = []
-        near += [file for file in group.files if file.firsts is not None]
-        reach = max(reach or 0, group.end)
-    return gaps + _check_disjoint(found, near, may_share=may_share)
+
+    def __init__(self, found: PartitionReport, may_share: bool, committed: int) -> None:  # noqa: FBT001 - of one call
+        self._found = found
+        self._may_share = may_share
+        self._committed = committed
+        self._near: list[ArchivedFile] = []
+        self._reach: int | None = None
+        self.gaps = 0
+
+    def add(self, file: ArchivedFile) -> ArchivedFile:
+        """Take the next file; returns it as it is to be kept."""
+        if file.has_offsets:
+            if self._reach is not None and file.first >= self._reach:
+                self.gaps += file.first - self._reach
+                self._flush()
+            self._near.append(file)
+            self._reach = max(self._reach or 0, file.last + 1)
+        return replace(file, firsts=None, lasts=None) if file.last < self._committed else file
+
+    def close(self) -> None:
+        """There are no more files."""
+        self._flush()
+
+    def _flush(self) -> None:
+        self.gaps += _check_disjoint(self._found, self._near, may_share=self._may_share)
+        self._near = []
 
 
 def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, may_share: bool) -> int:
@@ -700,7 +539,10 @@ def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, ma
     firsts, lasts, whose = firsts[order], lasts[order], whose[order]
     reach = np.maximum.accumulate(lasts)
     gaps = int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
-    if may_share and len({file.header.before.end for file in files}) < len(files):
+    # A transform's records of one offset may be in several files of one group.
+    groups = {file.header.before.end for file in files}
+    may_share = may_share or any(file.header.may_repeat for file in files)
+    if may_share and len(groups) < len(files):
         return gaps
     shared: dict[tuple[int, int], list[int]] = {}
     for place in np.flatnonzero(firsts[1:] <= reach[:-1]) + 1:
@@ -768,7 +610,7 @@ def _check_above(
 
 def _runs(file: ArchivedFile) -> RowRanges:
     first, last = file.firsts, file.lasts
-    if first is None or last is None:
+    if first is None or last is None:  # of values only the first offset is known
         first = last = np.array([file.first])
     nothing = np.zeros(len(first), np.int64)
     return RowRanges(first, nothing, last, nothing)

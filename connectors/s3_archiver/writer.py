@@ -84,7 +84,7 @@ class PartitionWriter:
         self._clock = clock
         self._report = report
         self._next_offset = committed.offset if committed else 0
-        archived = Archived.of(committed)
+        archived = Archived.of(committed).going_on_in(factory.where)
         self._skip = Skip.of_text(archived.skip).beyond(self._next_offset)
         self._published = replace(archived, skip=self._skip.to_text())
         self._coalescer = factory.coalescer()

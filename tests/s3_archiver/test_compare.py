@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.connectors.s3_archiver.compare import Record, compare
+from sinksdk.connectors.s3_archiver import reading
+from sinksdk.connectors.s3_archiver.compare import compare
 from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from tests.s3_archiver.support import TP, Bench, Turns, bench, config
@@ -27,10 +29,11 @@ class Log:
     def __str__(self) -> str:
         return "the log"
 
-    def records(self, partition: TopicPartition, end: int) -> Iterator[Record]:
+    def batches(self, partition: TopicPartition, end: int) -> Iterator[pa.RecordBatch]:
         for r in self.kept:
             if self.begin <= r.offset < end:
-                yield Record(r.offset, r.timestamp, r.timestamp_type, r.key, r.value, ())
+                row = {name: getattr(r, name, None) for name in reading.RECORDS.names}
+                yield pa.RecordBatch.from_pylist([row | {"headers": []}], schema=reading.RECORDS)
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:
         if offset < self.begin:
@@ -47,7 +50,7 @@ def archive(records: Sequence[SinkRecord] = RECORDS, b: Bench | None = None) -> 
 
 def compared(b: Bench, log: Log) -> Report:
     report = verify(config(), b.s3, lambda: b.harness.committed)
-    compare(config(), b.s3, log, report)
+    compare(b.s3, log, report)
     return report
 
 

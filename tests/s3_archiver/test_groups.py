@@ -573,7 +573,10 @@ def test_a_group_of_which_an_upload_has_expired_is_not_published_in_part() -> No
     restarted(b)
 
     assert len(files(b)) == 3
-    assert (b.committed(), b.harness.committed[TP].metadata) == (10, '{"files": 3, "records": 10, "end": 10}')
+    assert (b.committed(), json.loads(b.harness.committed[TP].metadata)) == (
+        10,
+        {"files": 3, "records": 10, "end": 10, "where": "s3://bucket/topics"},
+    )
     assert problems(b) == []
     restarted(b)
     b.put(10)

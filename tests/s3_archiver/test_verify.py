@@ -2,21 +2,28 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import __main__ as command
+from sinksdk.connectors.s3_archiver import inspection
 from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.compare import TopicDirectory, compare
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.container import ContainerWriter
+from sinksdk.connectors.s3_archiver.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.formats import Encoded
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.inspection import Configured
+from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
 from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from sinksdk.records import HEADERS_TYPE, Header
@@ -248,7 +255,7 @@ class Lines:
         return None
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[LinesOf]:
-        return Encoded(LinesOf(value + b"\n" for value in batch.column("value").to_pylist()), {})
+        return Encoded(LinesOf(b'"%s"\n' % value for value in batch.column("value").to_pylist()), {})
 
     def begin(self, header: FileHeader, key: str, kind: object) -> Lines:
         return self
@@ -322,6 +329,101 @@ def test_a_damaged_or_shortened_file_of_values_is_found() -> None:
     made.data = made.data[made.data.index(b"\n") + 1 :]
 
     assert any("is damaged" in problem for problem in checked(b).problems)
+
+
+@pytest.mark.parametrize("line", [b"{a:1}", b'{"a":1}{"a":2}', b'{"a":2,,}', b'"\xff"', b"", b"nope"])
+def test_line_that_no_json_reader_takes_makes_its_file_unreadable(line: bytes) -> None:
+    """Its checksum is right, and so is the number of lines: only reading the values finds it."""
+
+    class Broken(Lines):
+        def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[LinesOf]:
+            good = super().encode(partition, batch)
+            return Encoded(LinesOf([*list(good.rows)[:-1], line + b"\n"]), {})
+
+    b = bench(grouping={"limits": Limits(records=10), "file_format": Broken()})
+    b.put(10)
+    b.harness.revoke()
+
+    problems = checked(b).problems
+    assert any("line 10 is no JSON" in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize("datum", [b"\x06ab", b"\x06abcd", b"\x01", b"\x06\xff\xff\xff"])
+def test_datum_that_does_not_fit_its_schema_makes_its_file_unreadable(datum: bytes) -> None:
+    """Values of Avro are walked by the schema in their file's header: readers do not skip a datum they cannot read."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    name = FileName(TP, 0, "partition=0")
+    metadata = FileHeader(TP, 0, "archive", 1, Archived()).to_metadata()
+    rows = EncodedRows(memoryview(b"\x06abc" + datum), np.array([0, 4, 4 + len(datum)]))
+    writer = ContainerWriter(schema, codec("null"), metadata, b"s" * 16)
+    pieces = [
+        bytes(piece) for part in (writer.header(), writer.append(rows), writer.finish()) for piece in part
+    ]
+
+    with pytest.raises(ValueError, match=r"row [12] does not fit the file's schema"):
+        inspection._read_avro(inspection._Counted(io.BytesIO(b"".join(pieces))), name, Configured())
+
+
+def archived_in(b: Bench, settings: S3ArchiverConfig, values: Sequence[bytes]) -> Bench:
+    """The same connector and bucket, with another configuration from now on."""
+    made = bench(settings=settings, s3=b.s3)
+    made.harness.log = type(made.harness.log)(dict(b.harness.committed))
+    made.harness._build()
+    made.harness.start()
+    made.harness.assign(TP)
+    first = b.harness.committed[TP].offset
+    rows = [SinkRecord(*TP, offset=first + n, value=value, timestamp=1) for n, value in enumerate(values)]
+    made.harness.deliver(TP, SinkRecords.of(TP, rows))
+    made.harness.revoke()
+    return made
+
+
+JSON: Mapping[str, str] = {
+    "format.class": "JsonFormat",
+    "value.converter": "json",
+    "value.converter.schemas.enable": "false",
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"topics.dir": "elsewhere/deep"},
+        {"directory.delim": "_"},
+        {"file.delim": "-", "filename.offset.zero.pad.width": "3"},
+        JSON,
+        {**JSON, "topics.dir": "elsewhere"},
+        {"format.class": "ByteArrayFormat", "format.bytearray.extension": ".raw", "value.converter": "bytes"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_files_are_judged_by_what_was_configured_when_they_were_committed(changed: dict[str, str]) -> None:
+    """After a change of format, content or folder, files of before and after are whole, and there and back again."""
+    before, after = config({"flush.size": "2"}), config({"flush.size": "2", **changed})
+    b = bench(settings=before)
+    b.put(4)
+    b.harness.revoke()
+    for now, values in ((after, [b'{"a":1}', b'{"a":2}', b'{"a":3}']), (before, [b"x"])):
+        b = archived_in(b, now, values)
+        report = verify(now, b.s3, lambda b=b: b.harness.committed)  # type: ignore[misc]
+        assert report.problems == []
+    (found,) = report.partitions
+    assert found.files == 5
+    assert len({(judged.where, judged.content) for judged in found.judged}) == 2
+    assert len([note for note in report.notes if "were judged as" in note]) == len(found.judged) == 3
+
+
+def test_file_lost_from_a_folder_of_before_is_missed() -> None:
+    """Also where the connector writes to another folder now."""
+    one = bench(settings=config({"flush.size": "2"}))
+    one.put(4)
+    one.harness.revoke()
+    settings = config({"topics.dir": "elsewhere", "flush.size": "2"})
+    other = archived_in(one, settings, [b"x", b"y"])
+    del other.s3.objects[Location("bucket", one.visible()[0])]
+
+    (problem,) = verify(settings, other.s3, lambda: other.harness.committed).problems
+    assert "missing" in problem
 
 
 def test_what_is_visible_above_the_commit_is_found() -> None:
@@ -458,7 +560,7 @@ def test_other_objects_in_the_folder_are_named() -> None:
     b = archive(10)
     b.s3.put(Location("bucket", "topics/orders/_SUCCESS"), b"")
 
-    assert checked(b).notes == ["topics/orders/_SUCCESS is no file of this archive and was not read"]
+    assert "topics/orders/_SUCCESS is no file of this archive and was not read" in checked(b).notes
 
 
 # -- comparing with the source -------------------------------------------------------------------
@@ -486,7 +588,7 @@ def compared(directory: Path, records: list[SinkRecord] = RECORDS) -> list[str]:
     b.harness.deliver(TP, SinkRecords.of(TP, records))
     b.harness.revoke()
     report = checked(b)
-    compare(config(), b.s3, TopicDirectory(directory), report)
+    compare(b.s3, TopicDirectory(directory), report)
     return report.problems
 
 
@@ -527,7 +629,7 @@ def test_an_archive_of_parquet_is_compared_too(tmp_path: Path) -> None:
     write_source(tmp_path, [replace(RECORDS[0], value=b"another"), *RECORDS[1:]])
 
     report = verify(settings, b.s3, lambda: b.harness.committed)
-    compare(settings, b.s3, TopicDirectory(tmp_path), report)
+    compare(b.s3, TopicDirectory(tmp_path), report)
 
     assert report.problems == ["orders-0: offset 0 has another value in the archive"]
 

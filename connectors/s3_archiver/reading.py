@@ -1,0 +1,310 @@
+"""Archived files as columns, read by other code than has written them.
+
+Whole records come as batches of the columns that a connector reads. Of Avro only the container is taken
+apart here: :mod:`sinksdk.values.avro_walk` finds where each datum ends, and the fields in it are decoded for
+all rows of a block at once. A record as a Python object would cost ten times as much.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, cast
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, SYNC_BYTES
+from sinksdk.values.avro_schema import AvroSchema, as_schema, parse_schema
+from sinksdk.values.avro_walk import Fit, walk_block
+
+Octets = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+
+_MAGIC: Final = b"Obj\x01"
+_METADATA: Final = fastavro.parse_schema({"type": "map", "values": "bytes"})
+_RAW_DEFLATE: Final = -15  # zlib's window size, negative for "no zlib header and checksum"
+_CRC_BYTES: Final = 4
+_MOST_BLOCK: Final = 1 << 30  # bytes: a longer one is damage, and would fill the memory
+_NO_TIMESTAMP: Final = -1
+
+HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+RECORDS: Final = pa.schema(
+    [
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.int64()),
+        pa.field("timestamp_type", pa.int32()),
+        pa.field("key", pa.large_binary()),
+        pa.field("value", pa.large_binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+"""Columns of whole records; the timestamp in milliseconds since 1970, null where there is none."""
+
+
+class AvroBlock(NamedTuple):
+    """Datums that stand one behind the other, decompressed."""
+
+    rows: int
+    data: bytes
+
+
+class AvroFile:
+    """An Avro object container file, read forward only.
+
+    Args:
+        stream: of the file.
+
+    Raises:
+        ValueError: it is none, or its header is damaged.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        if self._exactly(len(_MAGIC)) != _MAGIC:
+            raise ValueError("it is no Avro file")  # noqa: EM101 - one sentence
+        metadata: Any = fastavro.schemaless_reader(cast("Any", _Reading(self._exactly)), _METADATA, None)
+        self._sync = self._exactly(SYNC_BYTES)
+        self.metadata: Mapping[str, str] = {
+            name: value.decode(errors="replace")
+            for name, value in metadata.items()
+            if not name.startswith("avro.")
+        }
+        self.schema: AvroSchema = parse_schema(metadata["avro.schema"].decode())
+        name = metadata.get("avro.codec", b"null").decode()
+        if name not in _DECOMPRESS:
+            raise ValueError(f"it is compressed with '{name}', which Avro does not have")
+        self._decompress = _DECOMPRESS[name]
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether these are whole records, in the schema of ``archive.content=record``."""
+        found = self.schema.resolved
+        return (
+            isinstance(found, dict)
+            and found.get("name") == "sinksdk.Record"
+            and [field["name"] for field in found["fields"]] == _FIELDS
+        )
+
+    def blocks(self) -> Iterator[AvroBlock]:
+        """Yield its blocks. Raises ValueError where it is damaged."""
+        while (rows := self._number()) is not None:
+            size = self._number()
+            if size is None or rows < 0 or not 0 <= size <= _MOST_BLOCK:
+                raise ValueError("a block of it has an impossible size")  # noqa: EM101 - one sentence
+            data = self._decompress(self._exactly(size))
+            if self._exactly(SYNC_BYTES) != self._sync:
+                raise ValueError("a block of it does not end with its sync marker")  # noqa: EM101
+            yield AvroBlock(rows, data)
+
+    def _number(self) -> int | None:
+        """A zigzag varint; None at the file's end."""
+        bits, shift = 0, 0
+        while byte := self._exactly_or_end():
+            bits |= (byte[0] & 0x7F) << shift
+            if byte[0] < 0x80:  # noqa: PLR2004 - no other byte follows
+                return (bits >> 1) ^ -(bits & 1)
+            shift += 7
+            if shift > 63:  # noqa: PLR2004 - ten bytes hold every long
+                break
+        if bits or shift:
+            raise ValueError("it ends within a block, or a block has an impossible size")  # noqa: EM101
+        return None
+
+    def _exactly_or_end(self) -> bytes:
+        byte: bytes = self._stream.read(1)
+        return byte
+
+    def _exactly(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        while len(data) < size:
+            more = self._stream.read(size - len(data))
+            if not more:
+                raise ValueError("it ends too soon")  # noqa: EM101 - one sentence
+            data += more
+        return data
+
+
+class _Reading:
+    """What fastavro reads a datum from."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self.read = read
+
+
+def _without_checksum(data: bytes) -> bytes:
+    """Snappy of Avro: the CRC32 of the data behind them."""
+    packed, said = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
+    size, shift = 0, 0
+    for byte in packed[:5]:  # raw snappy begins with its size
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:  # noqa: PLR2004 - no other byte follows
+            break
+    if size > _MOST_BLOCK:
+        raise ValueError("a block of it has an impossible size")  # noqa: EM101 - one sentence
+    found: bytes = pa.Codec("snappy").decompress(packed, size, asbytes=True)
+    if zlib.crc32(found).to_bytes(_CRC_BYTES, "big") != said:
+        raise ValueError("a block of it does not have its checksum")  # noqa: EM101 - one sentence
+    return found
+
+
+def _zstandard(data: bytes) -> bytes:
+    with pa.input_stream(pa.BufferReader(data), compression="zstd") as stream:
+        found: bytes = stream.read()
+    return found
+
+
+_DECOMPRESS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "null": lambda data: data,
+    "deflate": lambda data: zlib.decompress(data, _RAW_DEFLATE),
+    "snappy": _without_checksum,
+    "zstandard": _zstandard,
+    "bzip2": bz2.decompress,
+    "xz": lzma.decompress,
+}
+
+
+# -- whole records -----------------------------------------------------------------------------------------
+
+_RECORD: Final = as_schema(dict(RECORD_SCHEMA))
+_FIELDS: Final = [field["name"] for field in RECORD_SCHEMA["fields"]]
+_HEADERS: Final = fastavro.parse_schema(RECORD_SCHEMA["fields"][-1]["type"])
+"""What fastavro reads where there are any."""
+
+
+def decoded(block: AvroBlock, partition: TopicPartition) -> pa.RecordBatch:
+    """Return the whole records of a block as :data:`RECORDS`.
+
+    Raises:
+        ValueError: a datum does not fit the schema, or a record is of another partition.
+    """
+    ends, fit = walk_block(block.data, block.rows, _RECORD)
+    if fit is not Fit.FITS:
+        raise ValueError(f"record {len(ends)} of a block is damaged ({fit.name.lower().replace('_', ' ')})")
+    data = np.frombuffer(block.data, np.uint8)
+    begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    cursor = _Cursor(data, begins)
+    topics, lengths = cursor.lengthy()
+    numbers = cursor.number()
+    offsets = cursor.number()
+    name = partition.topic.encode()
+    are_ours = (numbers == partition.partition) & (lengths == len(name))
+    for place, octet in enumerate(name):  # a few passes over the rows, where each text would be an object
+        are_ours[are_ours] = data[topics[are_ours] + place] == octet
+    if not are_ours.all():
+        row = int(np.flatnonzero(~are_ours)[0])
+        topic = block.data[topics[row] : topics[row] + lengths[row]].decode(errors="replace")
+        raise ValueError(f"it holds a record of {topic}-{numbers[row]} (offset {offsets[row]})")
+    has_timestamp = cursor.number() == 1
+    timestamps = cursor.number(has_timestamp)
+    types = cursor.number().astype(np.int32)
+    keys = cursor.optional()
+    values = cursor.optional()
+    columns = _pieces(block.data, begins, keys, values, int(ends[-1]) if len(ends) else 0)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(offsets),
+            pa.array(timestamps, mask=~has_timestamp | (timestamps == _NO_TIMESTAMP)),
+            pa.array(types),
+            *columns,
+            _headers(block.data, cursor.at),
+        ],
+        schema=RECORDS,
+    )
+
+
+class _Span(NamedTuple):
+    """Where the bytes of each row begin and end; null where ``is_there`` is false."""
+
+    begins: Longs
+    ends: Longs
+    is_there: npt.NDArray[np.bool_]
+
+
+class _Cursor:
+    """A place in each row of a block, moved forward in all rows together; the walk has checked the bytes."""
+
+    def __init__(self, data: Octets, at: Longs) -> None:
+        self._data = data
+        self.at = at.copy()
+
+    def number(self, wanted: npt.NDArray[np.bool_] | None = None) -> Longs:
+        """Zigzag varints; 0 in rows that have none."""
+        bits = np.zeros(len(self.at), np.uint64)
+        rows = np.arange(len(self.at)) if wanted is None or wanted.all() else np.flatnonzero(wanted)
+        shift = np.uint64(0)
+        while len(rows):
+            octets = self._data[self.at[rows]]
+            bits[rows] |= (octets & 0x7F).astype(np.uint64) << shift
+            self.at[rows] += 1
+            rows = rows[octets >= 0x80]  # noqa: PLR2004 - another byte follows
+            shift += np.uint64(7)
+        return (bits >> np.uint64(1)).astype(np.int64) ^ -(bits & np.uint64(1)).astype(np.int64)
+
+    def lengthy(self, wanted: npt.NDArray[np.bool_] | None = None) -> tuple[Longs, Longs]:
+        """Where bytes or texts begin, and their lengths."""
+        lengths = self.number(wanted)
+        begins = self.at.copy()
+        self.at += lengths
+        return begins, lengths
+
+    def optional(self) -> _Span:
+        """Bytes, or null."""
+        is_there = self.number() == 1
+        begins, lengths = self.lengthy(is_there)
+        return _Span(begins, begins + lengths, is_there)
+
+
+def _pieces(data: bytes, begins: Longs, keys: _Span, values: _Span, end: int) -> list[pa.Array]:
+    """Keys and values: Arrow cuts the block where they begin and end, and gathers every other piece."""
+    rows = len(begins)
+    borders = np.empty(5 * rows + 1, np.int64)
+    for place, border in enumerate((begins, keys.begins, keys.ends, values.begins, values.ends)):
+        borders[place:-1:5] = border
+    borders[-1] = end
+    cut = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), 5 * rows, [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    )
+    return [
+        cut.take(pa.array(np.arange(place, 5 * rows, 5), mask=~span.is_there))
+        for place, span in ((1, keys), (3, values))
+    ]
+
+
+def _headers(data: bytes, at: Longs) -> pa.Array:
+    """Headers, of which most rows have none: then there is a zero, the end of the array."""
+    has_some = np.frombuffer(data, np.uint8)[at] != 0 if len(at) else np.zeros(0, np.bool_)
+    if not has_some.any():
+        return pa.array([[]] * len(at), HEADERS)
+    found: list[list[tuple[str, bytes | None]]] = [[] for _ in range(len(at))]
+    stream = io.BytesIO(data)
+    for row in np.flatnonzero(has_some).tolist():
+        stream.seek(int(at[row]))
+        headers: Any = fastavro.schemaless_reader(stream, _HEADERS, None)
+        found[row] = [(header["key"], header["value"]) for header in headers]
+    return pa.array([[{"key": key, "value": value} for key, value in row] for row in found], HEADERS)
+
+
+def normalized(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Whole records of Parquet as :data:`RECORDS`."""
+    timestamps = batch.column("timestamp").cast(pa.int64())
+    none = pa.scalar(_NO_TIMESTAMP, pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column("offset"),
+            pc.if_else(pc.equal(timestamps, none), pa.scalar(None, pa.int64()), timestamps),
+            batch.column("timestamp_type").cast(pa.int32()),
+            batch.column("key").cast(pa.large_binary()),
+            batch.column("value").cast(pa.large_binary()),
+            batch.column("headers").cast(HEADERS),
+        ],
+        schema=RECORDS,
+    )
