@@ -11,6 +11,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.settings.model import ConfigModel
+from sinksdk.support.hooks import check_hooks
 from sinksdk.support.zones import next_multiple, time_zone
 
 if TYPE_CHECKING:
@@ -162,6 +163,11 @@ class SinkConnector(Connector):
 
     task_class: ClassVar[type[SinkTask]]
     """The class whose instances do the work, one per task, on the executors."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
+        super().__init_subclass__(**options)
+        check_hooks(cls, SinkConnector)
 
     def unmet(self, config: Any) -> Sequence[str]:  # noqa: ARG002 - for overriding
         """Reasons why no record of Kafka or of a topic directory, which are bytes, can be delivered. No I/O.

@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from sinksdk.support.hooks import guard_methods
 
 if TYPE_CHECKING:
     from sinksdk.records import OffsetAndMetadata, SinkRecord, Token, TopicPartition
@@ -53,6 +55,11 @@ class SinkTaskContext(ABC):
 
     All methods are for the task's own thread, inside a call from the runtime.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Methods that are used without being called raise TypeError: their truth says nothing."""
+        super().__init_subclass__(**options)
+        guard_methods(cls)
 
     def is_closing(self) -> bool:
         """True during exactly the ``pre_commit`` before partitions are revoked, False at all other times.

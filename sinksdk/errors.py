@@ -16,7 +16,11 @@ The names are Kafka's (``org.apache.kafka.connect.errors``), so that a Connect a
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,17 +47,69 @@ class RetriableException(ConnectException):
 
     Args:
         message: what happened.
-        retry_after: seconds to wait before the next attempt; by default the engine's own
-            growing delay.
+        retry_after: seconds to wait before the next attempt: a number, a ``timedelta``, or the text of HTTP's
+            ``Retry-After`` (a number or a date); by default the engine's own growing delay.
         accepted: from a sink's ``put``: how many of the given records, from the first on, it has accepted, as
             if ``put`` had returned: they are not put again, and their offsets may be committed. The others
             are put again, with a new ``errors.retry.timeout``.
+
+    Raises:
+        ValueError: ``retry_after`` is none of these.
     """
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None, accepted: int = 0) -> None:
+    _retry_after: float | None = None
+    accepted: int = 0
+
+    def __init__(
+        self, message: str = "", *, retry_after: float | str | dt.timedelta | None = None, accepted: int = 0
+    ) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
+        self._retry_after = None if retry_after is None else _seconds(retry_after, message)
         self.accepted = accepted
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before the next attempt; None: the engine decides."""
+        return self._retry_after
+
+    @retry_after.setter
+    def retry_after(self, wait: float | str | dt.timedelta | None) -> None:
+        self._retry_after = None if wait is None else _seconds(wait, str(self))
+
+
+def _seconds(wait: object, message: str) -> float:
+    try:
+        seconds = seconds_of(wait)
+    except ValueError as error:
+        raise ValueError(f"RetriableException({message!r}): retry_after {error}") from error
+    return seconds
+
+
+def seconds_of(wait: object) -> float:
+    """Seconds of a wait: a number, a ``timedelta``, or a text as HTTP's ``Retry-After`` has it.
+
+    Raises:
+        ValueError: it is none of these; or not a number, or infinite.
+    """
+    seconds = math.nan
+    if isinstance(wait, dt.timedelta):
+        seconds = wait.total_seconds()
+    elif not isinstance(wait, bool):
+        try:
+            seconds = float(wait)  # type: ignore[arg-type]  # whatever Python takes: numpy's, Decimal, text
+        except (TypeError, ValueError, OverflowError):
+            with suppress(ValueError):
+                seconds = _until(str(wait))
+    if math.isfinite(seconds):
+        return seconds
+    raise ValueError(
+        f"is {wait!r}: give seconds as a number, a timedelta, or the text of a Retry-After header"
+    )
+
+
+def _until(date: str) -> float:
+    until = parsedate_to_datetime(date)
+    return (until - dt.datetime.now(until.tzinfo)).total_seconds()
 
 
 class DataException(ConnectException):
@@ -141,3 +197,11 @@ class FencedException(ConnectException):
     After it, write nothing more and clean nothing up: the last write may have taken effect, and the successor
     decides whether to discard it.
     """
+
+
+def said(error: BaseException) -> str:
+    """An error's message, with its class unless it is sinksdk's: ``'celsius'`` alone says nothing."""
+    message, kind = str(error), type(error)
+    if not message:
+        return kind.__name__
+    return message if kind.__module__.partition(".")[0] == "sinksdk" else f"{kind.__name__}: {message}"

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sinksdk.support.hooks import check_hooks, finished
+
 if TYPE_CHECKING:
     from sinksdk.context import SinkTaskContext
     from sinksdk.records import OffsetAndMetadata, SinkRecords, Token, TopicPartition
@@ -47,6 +49,11 @@ class SinkTask(ABC):
     What a transform has made objects of becomes such a column again. It means nothing with
     :attr:`takes_bytes`.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
+        super().__init_subclass__(**options)
+        check_hooks(cls, SinkTask)
 
     def initialize(self, context: SinkTaskContext) -> None:
         """Take the context; called once, first of all. The default keeps it as ``self.context``."""
@@ -97,7 +104,8 @@ class SinkTask(ABC):
                 starts them from their commits; after a RetriableException when its ``retry_after`` or the
                 engine's growing delay is over, without counting a failure.
         """
-        self.flush(offsets)
+        # A flush that is set on the instance, or decorated, may return a coroutine; nothing is durable then.
+        finished("flush", self.flush(offsets))  # type: ignore[func-returns-value]
         return offsets
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:

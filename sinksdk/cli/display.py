@@ -176,7 +176,8 @@ class PlainProgress(RunProgress):
         for view in partitions:
             if view.failure is not None:
                 again = f", is tried again in {duration(view.opens_in)}" if view.opens_in else ""
-                self.note(f"{view.partition} failed at offset {number(view.position)}{again}: {view.failure}")
+                read = f"read up to offset {number(view.position)}"  # the message names a bad record's own
+                self.note(f"{view.partition} failed ({read}){again}: {view.failure}")
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         """Now and then a line."""

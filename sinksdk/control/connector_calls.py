@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from sinksdk.connector import Connector
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException
+from sinksdk.support.hooks import finished
 from sinksdk.support.logs import stack_of
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,7 @@ class ConnectorCalls:
                 )
                 tell_at += 6 * _SLOW
         try:
-            return call.outcome.result()
+            return finished(what, call.outcome.result())
         except BaseException as error:
             if not call.ended_a_thread:
                 raise
@@ -195,7 +196,7 @@ class ConnectorCalls:
         )
 
 
-def _stop(stop: Callable[..., None], *, is_deleted: bool) -> None:
+def _stop(stop: Callable[..., T], *, is_deleted: bool) -> T:
     """Call ``stop`` by its signature: Connect's old ``stop()`` and KIP-883's, with any parameter name.
 
     The flag is passed by name if the signature accepts that; otherwise as first positional parameter, if that
@@ -203,11 +204,10 @@ def _stop(stop: Callable[..., None], *, is_deleted: bool) -> None:
     """
     parameters = list(inspect.signature(stop).parameters.values())
     if any(map(_takes_the_name, parameters)):
-        stop(**{_FLAG: is_deleted})
-    elif parameters and _may_be_the_flag(parameters[0]):
-        stop(is_deleted)
-    else:
-        stop()
+        return stop(**{_FLAG: is_deleted})
+    if parameters and _may_be_the_flag(parameters[0]):
+        return stop(is_deleted)
+    return stop()
 
 
 def _takes_the_name(parameter: inspect.Parameter) -> bool:

@@ -12,7 +12,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.commits import TopicIdCheck
 from sinksdk.engine.context import WITHDRAWN, Ending, TaskScope, WorkerSinkTaskContext, token_flaw
 from sinksdk.engine.retry import Attempts
-from sinksdk.errors import ConnectException, RetriableException, UnpublishableException
+from sinksdk.errors import ConnectException, RetriableException, UnpublishableException, said
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.support.measures import Phase
 
@@ -72,7 +72,7 @@ class Committer:
         offered = {partition: OffsetAndMetadata(offset)}
         try:
             with self._measures.phase(Phase.PRE_COMMIT):
-                returned = self._scope.call(self._task.pre_commit, offered)
+                returned = self._scope.call("pre_commit", offered)
         except Exception as error:
             self._scope.raise_failure()
             self._scope.note(partition, error)
@@ -113,7 +113,7 @@ class Committer:
         began = self._scope.clock.now()
         try:
             with self._context.closing(reason, deadline), self._measures.phase(Phase.PRE_COMMIT):
-                returned = self._scope.call(self._task.pre_commit, dict(offered))
+                returned = self._scope.call("pre_commit", dict(offered))
         except Exception as error:
             self._scope.raise_failure()
             self._measures.commit_failed()
@@ -189,7 +189,9 @@ class Committer:
                 for letter in letters:
                     letter.result()
         except Exception as error:
-            lost = ConnectException(f"{self._label}: a dead letter of {partition} was not written: {error}")
+            lost = ConnectException(
+                f"{self._label}: a dead letter of {partition} was not written: {said(error)}"
+            )
             lost.__cause__ = error
             self._scope.note(partition, lost)
             return False
@@ -224,7 +226,7 @@ class Committer:
         attempts = Attempts(self._scope.options.retry, clock.now(), self._states[partition].retry)
         while True:
             try:
-                self._scope.call(self._task.publish, partition, committed.tokens)
+                self._scope.call("publish", partition, committed.tokens)
             except RetriableException as error:
                 self._scope.raise_failure()
                 now = clock.now()
@@ -321,7 +323,7 @@ class Committer:
         """Call the task's ``discard``; returns what it raised, if anything."""
         try:
             with self._measures.phase(Phase.DISCARD):
-                self._scope.call(self._task.discard, partition, tokens)
+                self._scope.call("discard", partition, tokens)
         except Exception as error:
             self._scope.raise_failure()
             return error
@@ -363,12 +365,12 @@ def committable(
             )
         else:
             log.warning(
-                "%s: pre_commit returned %s for %s, %s; ignored, the partition keeps its commit at %s",
+                "%s: pre_commit returned %s for %s, %s; ignored, %s",
                 label,
                 getattr(offset, "offset", offset),
-                partition,
+                partition if _is_partition(partition) else repr(partition),
                 flaw,
-                floor.get(partition, "another task"),
+                _kept(partition, floor),
             )
     return sound
 
@@ -382,18 +384,29 @@ def flaw_of(
 ) -> str | None:
     """The flaw of one offset from ``pre_commit``, or None. Arguments as for :func:`committable`."""
     if partition not in offered:
-        return "which is not part of this commit"
-    nonsense = _nonsense(offset)
-    if nonsense:
+        if _is_partition(partition):
+            return "which is not part of this commit"
+        return "but the keys of its result must be TopicPartition, as those of the offsets that it was given"
+    if nonsense := _nonsense(offset):
         return nonsense
     if offset.offset > offered[partition].offset:
         return f"beyond the last delivered record (next offset {offered[partition].offset})"
     if offset.offset < floor[partition]:
         return "below what is committed: offsets never go back"
     unknown = [token.id for token in offset.tokens if token.id not in prepared[partition]]
-    if unknown:
-        return f"with tokens that were never noted by context.prepared: {', '.join(unknown)}"
-    return None
+    return f"with tokens that were never noted by context.prepared: {', '.join(unknown)}" if unknown else None
+
+
+def _kept(partition: Any, floor: Mapping[TopicPartition, int]) -> str:
+    if partition in floor:
+        return f"the partition keeps its commit at {floor[partition]}"
+    if _is_partition(partition):
+        return "the partition keeps its commit at another task"
+    return f"nothing of it is committed for {', '.join(map(str, floor))}"
+
+
+def _is_partition(key: Any) -> bool:
+    return isinstance(key, tuple) and len(key) == 2  # noqa: PLR2004 - a plain tuple is as good
 
 
 def _nonsense(offset: Any) -> str | None:

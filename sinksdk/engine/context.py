@@ -17,8 +17,8 @@ from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions, RangeTerms
 from sinksdk.engine.outcome import Failure
 from sinksdk.engine.partition import InDoubt, OrderViolation, PartitionState
-from sinksdk.engine.retry import Attempts
-from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.engine.retry import Attempts, run_hook
+from sinksdk.errors import ConnectException, FencedException, RetriableException, said, seconds_of
 from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition, as_token
 from sinksdk.support.retry import Retry
 from sinksdk.task import SinkTask
@@ -91,19 +91,18 @@ class TaskScope:
 
     # -- calls of the author's code --------------------------------------------------------------
 
-    def call(self, method: Callable[..., T], *arguments: object) -> T:
-        """Run the author's code. A write that failed inside it takes precedence over its result.
+    def call(self, hook: str, *arguments: object) -> Any:
+        """Run a hook of the task. A write that failed inside it takes precedence over its result.
 
-        When it raises, the caller first calls :meth:`raise_failure`. A ``sys.exit`` counts as an error: it
-        would end Spark's Python worker, and Spark would run the task again.
+        When it raises, the caller first calls :meth:`raise_failure`.
         """
-        try:
-            result = method(*arguments)
-        except SystemExit as error:
-            message = f"{getattr(method, '__name__', 'the task')} raised SystemExit: {error.code}"
-            raise ConnectException(message) from error
+        result = run_hook(self.label, self.task, hook, *arguments)
         self.raise_failure()
         return result
+
+    def release(self, hook: str, *arguments: object) -> None:
+        """Run ``close`` or ``stop``, which may also follow a write that failed."""
+        run_hook(self.label, self.task, hook, *arguments)
 
     def write(self, method: Callable[..., None], *arguments: object) -> None:
         """Call a method of the commit log that writes. No write follows one that failed."""
@@ -181,7 +180,7 @@ class TaskScope:
             state.is_fenced = True
             self.measures.given_up()
             log.warning(
-                "%s: %s ends at offset %d, and nothing more is written: %s",
+                "%s: %s ends, read up to offset %d, and nothing more is written: %s",
                 self.label,
                 partition,
                 state.position,
@@ -190,12 +189,17 @@ class TaskScope:
         elif retry is None:
             self.measures.given_up()
             log.error(
-                "%s: %s ends at offset %d: %s", self.label, partition, state.position, error, exc_info=error
+                "%s: %s ends, read up to offset %d: %s",
+                self.label,
+                partition,
+                state.position,
+                said(error),
+                exc_info=error,
             )
         else:
             self.measures.retried()
             log.info(  # the driver warns of it
-                "%s: %s ends at offset %d, and is tried again by a later generation in %.1f s: %s",
+                "%s: %s ends, read up to offset %d, and is tried again by a later generation in %.1f s: %s",
                 self.label,
                 partition,
                 state.position,
@@ -311,7 +315,10 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 )
 
     def timeout(self, seconds: float) -> None:
-        self._timeout = seconds
+        try:
+            self._timeout = seconds_of(seconds)
+        except ValueError as error:
+            raise ValueError(f"{self._scope.label}: the wait given to context.timeout {error}") from error
 
     def take_timeout(self) -> float | None:
         """The wait that the task requested, once."""

@@ -223,7 +223,7 @@ class Delivery:
                     batch.converted = self._converted(batch)
             if len(batch.converted):
                 with self._measures.put(len(batch.converted)):
-                    scope.call(scope.task.put, batch.converted)
+                    scope.call("put", batch.converted)
         except RetriableException as error:
             scope.raise_failure()
             ending = self._put_off(batch, error, context.take_timeout())

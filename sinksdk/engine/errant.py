@@ -17,7 +17,7 @@ from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.context import TaskScope
 from sinksdk.engine.options import ErrorLimit, TaskName
 from sinksdk.engine.partition import InDoubt
-from sinksdk.errors import ConfigException, ConnectException, DataException
+from sinksdk.errors import ConfigException, ConnectException, DataException, said
 from sinksdk.records import Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.support.confidential import SECRETS
 from sinksdk.transforms.parts import PARTS
@@ -167,14 +167,14 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         if isinstance(error, DataException) and error.is_expected:
             return None
         counter = self._counters.get(record.topic_partition)
-        excess = counter.failed(record.offset, f"{stage}: {error}") if counter else None
+        excess = counter.failed(record.offset, f"{stage}: {said(error)}") if counter else None
         if excess is not None:
             excess.__cause__ = error
         return excess
 
     def _intolerable(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException:
         refusal = ConnectException(
-            f"{self._name}: {_where(record)} failed in {stage} and errors.tolerance is none: {error}"
+            f"{self._name}: {_where(record)} failed in {stage} and errors.tolerance is none: {said(error)}"
         )
         refusal.__cause__ = error
         return refusal
@@ -189,7 +189,13 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
                 read = _as_read(record)
                 content = f" (key {_shortened(read.key)}, value {_shortened(read.value)})"
         log.error(
-            "%s: %s%s failed in %s: %s", self._name, _where(record), content, stage, error, exc_info=error
+            "%s: %s%s failed in %s: %s",
+            self._name,
+            _where(record),
+            content,
+            stage,
+            said(error),
+            exc_info=error,
         )
 
 

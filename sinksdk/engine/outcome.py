@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConnectException, said
 from sinksdk.records import TopicPartition
 from sinksdk.support.confidential import SECRETS
 from sinksdk.support.retry import Retry
@@ -51,7 +51,7 @@ class Failure:
         """Describe an exception, without secrets that it quotes."""
         return cls(
             type(error).__name__,
-            SECRETS.hide(str(error)) or type(error).__name__,
+            SECRETS.hide(said(error)),
             SECRETS.hide("".join(traceback.format_exception(error))),
             at_once,
             shared,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sinksdk.engine.clock import Clock, Signal
 from sinksdk.engine.measures import Measures
+from sinksdk.engine.partition import UnfinishedHook
 from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.support.hooks import HookError, finished
 from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
@@ -90,18 +93,38 @@ class Attempts:
         return Retry(self._since, self.failures, now + max(delay, wait), refused)
 
 
-def call_author(label: str, method: Callable[..., T], *arguments: object) -> T:
-    """Call a method of an author's task.
+def run_hook(label: str, task: object, hook: str, *arguments: object) -> Any:
+    """Run a hook of an author's task, by its name.
 
     Raises:
-        ConnectException: it raised something, which is the cause. ``sys.exit`` counts as an error: it would
-            end Spark's Python worker, and Spark would run the task again.
+        UnfinishedHook: it returned work that nobody would do: a coroutine, a generator, a future.
+        ConnectException: it raised ``SystemExit``, which would end Spark's Python worker: Spark would run the
+            task again.
+        Exception: what it raised.
     """
     try:
-        return method(*arguments)
-    except (Exception, SystemExit) as error:
-        kind = type(error).__name__
-        raise ConnectException(f"{label}: {method.__name__} raised {kind}: {error}") from error
+        return finished(hook, getattr(task, hook)(*arguments))
+    except HookError as error:
+        raise UnfinishedHook(f"{label}: {error}") from error
+    except SystemExit as error:
+        raise ConnectException(f"{label}: {hook} raised SystemExit: {error}") from error
+
+
+@contextmanager
+def attributed(label: str, hook: str) -> Iterator[None]:
+    """Make a ConnectException of whatever a hook raises, with the cause."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, UnfinishedHook) or isinstance(error.__cause__, SystemExit):
+            raise  # it names the hook
+        raise ConnectException(f"{label}: {hook} raised {type(error).__name__}: {error}") from error
+
+
+def call_author(label: str, task: object, hook: str, *arguments: object) -> Any:
+    """Run a hook; whatever it raises becomes a ConnectException, with the cause."""
+    with attributed(label, hook):
+        return run_hook(label, task, hook, *arguments)
 
 
 class Persistence:

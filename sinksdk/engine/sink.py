@@ -88,8 +88,8 @@ class WorkerSinkTask:
         """``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
         self._initialized = True
         with self._measures.phase(Phase.START):
-            self._scope.call(self._task.initialize, self._context)
-            self._scope.call(self._task.start, self._config)
+            self._scope.call("initialize", self._context)
+            self._scope.call("start", self._config)
 
     def open(
         self,
@@ -139,7 +139,7 @@ class WorkerSinkTask:
             self._states[partition].is_open = True  # context.offset and prepared are allowed inside open
         try:
             with self._measures.phase(Phase.OPEN):
-                self._task.open(list(partitions))
+                self._scope.call("open", list(partitions))
         except Exception as error:
             for partition in partitions:
                 self._states[partition].is_open = False  # Connect closes what failed to open; we do not
@@ -360,7 +360,7 @@ class WorkerSinkTask:
         self._initialized = False
         try:
             with self._measures.phase(Phase.STOP):
-                self._task.stop()
+                self._scope.release("stop")
         except Exception:
             log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
@@ -482,7 +482,7 @@ class WorkerSinkTask:
         self._count_active()
         try:
             with self._measures.phase(Phase.CLOSE):
-                self._task.close(list(partitions))
+                self._scope.release("close", list(partitions))
         except Exception:
             log.warning(
                 "%s: close of %s raised; what was committed stays committed",

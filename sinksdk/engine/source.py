@@ -15,7 +15,7 @@ from sinksdk.engine.clock import Clock, OneThread, Threads
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import SourceOptions, TaskName
 from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
-from sinksdk.engine.retry import Attempts, Persistence, call_author
+from sinksdk.engine.retry import Attempts, Persistence, attributed, call_author, run_hook
 from sinksdk.engine.source_context import (
     KnownPositions,
     PersistentOffsets,
@@ -202,8 +202,8 @@ class WorkerSourceTask:
     def _work(self) -> None:
         self._state = SourceTaskState.INITIALIZED  # before the call, which may fail half-way
         with self._measures.phase(Phase.START):
-            call_author(self._label, self._task.initialize, self._context)
-            call_author(self._label, self._task.start, self._config)
+            call_author(self._label, self._task, "initialize", self._context)
+            call_author(self._label, self._task, "start", self._config)
         self._state = SourceTaskState.RUNNING
         end_ticking = self._start_ticking()
         try:
@@ -233,20 +233,18 @@ class WorkerSourceTask:
                 self._transactions.end(self._boundaries.after_batch(self._clock.now()))
 
     def _poll(self) -> Sequence[SourceRecord]:
-        def poll() -> Sequence[SourceRecord] | RetriableException:
+        refusal: RetriableException | None = None
+        with self._measures.phase(Phase.POLL), attributed(self._label, "poll"):
             try:
-                return list(self._task.poll() or ())
+                records = list(run_hook(self._label, self._task, "poll") or ())
             except RetriableException as error:
-                return error
-
-        with self._measures.phase(Phase.POLL):
-            records = call_author(self._label, poll)
-        if isinstance(records, RetriableException):
+                refusal = error
+        if refusal is not None:
             with self._writing:  # a commit may be counting, too
                 self._measures.failed()
                 self._measures.retried()
-            delay = self._poll_attempts.failed(self._clock.now(), records.retry_after)
-            log.warning("%s: poll is tried again: %s", self._label, records)
+            delay = self._poll_attempts.failed(self._clock.now(), refusal.retry_after)
+            log.warning("%s: poll is tried again: %s", self._label, refusal)
             self._stop_asked.wait(delay or 0.0)
             return ()
         self._poll_attempts = Attempts(self._options.poll_retry)
@@ -273,8 +271,8 @@ class WorkerSourceTask:
         self._release()
         if is_due:
             try:
-                self._task.stopped()
-            except (Exception, SystemExit):
+                run_hook(self._label, self._task, "stopped")
+            except Exception:
                 log.warning("%s: stopped raised; ignored", self._label, exc_info=True)
         self._state = SourceTaskState.STOPPED
 
@@ -287,8 +285,8 @@ class WorkerSourceTask:
             self._state = SourceTaskState.STOPPING
             try:
                 with self._measures.phase(Phase.STOP):
-                    self._task.stop()
-            except (Exception, SystemExit):
+                    run_hook(self._label, self._task, "stop")
+            except Exception:
                 log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
     def _count_failure(self) -> None:

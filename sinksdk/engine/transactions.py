@@ -224,8 +224,8 @@ class SourceTransactions:
     def _report(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
         with self._measures.phase(Phase.TELL):
             for record, metadata in zip(sent, written, strict=True):
-                call_author(self._label, self._task.commit_record, record, metadata)
-            call_author(self._label, self._task.commit)
+                call_author(self._label, self._task, "commit_record", record, metadata)
+            call_author(self._label, self._task, "commit")
 
     def _begin(self) -> None:
         if not self._is_open:

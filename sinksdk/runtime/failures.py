@@ -184,7 +184,7 @@ class PartitionFailures(Failures):
         failures = max(status.failures, len(failed_at))
         is_fatal = failures > self._most or failure.is_final
         if is_fatal:
-            self._give_up(f"{partition} failed at offset {outcome.delivered},", failure)
+            self._give_up(f"{partition} failed (read up to offset {outcome.delivered}),", failure)
         if not (failure.at_once and failures == 1):
             seconds = self.backoff.failed(partition, failures)
             if not is_fatal:
@@ -224,7 +224,8 @@ class PartitionFailures(Failures):
                 f"{outcome.moved_to}: what it asks for in open does not follow what it lets be committed"
             )
             self._give_up(
-                f"{outcome.partition} failed at offset {outcome.delivered},", Failure.of(error, is_final=True)
+                f"{outcome.partition} failed (read up to offset {outcome.delivered}),",
+                Failure.of(error, is_final=True),
             )
         elif len(moved) > 1:
             log.warning(

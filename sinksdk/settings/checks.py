@@ -17,7 +17,7 @@ from typing import Any, Final
 from sinksdk.compatibility import Meaning, Option
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, SinkConnector
-from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.errors import ConfigException, ConnectException, RetriableException, said
 from sinksdk.settings.file import read_config
 from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_class
@@ -265,7 +265,7 @@ def connector_problems(connector: Connector, config: ConfigModel) -> list[str]:
         elif isinstance(connector, SinkConnector) and not problems:
             connector.batch_policy(config)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code may raise anything
-        return [f"{type(connector).__name__} does not accept it: {error}"]
+        return [f"{type(connector).__name__} does not accept it: {said(error)}"]
     return problems
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sinksdk.connector import Connector
 from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.support.hooks import check_hooks
 
 if TYPE_CHECKING:
     from sinksdk.source.records import SourceOffset, SourcePartition
@@ -40,6 +41,11 @@ class SourceConnector(Connector):
 
     task_class: ClassVar[type[SourceTask]]
     """The class whose instances do the work, one per configuration that ``task_configs`` returns."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
+        super().__init_subclass__(**options)
+        check_hooks(cls, SourceConnector)
 
     def exactly_once_support(self, config: Any) -> ExactlyOnceSupport | None:  # noqa: ARG002 - for overriding
         """Whether this source, configured so, can be read exactly once (KIP-618). Called before ``start``.

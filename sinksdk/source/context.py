@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sinksdk.source.records import SourceOffset, SourcePartition, SourceRecord
+from sinksdk.support.hooks import guard_methods
 
 
 class OffsetStorageReader(ABC):
@@ -57,6 +59,11 @@ class TransactionContext(ABC):
 
 class SourceTaskContext(ABC):
     """The runtime as a :class:`~sinksdk.source.SourceTask` sees it, given to ``initialize``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Methods that are used without being called raise TypeError: their truth says nothing."""
+        super().__init_subclass__(**options)
+        guard_methods(cls)
 
     @abstractmethod
     def configs(self) -> Mapping[str, str]:

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from sinksdk.support.hooks import check_hooks
+
 if TYPE_CHECKING:
     from sinksdk.source.context import SourceTaskContext
     from sinksdk.source.records import RecordMetadata, SourceRecord
@@ -28,6 +30,11 @@ class SourceTask(ABC):
     """
 
     context: SourceTaskContext
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
+        super().__init_subclass__(**options)
+        check_hooks(cls, SourceTask)
 
     def initialize(self, context: SourceTaskContext) -> None:
         """Take the context; called once, first of all. The default keeps it as ``self.context``."""

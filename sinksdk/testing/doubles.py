@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, Final, Self
 
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
-from sinksdk.errors import ConnectException, FencedException
+from sinksdk.errors import ConnectException, FencedException, seconds_of
 from sinksdk.records import OffsetAndMetadata, SinkRecord, Token, TopicPartition, as_token
 from sinksdk.store.ledger import Ledger
 from sinksdk.store.records import Entry, TaskRecord, by_partition
@@ -139,7 +139,7 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
         self.moves.update(offsets)
 
     def timeout(self, seconds: float) -> None:
-        self.timeouts.append(seconds)
+        self.timeouts.append(seconds_of(seconds))
 
     def request_commit(self) -> None:
         self.requested_commits += 1

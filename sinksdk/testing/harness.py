@@ -108,7 +108,7 @@ class SinkTaskHarness:
         self.task: SinkTask = self._make if isinstance(self._make, SinkTask) else self._make()
         """The task."""
         for name in _OBSERVED:
-            setattr(self.task, name, self._observed(getattr(self.task, name)))
+            setattr(self.task, name, self._observed(name, getattr(self.task, name)))
         self.worker = WorkerSinkTask(
             self.task,
             TaskName("harness", 0),
@@ -122,20 +122,22 @@ class SinkTaskHarness:
         )
         """The engine around it."""
 
-    def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _observed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        # By the attribute's name: a decorator without functools.wraps, or a lambda, has another one.
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
             context = getattr(self.task, "context", None)
             closing = bool(context and context.is_closing())
             place = len(self.calls)
             given = tuple(copy.copy(item) if isinstance(item, dict | list) else item for item in arguments)
-            self.calls.append(Call(method.__name__, given, closing))
+            self.calls.append(Call(name, given, closing))
             try:
                 return method(*arguments)
             except BaseException as error:
-                self.calls[place] = Call(method.__name__, given, closing, error)
+                self.calls[place] = Call(name, given, closing, error)
                 raise
 
+        observed.__name__ = name
         return observed
 
     def start(self) -> None:

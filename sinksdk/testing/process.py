@@ -11,6 +11,7 @@ from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.records import TaskRecord
+from sinksdk.support.hooks import finished
 from sinksdk.task import SinkTask
 from sinksdk.testing.doubles import MemoryCommitLog
 from sinksdk.testing.faults import COMMIT_LOG, TASK, FaultKind, FaultPlan
@@ -82,9 +83,13 @@ class Process(SinkTaskHarness):
         )
         super()._build()
 
-    def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        watch: Callable[..., Any] | None = getattr(self, f"_watched_{method.__name__}", None)
-        watched = method if watch is None else functools.partial(watch, method)
+    def _observed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        watch: Callable[..., Any] | None = getattr(self, f"_watched_{name}", None)
+
+        def whole(*arguments: Any) -> Any:
+            return finished(name, method(*arguments))
+
+        watched = whole if watch is None else functools.partial(watch, whole)
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
@@ -93,12 +98,12 @@ class Process(SinkTaskHarness):
                 raise self._faults.crash()
             self._judge.acting(self.opened)
             if not self._depth:  # else it is the task that calls itself
-                self._check_engine(method.__name__, *arguments)
+                self._check_engine(name, *arguments)
             self._depth += 1
             try:
                 result = watched(*arguments)
             except Exception as error:
-                self._trial.note(f"{method.__name__} raises {type(error).__name__}: {error}")
+                self._trial.note(f"{name} raises {type(error).__name__}: {error}")
                 raise
             finally:
                 self._depth -= 1
@@ -106,6 +111,7 @@ class Process(SinkTaskHarness):
                 raise self._faults.crash()
             return result
 
+        observed.__name__ = name
         return observed
 
     def _watched_initialize(self, method: Callable[..., Any], context: SinkTaskContext) -> None:
@@ -167,13 +173,16 @@ class Process(SinkTaskHarness):
             raise
         self._judge.discarded(partition, tokens)
 
-    def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> None:
+    def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> Any:
         self.opened.difference_update(partitions)
-        self._watched_stop(method, partitions)
+        return self._watched_end("close", method, partitions)
 
-    def _watched_stop(self, method: Callable[..., Any], *arguments: Any) -> None:
+    def _watched_stop(self, method: Callable[..., Any]) -> Any:
+        return self._watched_end("stop", method)
+
+    def _watched_end(self, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
         before = self._trial.see()
         try:
-            method(*arguments)
+            return method(*arguments)
         finally:
-            self._judge.changed_by_closing(method.__name__, before, self._trial.see())
+            self._judge.changed_by_closing(name, before, self._trial.see())

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sinksdk.errors import DataException
 from sinksdk.records import SinkRecords
+from sinksdk.support.hooks import check_function
 from sinksdk.transforms.parts import Part, content_of, fields_of, structure, with_content
 
 
@@ -39,6 +40,12 @@ class Predicate(Protocol):
     def test(self, records: SinkRecords) -> Sequence[bool]:
         """For each record whether it is chosen. What it raises is treated as what a transform raises."""
         ...
+
+
+def check_methods(cls: type, *names: str) -> None:
+    """Refuse an author's class whose methods are coroutines or generators. Raises HookError."""
+    for name in names:
+        check_function(cls.__qualname__, name, getattr(cls, name, None))
 
 
 class Keys(BaseModel):

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from sinksdk.compatibility import Meaning
 from sinksdk.errors import ConfigException
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
-from sinksdk.transforms.base import BuiltIn, Keys
+from sinksdk.transforms.base import BuiltIn, Keys, check_methods
 from sinksdk.transforms.cast import Cast
 from sinksdk.transforms.chain import Chain, Step
 from sinksdk.transforms.fields import HoistField, InsertField, MaskField, ReplaceField, ValueToKey
@@ -155,6 +155,7 @@ class _Declared:
         if not (isinstance(cls, type) and callable(getattr(cls, method, None))):
             raise ConfigException(f"{kind} is no class with a method '{method}', as a {word} is")
         try:
+            check_methods(cls, method, "configure")
             made = cls()
             configure = getattr(made, "configure", None)
             if configure is not None:

@@ -137,7 +137,7 @@ def test_a_line_says_when_a_failed_partition_is_tried_again(clock: ManualClock) 
     progress.planned(plan(1, {0: 0}))
     progress.ended(1, [replace(view(position=10, failure="busy"), opens_in=12.5)])
 
-    assert lines[-1] == "t-0 failed at offset 10, is tried again in 12.5 s: busy"
+    assert lines[-1] == "t-0 failed (read up to offset 10), is tried again in 12.5 s: busy"
 
 
 def test_generations_without_news_share_a_line_a_minute(clock: ManualClock) -> None:
@@ -291,7 +291,7 @@ def test_lines_tell_of_events_and_now_and_then_of_progress(clock: ManualClock) -
         "reading: 100 records committed, lag 1,000, 50 records/s, 1 file, 2.0 kB",
         "generation 1: closing, REBALANCE",
         "generation 1: ended after 8.0 s, 460 records read, 410 committed, 50 kept for later",
-        "t-1 failed at offset 10: the endpoint is gone\nfor good",
+        "t-1 failed (read up to offset 10): the endpoint is gone\nfor good",
     ]
 
 

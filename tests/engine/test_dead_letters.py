@@ -184,4 +184,4 @@ def test_a_lost_dead_letter_among_written_ones_holds_the_partition() -> None:
             letters.futures[offset].set_result(None)
     harness.commit()
     assert harness.committed == {}
-    assert "a dead letter of flights-0 was not written: gone" in harness.outcome(P0).failure.message
+    assert "a dead letter of flights-0 was not written: OSError: gone" in harness.outcome(P0).failure.message

@@ -94,7 +94,7 @@ def test_a_record_that_is_not_tolerated_fails_the_partition() -> None:
     harness.deliver(P1, ["good"])
     failure = harness.outcome(P0).failure
     assert "connector harness, task 0: flights-0 at offset 2 failed in TASK_PUT" in failure.message
-    assert "errors.tolerance is none: no number" in failure.message
+    assert "errors.tolerance is none: ValueError: no number" in failure.message
     assert [record.offset for record in letters.records] == [2]
     assert harness.committed == {P0: OffsetAndMetadata(1)}
     assert harness.task.context.assignment() == {P1}
@@ -177,7 +177,7 @@ def test_errors_are_logged_where_told_to(caplog: pytest.LogCaptureFixture) -> No
     harness.deliver(P0, ["good", "bad"])
     (record,) = caplog.records
     assert record.getMessage() == (
-        "connector harness, task 0: flights-0 at offset 1 failed in TASK_PUT: no number"
+        "connector harness, task 0: flights-0 at offset 1 failed in TASK_PUT: ValueError: no number"
     )
     assert isinstance(record.exc_info[1], ValueError)
 
@@ -245,7 +245,10 @@ def test_a_dead_letter_that_is_not_written_holds_its_partition(closing: bool) ->
     else:
         harness.commit()
     assert harness.committed == {P1: OffsetAndMetadata(1)}
-    assert "a dead letter of flights-0 was not written: disk full" in harness.outcome(P0).failure.message
+    assert (
+        "a dead letter of flights-0 was not written: OSError: disk full"
+        in harness.outcome(P0).failure.message
+    )
     assert harness.called("pre_commit")[0].arguments == ({P1: OffsetAndMetadata(1)},)
 
 
@@ -352,3 +355,38 @@ def test_an_exit_ends_the_partition_not_the_process() -> None:
     assert failure is not None
     assert "put raised SystemExit: enough" in failure.message
     assert harness.outcome(P1).failure is None
+
+
+def test_the_class_of_an_authors_error_is_always_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """A KeyError's message is the key alone: log and outcome name its class, and the offset read up to."""
+
+    class Task(Sink):
+        def put(self, records: SinkRecords) -> None:
+            raise KeyError("celsius")
+
+    harness = SinkTaskHarness(Task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    failure = harness.outcome(P0).failure
+    assert failure is not None
+    assert failure.message == "KeyError: 'celsius'"
+    assert "flights-0 ends, read up to offset 0: KeyError: 'celsius'" in caplog.text
+
+
+def test_the_class_is_shown_of_what_a_record_is_refused_with() -> None:
+    """A record that is not tolerated: its offset, and the error with its class."""
+
+    class Task(Sink):
+        def put(self, records: SinkRecords) -> None:
+            self.context.errant_record_reporter().report(records[1], KeyError("celsius"))
+
+    harness = SinkTaskHarness(Task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a", "b", "c"])
+    failure = harness.outcome(P0).failure
+    assert failure is not None
+    assert failure.message.endswith(
+        "flights-0 at offset 1 failed in TASK_PUT and errors.tolerance is none: KeyError: 'celsius'"
+    )

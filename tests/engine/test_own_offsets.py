@@ -177,7 +177,7 @@ def test_a_pre_commit_that_fails_moves_nothing() -> None:
     harness = SinkTaskHarness(lambda: Failing({P0: 3}), committed={P0: 5})
     harness.start()
     harness.assign(P0)
-    assert harness.outcome(P0).failure.message == "no answer"
+    assert harness.outcome(P0).failure.message == "ValueError: no answer"
     assert harness.committed == {P0: OffsetAndMetadata(5)}
 
 
@@ -289,5 +289,5 @@ def test_a_partition_that_the_sink_gives_up_is_not_moved() -> None:
     harness = SinkTaskHarness(Failing({P0: 3}), committed={P0: 5})
     harness.start()
     harness.assign(P0)
-    assert harness.outcome(P0).failure.message == "no table"
+    assert harness.outcome(P0).failure.message == "ValueError: no table"
     assert harness.committed == {P0: OffsetAndMetadata(5)}

@@ -205,3 +205,15 @@ def test_committed_shows_what_is_committed() -> None:
     assert harness.task.context.committed(P0) is None
     harness.commit()
     assert harness.task.context.committed(P0) == OffsetAndMetadata(2, "m")
+
+
+def test_keys_that_are_texts_must_be_topic_partitions(caplog: pytest.LogCaptureFixture) -> None:
+    """pre_commit may not name a partition as a text: the warning says what keys must be."""
+    harness = answering({"flights-0": OffsetAndMetadata(3)})
+    harness.commit()
+    assert harness.committed == {}
+    assert (
+        "pre_commit returned 3 for 'flights-0', but the keys of its result must be "
+        "TopicPartition, as those of the offsets that it was given; ignored, nothing of it is committed for "
+        "flights-0" in caplog.text
+    )

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
+from email.utils import format_datetime
+from typing import Any
+
+import numpy as np
 import pytest
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, RetriableException, SinkRecords
@@ -337,3 +343,67 @@ def test_a_task_that_fails_its_own_partition_is_not_retried() -> None:
     harness.deliver(P0, ["a"])
     assert not harness.worker.pending
     assert harness.outcome(P0).failure.message == "enough"
+
+
+@pytest.mark.parametrize(
+    ("wait", "seconds"),
+    [
+        ("5", 5.0),
+        (" 2.5 ", 2.5),
+        (dt.timedelta(minutes=1), 60.0),
+        (np.int64(3), 3.0),
+        (Decimal("0.5"), 0.5),
+        (0, 0.0),
+        (-1, -1.0),
+        (None, None),
+    ],
+)
+def test_retry_after_is_taken_as_http_or_python_writes_it(wait: Any, seconds: float | None) -> None:
+    """retry_after: a header's text, a timedelta and whatever Python takes as a number are seconds."""
+    assert RetriableException("busy", retry_after=wait).retry_after == seconds
+    later = RetriableException("busy")
+    later.retry_after = wait
+    assert later.retry_after == seconds
+
+
+def test_retry_after_may_be_the_date_of_a_header() -> None:
+    """retry_after: HTTP also writes a date; it is the seconds until then."""
+    date = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=100)
+    waited = RetriableException("busy", retry_after=format_datetime(date, usegmt=True)).retry_after
+    assert waited is not None
+    assert 95 < waited <= 100
+
+
+@pytest.mark.parametrize("wait", ["soon", "", "5 s", float("nan"), float("inf"), True, [5], "nan"])
+def test_a_retry_after_that_is_no_wait_ends_the_partition_by_name(wait: Any) -> None:
+    """retry_after: anything else ends the partition, with the value and with what to give."""
+
+    class Task(Sink):
+        def put(self, records: SinkRecords) -> None:
+            raise RetriableException("429", retry_after=wait)
+
+    harness = SinkTaskHarness(Task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    failure = harness.outcome(P0).failure
+    assert failure is not None
+    assert failure.message == (
+        f"ValueError: RetriableException('429'): retry_after is {wait!r}: give seconds as a number, a "
+        f"timedelta, or the text of a Retry-After header"
+    )
+
+
+def test_a_text_asks_for_a_wait_with_context_timeout() -> None:
+    """context.timeout takes what retry_after takes."""
+
+    class Task(Sink):
+        def put(self, records: SinkRecords) -> None:
+            self.context.timeout("7")  # type: ignore[arg-type]
+            raise RetriableException("429")
+
+    harness = SinkTaskHarness(Task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    assert harness.worker.wait() == 7.0

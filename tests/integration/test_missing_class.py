@@ -87,7 +87,7 @@ def test_it_is_one_sentence_with_class_and_alias_and_what_to_do(
         )
     said = str(raised.value)
     assert said.startswith(
-        f"connector c has FAILED: t-0 failed at offset 0, which no restart would heal: '{name}': {module}:Same cannot be "
+        f"connector c has FAILED: t-0 failed (read up to offset 0), which no restart would heal: '{name}': {module}:Same cannot be "
         f"imported: ModuleNotFoundError: No module named '{module}'; install its package wherever sinksdk runs, on the "
         f"executors, too, or send it to them (spark-submit --py-files"
     )

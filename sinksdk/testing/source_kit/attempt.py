@@ -20,6 +20,7 @@ from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
+from sinksdk.support.hooks import finished
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultKind, FaultPlan, ManualClock
 from sinksdk.testing.source_kit.judge import KIT_THREAD, SourceJudge
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
@@ -156,7 +157,7 @@ class Attempt:
         self._reached: dict[str, str] = {}
         self.task = trial.subject.make_task(trial.origin)
         for name in _OBSERVED:
-            setattr(self.task, name, self._observed(getattr(self.task, name)))
+            setattr(self.task, name, self._observed(name, getattr(self.task, name)))
         self._clock = ManualClock()
         self._options = trial.subject.options(config, trial.ends_at)
         task_name = TaskName(CONNECTOR, number)
@@ -220,10 +221,13 @@ class Attempt:
 
     # -- looking on ----------------------------------------------------------------------------------
 
-    def _observed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        name = method.__name__
+    def _observed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def whole(*arguments: Any) -> Any:
+            return finished(name, method(*arguments))
+
+        whole.__name__ = name
         watches = {"poll": self._poll, "stop": self._release, "stopped": self._release}
-        watched: Callable[..., Any] = partial(watches[name], method) if name in watches else method
+        watched: Callable[..., Any] = partial(watches[name], whole) if name in watches else whole
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
@@ -243,6 +247,7 @@ class Attempt:
                 raise self._trial.faults.crash()
             return result
 
+        observed.__name__ = name
         return observed
 
     def _check_order(self, name: str) -> None:

@@ -1,0 +1,229 @@
+"""Hooks: the methods of an author's class that the runtime calls. Finds those that could never take effect.
+
+A coroutine or a generator does nothing until somebody awaits or iterates it, and the runtime does neither. A
+method whose name is not quite a hook's is never called. Either way records would be committed unwritten.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
+from types import FunctionType
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_INFLECTED: Final = ("s", "d")
+_WORDS: Final = frozenset({"step", "shop"})
+"""Names that are one letter off ``stop`` and words of their own."""
+_FORMER: Final = {"onpartitionsassigned": "open", "onpartitionsrevoked": "close"}
+"""Kafka Connect's older names of hooks."""
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class HookError(TypeError):
+    """A hook does not do its work within the call, so nothing that it should do can be relied on."""
+
+
+def check_hooks(cls: type, base: type) -> None:
+    """Refuse an author's class with hooks that could never take effect.
+
+    Names that begin with an underscore are the author's own, and so is a name that resembles a hook where
+    the same class body has the hook, too.
+
+    Args:
+        base: the class of sinksdk whose public methods are the hooks.
+
+    Raises:
+        HookError: it names the method, and says what to do.
+    """
+    hooks = _public(base)
+    for name in hooks:
+        own = inspect.getattr_static(cls, name, None)
+        if own is not inspect.getattr_static(base, name, None):
+            check_function(cls.__qualname__, name, getattr(cls, name, None))
+    package = cls.__module__.partition(".")[0]
+    for owner in cls.__mro__:
+        # A mixin of the author's is judged, too; one of another package was not written with hooks in mind.
+        if owner.__module__.partition(".")[0] != package or issubclass(base, owner):
+            continue
+        for name, value in vars(owner).items():
+            hook = None if name.startswith("_") or name in hooks else _meant(name, value, base, hooks)
+            if hook is not None and hook not in vars(owner):
+                raise HookError(
+                    f"{owner.__qualname__}.{name} is never used: did you mean '{hook}'? If it is a helper of "
+                    f"your own, let its name begin with an underscore"
+                )
+
+
+def check_function(owner: str, name: str, function: object) -> None:
+    """Refuse a coroutine function or a generator function as a hook.
+
+    Args:
+        owner: name of the author's class.
+        name: the hook's.
+
+    Raises:
+        HookError: it is one.
+    """
+    called = (
+        function if inspect.isroutine(function) else inspect.getattr_static(type(function), "__call__", None)
+    )
+    for one in (function, called):
+        kind = _lazy_kind(one)
+        if kind is not None:
+            raise HookError(f"{owner}.{name} is {kind}, {_ADVICE}")
+
+
+def _lazy_kind(function: Any) -> str | None:
+    # Only what the function itself is: a decorator that runs a coroutine to its end is an ordinary function.
+    if inspect.isasyncgenfunction(function):
+        return "an async generator ('async def' with a 'yield')"
+    if inspect.iscoroutinefunction(function):
+        return "a coroutine ('async def')"
+    if inspect.isgeneratorfunction(function):
+        return "a generator (it has a 'yield')"
+    return None
+
+
+_ADVICE: Final = (
+    "and the runtime would not run it: write it with 'def' and without 'yield', and do all of its work "
+    "before it returns; to await something, call asyncio.run(...) inside of it"
+)
+
+
+def finished(hook: str, result: T) -> T:
+    """Return a hook's result, unless work is left in it that nobody would do.
+
+    Raises:
+        HookError: it is an awaitable, a generator or a future.
+    """
+    if result is None or isinstance(result, (dict, list, tuple, str, bool, int)):
+        return result
+    lazy = inspect.isgenerator(result) or inspect.isasyncgen(result) or isinstance(result, Future)
+    if not lazy and not inspect.isawaitable(result):
+        return result
+    if inspect.isgenerator(result) or inspect.iscoroutine(result):
+        result.close()  # else Python warns of it later, in another place
+    raise HookError(
+        f"{hook} returned a {type(result).__name__}, whose work is not done: a hook must do all of its work "
+        f"before it returns; to await something, call asyncio.run(...) inside of it"
+    )
+
+
+def _public(base: type) -> Collection[str]:
+    return [name for name in dir(base) if not name.startswith("_") and callable(getattr(base, name))]
+
+
+def _attributes(base: type) -> Iterator[str]:
+    for owner in base.__mro__:
+        yield from (name for name in getattr(owner, "__annotations__", ()) if not name.startswith("_"))
+
+
+def _meant(name: str, value: object, base: type, hooks: Collection[str]) -> str | None:
+    """The hook or attribute that an author's name is a misspelling of; None: it is the author's own."""
+    attributes = list(_attributes(base))
+    if name in attributes or name.isupper():  # a constant
+        return None
+    function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+    is_method = callable(function) and not isinstance(function, type)
+    known = {_plain(one): one for one in (*attributes, *(hooks if is_method else ()))}
+    former = _FORMER.get(_plain(name)) if is_method else None
+    found = known.get(_plain(name)) or (former if former in hooks else None)
+    if found is not None or not isinstance(function, FunctionType):
+        return found
+    # Python itself refuses a class without an abstract hook.
+    optional = (one for one in hooks if not getattr(getattr(base, one), "__isabstractmethod__", False))
+    near = (hook for hook in optional if _is_one_letter_off(name, hook))
+    return next((hook for hook in near if _could_be(name, function, hook, getattr(base, hook))), None)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _is_one_letter_off(name: str, hook: str) -> bool:
+    """Whether a letter is missing, doubled or added, another one, or has changed places with the next."""
+    if name.startswith(hook) or hook.startswith(name):
+        return abs(len(name) - len(hook)) == 1
+    if len(name) == len(hook):
+        wrong = [at for at, (one, other) in enumerate(zip(name, hook, strict=True)) if one != other]
+        if len(wrong) == 1:
+            return True
+        return wrong == [wrong[0], wrong[0] + 1] and name[wrong[0]] + name[wrong[1]] == (
+            hook[wrong[1]] + hook[wrong[0]]
+        )
+    longer, shorter = sorted((name, hook), key=len, reverse=True)
+    return any(longer[:at] + longer[at + 1 :] == shorter for at in range(len(longer)))
+
+
+def _could_be(name: str, function: FunctionType, hook: str, original: Callable[..., object]) -> bool:
+    """Whether a method could stand in for the hook; a helper has a word for a name, or other parameters."""
+    if name in _WORDS:
+        return False
+    mine, theirs = _parameters(function), _parameters(original)
+    longer, shorter = sorted((name, hook), key=len, reverse=True)
+    if longer in [shorter + ending for ending in _INFLECTED]:
+        return bool(theirs) and mine == theirs  # a plural, a participle: a word as good as the hook's
+    return len(mine) == len(theirs)
+
+
+def _parameters(function: Callable[..., object]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [one.name for one in parameters if one.kind in _POSITIONAL][1:]
+
+
+class BoundMethod:
+    """A bound method that has no truth of its own: ``if context.is_closing:`` would always be true."""
+
+    def __init__(self, function: Callable[..., Any], instance: object) -> None:
+        self.__func__ = function
+        self.__self__ = instance
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function.__get__(instance)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call the method."""
+        return self.__wrapped__(*arguments, **named)
+
+    def __bool__(self) -> bool:
+        """Refuse: the method was meant to be called."""
+        raise self._uncalled()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with another method; refuse anything else, which was meant for what the method returns."""
+        if callable(other):
+            return bool(self.__wrapped__ == getattr(other, "__wrapped__", other))
+        raise self._uncalled()
+
+    def __hash__(self) -> int:
+        """The method's."""
+        return hash(self.__wrapped__)
+
+    def __repr__(self) -> str:
+        """As Python shows the method."""
+        return repr(self.__wrapped__)
+
+    def _uncalled(self) -> TypeError:
+        name = self.__name__
+        return TypeError(f"context.{name} is a method and was not called: write context.{name}(…)")
+
+
+class _CalledMethod:
+    def __init__(self, function: FunctionType) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self._function if instance is None else BoundMethod(self._function, instance)
+
+
+def guard_methods(cls: type) -> None:
+    """Let the public methods of a class raise TypeError where they are used without being called."""
+    for name in dir(cls):
+        method = inspect.getattr_static(cls, name)
+        is_abstract = getattr(method, "__isabstractmethod__", False)
+        if not name.startswith("_") and isinstance(method, FunctionType) and not is_abstract:
+            setattr(cls, name, _CalledMethod(method))

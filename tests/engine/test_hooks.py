@@ -1,0 +1,330 @@
+"""Hooks that could do nothing: refused with the class, and at run time nothing of them is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from sinksdk import ClosingReason, OffsetAndMetadata, SinkConnector, SinkTask, SinkTaskContext, TopicPartition
+from sinksdk.source import SourceConnector, SourceTask
+from sinksdk.support.hooks import HookError
+from sinksdk.testing import FakeContext, SinkTaskHarness
+from tests.engine.sinks import P0, Offsets, Sink
+from tests.engine.sources import Script, scene
+
+
+async def coroutine(*_arguments: object) -> None:
+    """What ``async def`` makes."""
+
+
+def generator(*_arguments: object) -> Any:
+    """What a ``yield`` makes of a method."""
+    yield
+
+
+async def async_generator(*_arguments: object) -> Any:
+    """Both at once."""
+    yield
+
+
+class CallableObject:
+    """An object whose call is a coroutine function."""
+
+    async def __call__(self, *arguments: object) -> None:
+        """Do nothing yet."""
+
+
+def public_methods(base: type) -> list[str]:
+    """The names that authors may override."""
+    return [name for name in dir(base) if not name.startswith("_") and callable(getattr(base, name))]
+
+
+HOOKS = [
+    (base, name)
+    for base in (SinkTask, SourceTask, SinkConnector, SourceConnector)
+    for name in public_methods(base)
+    if not isinstance(getattr(base, name), type)
+]
+
+
+@pytest.mark.parametrize("lazy", [coroutine, generator, async_generator, CallableObject()])
+@pytest.mark.parametrize(("base", "name"), HOOKS)
+def test_hooks_that_are_coroutines_or_generators_are_refused_with_their_class(
+    base: type, name: str, lazy: object
+) -> None:
+    """A coroutine or generator function as any hook is refused when the class is defined, by its name."""
+    with pytest.raises(HookError, match=rf"Lazy\.{name} is an? .*, and the runtime would not run it"):
+        type("Lazy", (base,), {name: lazy})
+
+
+def test_a_lazy_hook_of_a_mixin_is_refused() -> None:
+    """A mixin's coroutine is the class's hook, and refused with it."""
+
+    class Mixin:
+        async def flush(self, offsets: Offsets) -> None:
+            """Do nothing yet."""
+
+    with pytest.raises(HookError, match=r"flush is a coroutine"):
+
+        class Task(Mixin, Sink):  # type: ignore[misc]
+            """It has the mixin's flush."""
+
+
+def test_a_decorated_coroutine_that_runs_to_its_end_is_an_ordinary_hook() -> None:
+    """A decorator that runs the coroutine to its end makes an ordinary hook of it."""
+    written = []
+
+    def run(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def whole(*arguments: object) -> Any:
+            return asyncio.run(method(*arguments))
+
+        return whole
+
+    class Task(SinkTask):
+        @run
+        async def put(self, records: Any) -> None:
+            written.extend(records)
+
+    harness = SinkTaskHarness(Task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    assert [record.value for record in written] == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "hook"),
+    [
+        (SinkTask, "preCommit", "pre_commit"),
+        (SinkTask, "precommit", "pre_commit"),
+        (SinkTask, "pre_comit", "pre_commit"),
+        (SinkTask, "pre_commti", "pre_commit"),
+        (SinkTask, "fush", "flush"),
+        (SinkTask, "flussh", "flush"),
+        (SinkTask, "flusg", "flush"),
+        (SinkTask, "Close", "close"),
+        (SinkTask, "onPartitionsRevoked", "close"),
+        (SinkTask, "on_partitions_assigned", "open"),
+        (SourceTask, "commitRecord", "commit_record"),
+        (SourceTask, "comit", "commit"),
+        (SourceTask, "stoped", "stopped"),
+        (SinkConnector, "taskConfigs", "task_configs"),
+        (SinkConnector, "task_confgs", "task_configs"),
+        (SinkConnector, "alterOffsets", "alter_offsets"),
+        (SourceConnector, "exactlyOnceSupport", "exactly_once_support"),
+    ],
+)
+def test_a_method_that_is_not_quite_a_hooks_name_is_refused(base: type, name: str, hook: str) -> None:
+    """camelCase, Java's former names and a letter too many, missing, wrong or moved: the hook is named."""
+    with pytest.raises(HookError, match=rf"\.{name} is never used: did you mean '{hook}'"):
+        type("Misspelt", (base,), {name: getattr(base, hook)})
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "attribute"),
+    [
+        (SinkConnector, "taskClass", "task_class"),
+        (SinkConnector, "configClass", "config_class"),
+        (SinkTask, "maxPollRecords", "max_poll_records"),
+    ],
+)
+def test_an_attribute_in_camel_case_is_refused(base: type, name: str, attribute: str) -> None:
+    """Java's name of an attribute is refused, too: nobody would read it."""
+    with pytest.raises(HookError, match=rf"\.{name} is never used: did you mean '{attribute}'"):
+        type("Misspelt", (base,), {name: 1})
+
+
+HELPERS: list[tuple[type, str, Callable[..., Any] | int | type]] = [
+    (SinkTask, "FLUSH", 100),
+    (SinkTask, "Open", int),
+    (SinkTask, "closed", False),
+    (SinkTask, "puts", lambda self: None),
+    (SinkTask, "cut", lambda self, records: None),
+    (SinkTask, "clone", lambda self: None),
+    (SinkTask, "step", lambda self: None),
+    (SinkTask, "opened", lambda self, partitions, more: None),
+    (SinkTask, "discards", lambda self: None),
+    (SinkTask, "flush_all", lambda self, offsets: None),
+    (SinkTask, "commit", lambda self: None),
+    (SinkTask, "_fush", lambda self, offsets: None),
+    (SinkConnector, "column", lambda self, name: None),
+    (SinkConnector, "subscribe", lambda self, topic: None),
+    (SinkConnector, "task_config", lambda self, number: None),
+    (SourceTask, "pull", lambda self: None),
+    (SourceTask, "pool", lambda self: None),
+]
+
+
+@pytest.mark.parametrize(("base", "name", "helper"), HELPERS)
+def test_helpers_keep_their_names(base: type, name: str, helper: object) -> None:
+    """Helpers that are words, or have other parameters, and constants are no misspelt hooks."""
+    assert getattr(type("Class", (base,), {name: helper}), name) is not None
+
+
+def test_a_name_like_a_hooks_is_free_beside_the_hook() -> None:
+    """A class that has the hook itself may have a method that resembles it."""
+
+    class Task(Sink):
+        def flush(self, offsets: Offsets) -> None:
+            """The hook itself."""
+
+        def flushh(self, offsets: Offsets) -> None:
+            """Beside the hook."""
+
+    assert Task.flushh is not Task.flush
+
+
+def lazy_results() -> list[object]:
+    """What a hook may return while its work waits."""
+    return [lambda *_: coroutine(), lambda *_: generator(), lambda *_: async_generator(), submitted]
+
+
+def submitted(*_arguments: object) -> object:
+    """A future."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(int)
+
+
+@pytest.mark.parametrize("lazy", lazy_results())
+@pytest.mark.parametrize("hook", ["put", "flush", "pre_commit", "open"])
+def test_a_hook_that_returns_unfinished_work_ends_its_partition_uncommitted(hook: str, lazy: Any) -> None:
+    """A lambda that returns a coroutine, a generator or a future fails the partition; nothing is committed."""
+    task = Sink()
+    setattr(task, hook, lazy)
+    harness = SinkTaskHarness(task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a", "b"])
+    harness.revoke(P0)
+    assert harness.committed == {}
+    failure = harness.outcome(P0).failure
+    assert failure is not None
+    assert f"{hook} returned a" in failure.message
+    assert "before it returns" in failure.message
+
+
+def test_publish_that_returns_a_coroutine_keeps_its_tokens() -> None:
+    """Tokens whose publishing was only promised stay with the commit, for the next owner."""
+
+    class Task(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            self.context.prepared({P0: ["upload"]})
+            return {P0: OffsetAndMetadata(offsets[P0].offset, publish=["upload"])}
+
+    task = Task()
+    task.publish = functools.partial(coroutine)  # type: ignore[method-assign]
+    harness = SinkTaskHarness(task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.revoke(P0)
+    assert [token.id for token in harness.committed[P0].tokens] == ["upload"]
+    assert harness.outcome(P0).failure is not None
+
+
+def test_start_that_returns_a_coroutine_fails_the_task() -> None:
+    """A start that has not begun fails the task."""
+    task = Sink()
+    task.start = coroutine  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="start returned a coroutine, whose work is not done"):
+        SinkTaskHarness(task).start()
+
+
+def test_poll_that_returns_a_generator_fails_the_source_task() -> None:
+    """What a poll yields before it raises would be lost, so it must return its records."""
+    its = scene(Script())
+    its.task.poll = iter_lines  # type: ignore[method-assign]
+    outcome = its.worker.run()
+    assert outcome.failure is not None
+    assert "poll returned a generator, whose work is not done" in outcome.failure.message
+
+
+def iter_lines() -> Any:
+    """Lines, some day."""
+    yield from ()
+
+
+class Bare(SinkTaskContext):
+    """A context with the abstract methods only."""
+
+    def assignment(self) -> frozenset[TopicPartition]: ...
+    def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None: ...
+    def configs(self) -> dict[str, str]: ...
+    def generation(self) -> int: ...
+    def prepared(self, tokens: Any) -> None: ...
+    def offset(self, offsets: Any) -> None: ...
+    def timeout(self, seconds: float) -> None: ...
+    def request_commit(self) -> None: ...
+    def fail(self, partition: TopicPartition, error: BaseException) -> None: ...
+    def errant_record_reporter(self) -> Any: ...
+
+
+def real_context() -> SinkTaskContext:
+    """The engine's."""
+    harness = SinkTaskHarness(Sink)
+    harness.start()
+    return harness.task.context
+
+
+@pytest.mark.parametrize("make", [FakeContext, Bare, real_context])
+def test_a_method_of_the_context_that_is_not_called_is_no_truth(make: Callable[[], SinkTaskContext]) -> None:
+    """``if context.is_closing:`` raises, as does a comparison: a method is always true."""
+    context = make()
+    with pytest.raises(TypeError, match=r"context\.is_closing is a method and was not called"):
+        bool(context.is_closing)
+    with pytest.raises(TypeError, match=r"context\.closing_reason is a method and was not called"):
+        assert context.closing_reason == ClosingReason.STOP
+    with pytest.raises(TypeError, match=r"context\.committed is a method"):
+        assert not context.committed
+    assert context.is_closing() is False
+    assert context.closing_reason() is None
+
+
+def test_a_truth_without_parentheses_fails_pre_commit() -> None:
+    """A pre_commit that forgets the parentheses commits nothing, and says why."""
+
+    class Task(Sink):
+        def pre_commit(self, offsets: Offsets) -> Offsets:
+            return offsets if self.context.is_closing else {}
+
+        def close(self, partitions: Collection[TopicPartition]) -> None:
+            """Nothing."""
+
+    harness = SinkTaskHarness(Task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    harness.commit()
+    failure = harness.outcome(P0).failure
+    assert failure is not None
+    assert "context.is_closing is a method and was not called" in failure.message
+    assert harness.committed == {}
+
+
+def timed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that forgets functools.wraps."""
+
+    def wrapper(self: object, *arguments: object) -> Any:
+        return method(self, *arguments)
+
+    return wrapper
+
+
+def test_the_harness_knows_hooks_by_attribute() -> None:
+    """A decorator without functools.wraps hides a method's name, not its calls."""
+
+    class Task(Sink):
+        put = timed(Sink.put)
+
+    harness = SinkTaskHarness(Task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a"])
+    assert [call.name for call in harness.called("put")] == ["put"]
+    assert "wrapper" not in harness.names()
