@@ -1,6 +1,6 @@
 """A task's tokens, whatever happens to them: what is open outside is known to whoever comes next.
 
-Random tasks prepare, commit, publish, withdraw and discard tokens, use the ids of discarded ones again,
+Random tasks prepare, commit, publish, withdraw and discard tokens, try to use the ids of discarded ones again,
 crash, and are taken over by further attempts and generations. After each step the record that is durable
 is merged as a successor would merge it.
 """
@@ -19,7 +19,6 @@ from sinksdk.store.ledger import Ledger, merge
 from sinksdk.store.records import GenerationPlan, TaskRecord, by_partition, noted
 
 PARTITIONS = tuple(TopicPartition("t", partition) for partition in range(2))
-IDS = ("a", "b")
 
 
 def some(tokens: Sequence[Token]) -> st.SearchStrategy[list[Token]]:
@@ -31,7 +30,7 @@ class Recorded(Ledger):
     """A ledger whose durable record can be looked at."""
 
     def __init__(self, record: TaskRecord, plan: GenerationPlan) -> None:
-        super().__init__(record, by_partition(plan.stale))
+        super().__init__(record, by_partition(plan.stale), retired=plan.retired)
         self.durable = record
 
     def _save(self, record: TaskRecord) -> None:
@@ -47,14 +46,23 @@ class Tokens(RuleBasedStateMachine):
         self.ledger = Recorded(TaskRecord(generation=1, attempt=1), self.plan)
         self.open: dict[str, TopicPartition] = {}
         self.visible: set[str] = set()
+        self.used: list[str] = []
 
-    @precondition(lambda self: self.unused())
-    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
-    def prepare(self, data: st.DataObject, partition: TopicPartition) -> None:
-        """An id is used once, or again after it was discarded."""
-        token = data.draw(st.sampled_from(self.unused()))
+    @rule(partition=st.sampled_from(PARTITIONS))
+    def prepare(self, partition: TopicPartition) -> None:
+        """An id is used once."""
+        token = f"token-{len(self.used)}"
         self.ledger.prepare({partition: [Token(token)]})
         self.open[token] = partition
+        self.used.append(token)
+
+    @precondition(lambda self: self.foreign())
+    @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
+    def prepare_again(self, data: st.DataObject, partition: TopicPartition) -> None:
+        """An id that was discarded, or that an earlier attempt has prepared, is refused."""
+        token = data.draw(st.sampled_from(self.foreign()))
+        with pytest.raises(ConnectException):
+            self.ledger.prepare({partition: [Token(token)]})
 
     @precondition(lambda self: self.committable())
     @rule(data=st.data())
@@ -131,15 +139,17 @@ class Tokens(RuleBasedStateMachine):
             tasks=(),
             committed=tuple(merged.committed.values()),
             stale=noted({p: tokens.values() for p, tokens in merged.stale.items()}),
+            retired=merged.retired,
         )
         record = TaskRecord(generation=self.plan.generation, attempt=1, entries=self.plan.committed)
         self.ledger = Recorded(record, self.plan)
         if discards:
             self.open_all()
 
-    def unused(self) -> list[str]:
-        """Ids that nothing has, or that are free again."""
-        return [token for token in IDS if token not in self.open and token not in self.visible]
+    def foreign(self) -> list[str]:
+        """Ids that are discarded, or not this attempt's."""
+        own = {token.id for partition in PARTITIONS for token in self.own(partition)}
+        return [token for token in self.used if token not in own and token not in self.visible]
 
     def own(self, partition: TopicPartition) -> list[Token]:
         """What this attempt has begun and no commit covers."""
@@ -161,7 +171,7 @@ class Tokens(RuleBasedStateMachine):
 
     @invariant()
     def nothing_open_is_forgotten_and_nothing_committed_discarded(self) -> None:
-        committed, stale = merge(self.plan, [self.ledger.durable])
+        committed, stale, _ = merge(self.plan, [self.ledger.durable])
         listed = {token for tokens in stale.values() for token in tokens}
         covered = {token.id for entry in committed.values() for token in entry.publish}
         assert set(self.open) <= listed | covered, "nobody will publish or discard it: a leak"

@@ -106,7 +106,9 @@ class SinkTaskContext(ABC):
 
         Raises:
             FencedException: a newer generation or attempt owns this task. Do not catch it.
-            ConnectException: a partition that is not open here; or the store does not respond, after retries.
+            ConnectException: a partition that is not open here; an id that an earlier attempt prepared, or
+                that was discarded (a frozen predecessor may be about to discard it: ids must be unique for
+                ever, such as with ``uuid.uuid4().hex``); or the store does not respond, after retries.
                 Then the attempt is over, whatever catches it: no more commits, ``put`` is not repeated.
         """
 

@@ -45,6 +45,14 @@ class CommitLog(Protocol):
         """Record tokens as prepared, in one write."""
         ...
 
+    def unusable(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> Mapping[TopicPartition, str]:
+        """Of each partition with a token that cannot be prepared, why.
+
+        The id of a token that an earlier attempt prepared, or that was discarded: a predecessor may be frozen
+        right before it discards it.
+        """
+        ...
+
     def records(self, partition: TopicPartition) -> int:
         """How many records this generation has committed, by this attempt and earlier ones."""
         ...

@@ -286,21 +286,17 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 f"{'is' if len(strangers) == 1 else 'are'} not open here; note tokens only between open "
                 f"and close"
             )
-        for partition, given in tokens.items():
-            flaw = token_flaw(given) or self._committed_already(partition, given)
-            if flaw:
-                raise ConnectException(
-                    f"{self._scope.label}: what was noted for {partition} cannot be kept: {flaw}"
-                )
-        named = {TopicPartition(*p): tuple(map(as_token, given)) for p, given in tokens.items() if given}
+        flaws = {p: flaw for p, given in tokens.items() if (flaw := token_flaw(given))}
+        named: dict[TopicPartition, tuple[Token, ...]] = {}
+        if not flaws:
+            named = {TopicPartition(*p): tuple(map(as_token, given)) for p, given in tokens.items() if given}
+            flaws = dict(self._scope.commits.unusable(named))
+        for partition, flaw in flaws.items():
+            raise ConnectException(
+                f"{self._scope.label}: what was noted for {partition} cannot be kept: {flaw}"
+            )
         if named:
             self._scope.write(self._scope.commits.prepare, named)
-
-    def _committed_already(self, partition: TopicPartition, given: Sequence[Token | str]) -> str | None:
-        committed = self._scope.commits.committed(partition)
-        waiting = {token.id for token in committed.tokens} if committed else set()
-        again = [token.id for token in map(as_token, given) if token.id in waiting]
-        return f"token {again[0]} is committed, and not published yet" if again else None
 
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
         for partition, offset in offsets.items():

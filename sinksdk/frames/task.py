@@ -68,6 +68,12 @@ class HeldCommits(CommitLog):
         planned = self._planned.get(partition, frozenset())
         return tuple(token for token in self._ledger.stale(partition) if token.id in planned)
 
+    def unusable(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> Mapping[TopicPartition, str]:
+        """See :class:`CommitLog`. What a held commit covers is committed."""
+        held = {p: [t.id for t in given if t.id in self._held.get(p, {})] for p, given in tokens.items()}
+        again = {p: f"token {ids[0]} is committed already" for p, ids in held.items() if ids}
+        return {**self._ledger.unusable(tokens), **again}
+
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
         """See :class:`CommitLog`."""
         self._ledger.prepare(tokens)

@@ -33,6 +33,7 @@ from sinksdk.store.records import (
     FrameState,
     GenerationPlan,
     NamedPartition,
+    Retired,
     TaskCountRecord,
     TaskPlan,
     TaskRecord,
@@ -66,6 +67,7 @@ class Claim:
         undecided: None: partitions without a commit begin at their first record.
         topic_ids: id of each topic that was read before.
         transactional_tasks: as in :class:`TaskCountRecord`.
+        retired: ids of discarded tokens.
     """
 
     generation: int
@@ -75,6 +77,7 @@ class Claim:
     undecided: Undecided | None
     topic_ids: Mapping[str, str]
     transactional_tasks: int | None
+    retired: Sequence[Retired] = ()
 
     @property
     def previous(self) -> dict[TopicPartition, int]:
@@ -196,6 +199,7 @@ class Generations:
             undecided=base.undecided if base else Undecided(first=True),
             topic_ids=base.topic_ids if base else {},
             transactional_tasks=count.transactional_tasks,
+            retired=merged.retired,
         )
 
     def settle(
@@ -330,6 +334,7 @@ class Generations:
             undecided=undecided,
             dropped=dropped.generation if dropped else None,
             frames=frames or (claim.before.frames if claim.before else None),
+            retired=tuple(row for row in claim.retired if is_read(row.topic)),
         )
         self._plan = self._write(plan_key(self._connector, claim.generation), plan, None)
         self._advance(

@@ -20,11 +20,13 @@ from sinksdk.store.records import (
     Dropped,
     Entry,
     GenerationPlan,
+    Retired,
     Segment,
     TaskCountRecord,
     TaskRecord,
     WrittenBatch,
     by_partition,
+    retired,
 )
 from sinksdk.store.tokens import Tokens, TokensByPartition, TokenState, stale_after
 
@@ -41,6 +43,7 @@ class Ledger:
         stale: tokens to discard, as listed in the plan.
         apart: commits stored outside the record, in segments.
         epochs: leader epoch of each partition's log, as planned.
+        retired: ids of tokens that were discarded in earlier generations.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Ledger:
         stale: TokensByPartition,
         apart: Iterable[Entry] = (),
         epochs: Mapping[TopicPartition, int] | None = None,
+        retired: Iterable[Retired] = (),
     ) -> None:
         self._epochs = epochs or {}
         self._apart = {entry.topic_partition: entry for entry in apart}
@@ -56,7 +60,7 @@ class Ledger:
         self._attempt = record.attempt
         self._entries: Mapping[TopicPartition, Entry] = {e.topic_partition: e for e in record.entries}
         commits = {**self._apart, **self._entries}.values()
-        self._tokens = Tokens.taken_over(record, stale, commits)
+        self._tokens = Tokens.taken_over(record, stale, commits, retired)
         self._begun = record.begun
         self._unknown = record.model_extra or {}
         self._unsaved = False
@@ -111,8 +115,12 @@ class Ledger:
         return entry is not None and entry.withdrawn_from is not None and entry.generation == self._generation
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
-        """Record tokens as prepared, in one write. A discarded id is in use again."""
+        """Record tokens as prepared, in one write."""
         self._write(self._entries, self._tokens.prepare(tokens))
+
+    def unusable(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> dict[TopicPartition, str]:
+        """Of each partition with a token that cannot be prepared, why."""
+        return self._tokens.unusable(tokens)
 
     def commit(
         self,
@@ -191,6 +199,7 @@ class Ledger:
             entries=tuple(entry for _, entry in sorted(entries.items())),
             prepared=tokens.noted(),
             discarded=tokens.discarded(),
+            retired=tokens.retired(),
             begun=self._begun,
         )
         self._save(record)
@@ -220,8 +229,9 @@ class TaskLedger(Ledger):
         *,
         apart: Iterable[Entry] = (),
         epochs: Mapping[TopicPartition, int] | None = None,
+        retired: Iterable[Retired] = (),
     ) -> None:
-        super().__init__(taken.value, stale, apart, epochs)
+        super().__init__(taken.value, stale, apart, epochs, retired)
         self._store = store
         self._connector = connector
         self._task = task
@@ -328,8 +338,14 @@ def take_over(
             return None
         if apart is None:
             raise missing_segment(store, connector, task)
-        stale, epochs = _stale_of(plan, task), _epochs_of(plan, task)
-        return TakenOver(plan, TaskLedger(store, connector, task, taken, stale, apart=apart, epochs=epochs))
+        stale, retired_before = _stale_of(plan, task), _retired_of(plan, task)
+        ledger = TaskLedger(
+            *(store, connector, task, taken, stale),
+            apart=apart,
+            epochs=_epochs_of(plan, task),
+            retired=retired_before,
+        )
+        return TakenOver(plan, ledger)
 
 
 def current_plan(
@@ -453,15 +469,21 @@ def _epochs_of(plan: GenerationPlan, task: int) -> dict[TopicPartition, int]:
     return {r.topic_partition: r.leader_epoch for r in ranges if r.leader_epoch is not None}
 
 
+def _retired_of(plan: GenerationPlan, task: int) -> list[Retired]:
+    mine = _partitions(plan, task)
+    return [row for row in plan.retired if row.topic_partition in mine]
+
+
 def _partitions(plan: GenerationPlan, task: int) -> set[TopicPartition]:
     return {planned.topic_partition for planned in plan.tasks[task].ranges}
 
 
 class Merged(NamedTuple):
-    """Commits and stale tokens after a generation."""
+    """Commits and stale tokens after a generation, and ids that must not be used again."""
 
     committed: dict[TopicPartition, Entry]
     stale: dict[TopicPartition, dict[str, Token]]
+    retired: tuple[Retired, ...] = ()
 
 
 def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
@@ -477,4 +499,6 @@ def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
             known = committed.get(entry.topic_partition)
             if known is None or entry.generation >= known.generation:
                 committed[entry.topic_partition] = entry
-    return Merged(committed, stale_after(base.stale if base else (), rows, committed.values()))
+    stale = stale_after(base.stale if base else (), rows, committed.values())
+    gone = retired(base.retired if base else (), *(record.retired for record in rows))
+    return Merged(committed, stale, gone)

@@ -6,8 +6,10 @@ with ``topic`` and ``partition`` as fields, so that any topic name is possible.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -243,6 +245,16 @@ class Noted(NamedPartition):
     tokens: tuple[KeptToken, ...]
 
 
+class Retired(NamedPartition):
+    """Ids of one partition's tokens that must not be prepared again.
+
+    Args:
+        ids: digests (:func:`digest`), the oldest first.
+    """
+
+    ids: tuple[str, ...]
+
+
 class PlannedRange(NamedPartition):
     """Offsets [start, end) of one partition, the most its generation reads of it.
 
@@ -377,6 +389,7 @@ class GenerationPlan(Lasting):
         dropped: the generation whose driver has moved ``committed`` and ``topic_ids`` of topics that are not
             read, or have not been for many generations, to a separate value (:class:`Dropped`); None: there
             are none.
+        retired: ids of discarded tokens, which a frozen task of an earlier generation may discard again.
         frames: None: no DataFrame was ever written to this connector.
     """
 
@@ -391,6 +404,7 @@ class GenerationPlan(Lasting):
     closing: Closing | None = None
     dropped: int | None = None
     frames: FrameState | None = None
+    retired: tuple[Retired, ...] = ()
 
     @property
     def format(self) -> int:
@@ -443,6 +457,7 @@ class TaskRecord(Lasting):
         segments: names of the :class:`Segment` values with further commits of its generation, oldest first;
             of two commits of one partition the later one counts, and those in ``entries`` are the latest.
         begun: only where DataFrames are written; it outlives the generation.
+        retired: ids of tokens that were discarded in this generation.
     """
 
     generation: int
@@ -453,6 +468,7 @@ class TaskRecord(Lasting):
     discarded: tuple[str, ...] = ()
     segments: tuple[str, ...] = ()
     begun: Begun | None = None
+    retired: tuple[Retired, ...] = ()
 
     @property
     def format(self) -> int:
@@ -478,6 +494,38 @@ def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]
         for p, given in sorted(tokens.items())
     ]
     return tuple(row for row in rows if row.tokens)
+
+
+def digest(token_id: str) -> str:
+    """The form in which a discarded token's id is kept: 72 bits of its hash, as ids may be long."""
+    return base64.urlsafe_b64encode(hashlib.sha256(token_id.encode()).digest()[:9]).decode()
+
+
+_RETIRED: Final = 4_000
+"""Ids of discarded tokens that a plan keeps, for all partitions together: about 60 kB."""
+_RETIRED_OF_ONE: Final = (4, 64)
+"""Fewest and most ids of one partition among them."""
+
+
+def retired(*sources: Iterable[Retired]) -> tuple[Retired, ...]:
+    """Ids of discarded tokens by partition, in the store's form: the newest ones of each.
+
+    Args:
+        sources: the earlier ones first.
+    """
+    found: dict[TopicPartition, dict[str, None]] = {}
+    for row in (row for rows in sources for row in rows):
+        known = found.setdefault(row.topic_partition, {})
+        for one in row.ids:
+            known.pop(one, None)
+            known[one] = None
+    least, most = _RETIRED_OF_ONE
+    share = min(max(_RETIRED // max(len(found), 1), least), most)
+    return tuple(
+        Retired(topic=p.topic, partition=p.partition, ids=tuple(known)[-share:])
+        for p, known in sorted(found.items())
+        if known
+    )
 
 
 def by_partition(rows: Sequence[Noted]) -> dict[TopicPartition, dict[str, Token]]:

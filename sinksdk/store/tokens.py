@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store.records import Entry, Noted, TaskRecord, by_partition, noted
+from sinksdk.store.records import Entry, Noted, Retired, TaskRecord, by_partition, digest, noted, retired
 
 TokensByPartition = Mapping[TopicPartition, Mapping[str, Token]]
 """Tokens by partition and id."""
@@ -18,18 +18,22 @@ TokensByPartition = Mapping[TopicPartition, Mapping[str, Token]]
 class TokenState(Enum):
     """State of a token that is neither published nor discarded.
 
-    ========  ================================================  ======================
-    step      from                                              to
-    ========  ================================================  ======================
-    prepare   nothing; STALE, LEFT, PREPARED (an id used again)  PREPARED
-    commit    PREPARED                                          COMMITTED
-    publish   COMMITTED                                         published
-    withdraw  COMMITTED                                         PREPARED or published
-    discard   STALE, LEFT, PREPARED                             discarded
-    ========  ================================================  ======================
+    ========  =====================  =====================
+    step      from                   to
+    ========  =====================  =====================
+    prepare   nothing; PREPARED      PREPARED
+    commit    PREPARED               COMMITTED
+    publish   COMMITTED              published
+    withdraw  COMMITTED              PREPARED or published
+    discard   STALE, LEFT, PREPARED  discarded
+    ========  =====================  =====================
 
     When a generation or an attempt ends, tokens that are not COMMITTED become STALE or LEFT for its
     successor.
+
+    An id is prepared by one attempt only. A predecessor that knows a token may be frozen right before it
+    discards it, and wake up after the successor has committed something under the same id: so ids that were
+    inherited or discarded are refused.
     """
 
     STALE = auto()
@@ -47,6 +51,11 @@ class _Kept(NamedTuple):
     state: TokenState
 
 
+_NEW_IDS: Final = (
+    "and another process may be about to discard it: give what is begun outside an id of its own each time, "
+    "such as one with uuid.uuid4().hex in it"
+)
+
 _ByPartition = Mapping[TopicPartition, Mapping[str, _Kept]]
 
 
@@ -60,10 +69,22 @@ class Tokens:
 
     _kept: _ByPartition
     _planned: Collection[str]
+    _retired: Mapping[TopicPartition, tuple[str, ...]] = field(default_factory=dict)
+    _known: frozenset[str] = frozenset()
 
     @classmethod
-    def taken_over(cls, record: TaskRecord, planned: TokensByPartition, commits: Iterable[Entry]) -> Tokens:
-        """Tokens left by predecessors: in the plan, in the task's record, and with the last commits."""
+    def taken_over(
+        cls,
+        record: TaskRecord,
+        planned: TokensByPartition,
+        commits: Iterable[Entry],
+        before: Iterable[Retired] = (),
+    ) -> Tokens:
+        """Tokens left by predecessors: in the plan, in the task's record, and with the last commits.
+
+        Args:
+            before: ids that were discarded in earlier generations.
+        """
         kept: _ByPartition = {}
         for partition, stale in planned.items():
             open_still = [token for key, token in stale.items() if key not in record.discarded]
@@ -72,7 +93,9 @@ class Tokens:
             kept = _with(kept, row.topic_partition, row.tokens, TokenState.LEFT)
         for entry in commits:
             kept = _with(kept, entry.topic_partition, entry.publish, TokenState.COMMITTED)
-        return cls(kept, dict.fromkeys(key for stale in planned.values() for key in stale))
+        own = {row.topic_partition: row.ids for row in record.retired}
+        known = frozenset(one for row in (*before, *record.retired) for one in row.ids)
+        return cls(kept, dict.fromkeys(key for stale in planned.values() for key in stale), own, known)
 
     def of(self, partition: TopicPartition, *states: TokenState) -> tuple[Token, ...]:
         """A partition's tokens in one of these states, in the order of their preparation."""
@@ -89,18 +112,40 @@ class Tokens:
         uncommitted = {key for partition in self._kept for key in self._ids(partition, *states)}
         return tuple(key for key in self._planned if key not in uncommitted)
 
-    def prepare(self, given: Mapping[TopicPartition, Sequence[Token]]) -> Tokens:
-        """Record tokens as prepared. An id left by a predecessor, for any partition, is in use again."""
+    def retired(self) -> tuple[Retired, ...]:
+        """Ids that were discarded in this generation."""
+        return retired(
+            [Retired(topic=p.topic, partition=p.partition, ids=ids) for p, ids in self._retired.items()]
+        )
+
+    def unusable(self, given: Mapping[TopicPartition, Sequence[Token]]) -> dict[TopicPartition, str]:
+        """Of each partition with an id that cannot be prepared, why."""
+        owners = {key: (p, one.state) for p, ones in self._kept.items() for key, one in ones.items()}
+        found = {}
         for partition, tokens in given.items():
-            unpublished = self._ids(partition, TokenState.COMMITTED)
-            committed = [token.id for token in tokens if token.id in unpublished]
-            _refuse(partition, "note", committed, "is committed and not published")
-        ids = {token.id for tokens in given.values() for token in tokens}
-        inherited = TokenState.STALE, TokenState.LEFT
-        kept: _ByPartition = {
-            partition: {key: one for key, one in ones.items() if key not in ids or one.state not in inherited}
-            for partition, ones in self._kept.items()
-        }
+            for token in tokens:
+                owner, state = owners.setdefault(token.id, (partition, TokenState.PREPARED))
+                flaw = self._flaw(token, state, owner, partition)
+                if flaw:
+                    found.setdefault(partition, f"token {token.id} {flaw}")
+        return found
+
+    def _flaw(
+        self, token: Token, state: TokenState, owner: TopicPartition, partition: TopicPartition
+    ) -> str | None:
+        if state is TokenState.COMMITTED:
+            return "is committed, and not published yet"
+        if state is not TokenState.PREPARED:
+            return f"was noted by an earlier attempt, {_NEW_IDS}"
+        if owner != partition:
+            return f"is noted for {owner}: a token stands for one thing only"
+        return f"was discarded before, {_NEW_IDS}" if digest(token.id) in self._known else None
+
+    def prepare(self, given: Mapping[TopicPartition, Sequence[Token]]) -> Tokens:
+        """Record tokens as prepared."""
+        for partition, flaw in self.unusable(given).items():
+            raise ConnectException(f"{partition}: {flaw}")
+        kept = self._kept
         for partition, tokens in given.items():
             kept = _with(kept, partition, tokens, TokenState.PREPARED)
         return replace(self, _kept=kept)
@@ -140,7 +185,14 @@ class Tokens:
         uncommitted = self._ids(partition, TokenState.STALE, TokenState.LEFT, TokenState.PREPARED)
         others = [key for key in ids if key not in uncommitted]
         _refuse(partition, "discard", others, "is committed, published or discarded already")
-        return replace(self, _kept=_without(self._kept, partition, ids))
+        digests = tuple(map(digest, ids))
+        before = tuple(one for one in self._retired.get(partition, ()) if one not in digests)
+        return replace(
+            self,
+            _kept=_without(self._kept, partition, ids),
+            _retired={**self._retired, partition: before + digests},
+            _known=self._known.union(digests),
+        )
 
     def _ids(self, partition: TopicPartition, *states: TokenState) -> set[str]:
         return {token.id for token in self.of(partition, *states)}

@@ -279,7 +279,7 @@ _LATE: Final[Sequence[Step]] = (("zombie_deliver", 0, 3), ("zombie_deliver", 1, 
 
 
 def _sweep(subject: Subject[Any]) -> list[list[Sequence[Step]]]:
-    """The small run with one mishap between its steps, a late zombie, or a fault: by what goes wrong.
+    """The small run with one mishap between its steps, a late or frozen zombie, or a fault: by what it is.
 
     A sink may ask its destination a thousand times as often as the commit log is written.
     """
@@ -304,7 +304,12 @@ def _sweep(subject: Subject[Any]) -> list[list[Sequence[Step]]]:
         for where, kinds in POSSIBLE.items()
         for kind in kinds
     ]
-    return [mishaps, late, *faults]
+    frozen: list[Sequence[Step]] = [
+        (*_SMALL_RUN[:at], ("freeze", dies), ("crash",), *_SMALL_RUN[at:])
+        for dies in (1, 0)
+        for at in range(1, len(_SMALL_RUN))
+    ]
+    return [mishaps, late, frozen, *faults]
 
 
 def _transformed(subject: Subject[Any]) -> list[Sequence[Step]]:

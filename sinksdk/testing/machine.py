@@ -84,6 +84,7 @@ class SinkTaskMachine(RuleBasedStateMachine):
     lose = _rule("lose", which=_which)
     crash = _rule("crash")
     fence = _rule("fence")
+    freeze = _rule("freeze", dies=st.sampled_from([0, 1]))
     zombie_deliver = _if_there_is_a_zombie(_rule("zombie_deliver", which=_which, count=_counts))
     zombie_commit = _if_there_is_a_zombie(_rule("zombie_commit"))
     zombie_tick = _if_there_is_a_zombie(_rule("zombie_tick", seconds=_seconds))

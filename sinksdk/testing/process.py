@@ -75,6 +75,8 @@ class Process(SinkTaskHarness):
     def _build(self) -> None:
         self.opened: set[TopicPartition] = set()
         """What the task has open, as it knows it."""
+        self.dies_in_publish = False
+        """Whether the process dies before its next ``publish``."""
         self._context: SinkTaskContext | None = None
         self._depth = 0
         self._generation = self._trial.generation
@@ -159,6 +161,8 @@ class Process(SinkTaskHarness):
 
     def _watched_publish(self, method: Callable[..., Any], partition: TopicPartition, tokens: Any) -> None:
         self._judge.acting([partition])
+        if self.dies_in_publish:
+            raise self._faults.crash()
         self._judge.met["published by the next owner"] += partition not in self.opened
         method(partition, tokens)
         self._judge.published(partition, tokens)
@@ -166,6 +170,9 @@ class Process(SinkTaskHarness):
     def _watched_discard(self, method: Callable[..., Any], partition: TopicPartition, tokens: Any) -> None:
         self._judge.acting([partition])
         self._judge.met["discarded by the next owner"] += partition not in self.opened
+        if partition not in self.opened:
+            self._trial.frozen(self, partition)
+            self._judge.acting([partition])
         try:
             method(partition, tokens)
         except Exception as error:

@@ -44,6 +44,10 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "revoke": lambda partition: f"{partition} is revoked with a commit, the others stay",
     "lose": lambda partition: f"{partition} is lost: it is closed without a commit",
     "fence": lambda: "another attempt takes over, this one goes on as a zombie",
+    "freeze": lambda dies: (
+        "the next task that discards a predecessor's tokens is frozen right before it does, and wakes up "
+        f"when its successor has {'committed, and died before it published' if dies else 'put records'}"
+    ),
     "crash": lambda: "a crash",
     "fault": lambda where, at, kind: f"the {ordinal(at)} {_OPERATIONS.get(where, where)} will meet: {kind}",
     "zombie_deliver": lambda partition, count: f"the zombie is given {_records(count)} of {partition}",
@@ -102,6 +106,8 @@ class Trial(Generic[D]):
         self.story: list[str] = []
         """What happened, a sentence for each step."""
         self._is_over = False
+        self._freezes: bool | None = None
+        """Whether the successor of the next task that is frozen dies; None: no task is frozen."""
         self._poisoned = 0
         self.generation = 1
         """What ``context.generation()`` says in the attempts that begin now."""
@@ -142,6 +148,7 @@ class Trial(Generic[D]):
             return
         self.story.append(END)
         self.faults.disarm()
+        self._freezes = None
         while self.zombies:
             self.zombie_close()
         self._succeed()
@@ -250,6 +257,30 @@ class Trial(Generic[D]):
         """Another attempt takes over; this one continues, and its writes have no effect."""
         self.zombies.append(self.live)
         self.live = self._started(self.live.successor())  # of the same generation
+
+    def freeze(self, dies: int) -> None:
+        """The next task that opens a partition with a predecessor's tokens is frozen while it discards them.
+
+        Args:
+            dies: whether its successor dies between its commit and ``publish``, before the task wakes up.
+        """
+        self._freezes = bool(dies)
+
+    def frozen(self, process: Process, partition: TopicPartition) -> None:
+        """Called before a task discards a predecessor's tokens. A frozen one goes on as a zombie."""
+        if self._freezes is None or process is not self.live:
+            return
+        dies, self._freezes = self._freezes, None
+        self.judge.met["frozen in discard"] += 1
+        self.judge.zombies_acted = True
+        self.note(f"the task is frozen in discard of {partition}, and another attempt takes over")
+        self.fence()
+        successor = self.live
+        self._deliver(partition, 2)
+        if dies and self.live is successor:
+            successor.dies_in_publish = True
+            self._run(successor, lambda: self._close(successor, ClosingReason.REBALANCE))
+        self.note("the frozen task wakes up")
 
     def crash(self) -> None:
         """The process dies, no clean-up code runs; another takes over."""

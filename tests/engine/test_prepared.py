@@ -98,8 +98,11 @@ def test_prepared_takes_plain_tuples_for_partitions() -> None:
     assert harness.log.noted == {P0: ["x"]}
 
 
-def test_ids_used_again_are_not_forgotten() -> None:
-    """discard: an id noted again after it was discarded is noted again: a crash does not leak it."""
+def test_an_id_that_a_predecessor_prepared_is_refused() -> None:
+    """prepared: a name that follows from the offset comes again with the next attempt, and ends the partition.
+
+    A frozen predecessor may be about to discard it: it would destroy what its successor has committed.
+    """
 
     class SameId(Sink):
         undone: list[str] = []  # noqa: RUF012 - the outside world, shared by the task and its successors
@@ -111,14 +114,46 @@ def test_ids_used_again_are_not_forgotten() -> None:
             self.undone.extend(ids(tokens))
 
     harness = SinkTaskHarness(SameId)
-    for _ in range(3):
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, rows(P0, 0))
+    assert harness.log.noted == {P0: ["file-0"]}
+    for _ in range(2):
+        harness.crash()
         harness.start()
         harness.assign(P0)
         harness.deliver(P0, rows(P0, 0))
-        harness.crash()
+        failure = harness.outcome(P0).failure
+        assert failure is not None
+        assert failure.message == (
+            "connector harness, task 0, generation 1: what was noted for flights-0 cannot be kept: token file-0 "
+            "was discarded before, and another process may be about to discard it: give what is begun outside an "
+            "id of its own each time, such as one with uuid.uuid4().hex in it"
+        )
+    assert SameId.undone == ["file-0"] * 2
+    assert harness.committed == {}
+
+
+def test_an_id_that_is_refused_ends_its_partition_only() -> None:
+    """prepared: a refused id writes nothing, so the task's other partitions are committed."""
+
+    class Twice(Sink):
+        def put(self, records: SinkRecords) -> None:
+            super().put(records)
+            if records.partition == P1:
+                self.context.prepared({P1: ["mine"]})
+
+    harness = SinkTaskHarness(Twice)
     harness.start()
-    harness.assign(P0)
-    assert SameId.undone == ["file-0"] * 3
+    harness.assign(P0, P1)
+    harness.task.context.prepared({P0: ["mine"]})
+    harness.deliver(P0, ["a"])
+    harness.deliver(P1, ["b"])
+    harness.revoke()
+    assert harness.committed == {P0: OffsetAndMetadata(1)}
+    failure = harness.outcome(P1).failure
+    assert failure is not None
+    assert "token mine is noted for flights-0: a token stands for one thing only" in failure.message
 
 
 def test_a_committed_token_is_not_noted_again() -> None:

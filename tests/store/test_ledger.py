@@ -15,6 +15,7 @@ from sinksdk.store.records import (
     Entry,
     GenerationPlan,
     TaskRecord,
+    digest,
 )
 from tests.memory_store import MemoryStore
 from tests.store.backends import LossyStore
@@ -24,6 +25,9 @@ from tests.store.protocol import P0, P1, P2, A, B, C, entry, note, plan, recorde
 @pytest.fixture
 def store() -> MemoryStore:
     return MemoryStore()
+
+
+D, B_NEW = Token("d"), Token("b-new")
 
 
 def merged(store: Store, generation: int, tasks: int = 1) -> object:
@@ -108,13 +112,13 @@ def test_what_an_earlier_attempt_noted_is_stale(store: MemoryStore, ledger: Task
     second = take_over(store, "c", 5, 0).ledger
     assert second.stale(P1) == (B,)
     assert second.prepared(P1) == ()
-    second.prepare({P1: [C]})
-    assert recorded(store).prepared == (note(P1, B, C),), "still noted, beside the own ones"
+    second.prepare({P1: [D]})
+    assert recorded(store).prepared == (note(P1, B, D),), "still noted, beside the own ones"
     second.discarded(P1, [B])
     second.flush()
-    assert recorded(store).prepared == (note(P1, C),)
+    assert recorded(store).prepared == (note(P1, D),)
     assert recorded(store).discarded == (), "only tokens of the plan need naming"
-    assert take_over(store, "c", 5, 0).ledger.stale(P1) == (C,)
+    assert take_over(store, "c", 5, 0).ledger.stale(P1) == (D,)
 
 
 def test_own_tokens_that_are_discarded_are_noted_no_longer(store: MemoryStore, ledger: TaskLedger) -> None:
@@ -139,51 +143,30 @@ def test_flush_writes_only_what_waits(store: MemoryStore, ledger: TaskLedger) ->
     assert store.get(task_key("c", 0)).version == after
 
 
-def test_an_id_of_the_plan_used_again_and_committed(store: MemoryStore, ledger: TaskLedger) -> None:
-    """discarded: a stale id that is noted again and committed is never discarded, though the plan still lists it."""
-    ledger.discarded(P0, [A])
+def test_an_id_that_is_refused_stays_to_be_discarded(store: MemoryStore, ledger: TaskLedger) -> None:
+    """prepare: an id of the plan, or of an earlier attempt, is refused for any partition; it stays stale."""
     ledger.published(P0)
-    ledger.prepare({P0: [A]})
-    assert merged(store, 5).stale[P0].keys() == {"a"}
-    ledger.commit({P0: OffsetAndMetadata(20, publish=[A])})
-    assert P0 not in merged(store, 5).stale
-    ledger.published(P0)
-    ledger.flush()
-    assert P0 not in merged(store, 5).stale
-
-
-def test_an_id_that_could_not_be_discarded_used_again_and_committed(
-    store: MemoryStore, ledger: TaskLedger
-) -> None:
-    """discarded: a stale id that is still to be discarded, noted again and committed, is never discarded either."""
-    ledger.published(P0)
-    ledger.prepare({P1: [B]})
+    ledger.prepare({P1: [B_NEW]})
     second = take_over(store, "c", 5, 0).ledger
-    second.prepare({P0: [A], P1: [B]})
-    second.commit({P0: OffsetAndMetadata(20, publish=[A]), P1: OffsetAndMetadata(1, publish=[B])})
-    second.published(P0)
-    second.published(P1)
+    for token, partition in ((A, P0), (A, P1), (B_NEW, P1), (B_NEW, P0)):
+        with pytest.raises(ConnectException, match=f"token {token.id} was noted by an earlier attempt"):
+            second.prepare({partition: [token]})
     second.flush()
     left = merged(store, 5).stale
-    assert P0 not in left
-    assert P1 not in left
-    assert second.stale(P0) == second.stale(P1) == ()
+    assert left[P0].keys() == {"a"}
+    assert left[P1].keys() == {"b-new"}
 
 
-def test_an_id_used_again_and_withdrawn_is_still_to_be_discarded(
-    store: MemoryStore, ledger: TaskLedger
-) -> None:
-    """withdraw: regression: it was discarded once before, and nobody ever discarded it a second time."""
-    ledger.discarded(P0, [A])
-    ledger.published(P0)
-    ledger.prepare({P0: [A]})
-    ledger.commit({P0: OffsetAndMetadata(20, publish=[A])})
-    ledger.withdraw(P0, OffsetAndMetadata(10), [A])
-    assert merged(store, 5).stale[P0] == {"a": A}
-
+def test_a_discarded_id_is_refused_in_later_generations(store: MemoryStore, ledger: TaskLedger) -> None:
+    """prepare: the record, and then the plans, remember what was discarded."""
     ledger.discarded(P0, [A])
     ledger.flush()
-    assert P0 not in merged(store, 5).stale
+    again = take_over(store, "c", 5, 0).ledger
+    assert "token a was discarded before" in again.unusable({P0: [A]})[P0]
+    kept = merged(store, 5).retired
+    assert [(row.topic_partition, row.ids) for row in kept] == [(P0, (digest("a"),))]
+    base = GenerationPlan(generation=6, config_version=1, tasks=(), committed=(), retired=kept)
+    assert merge(base, []).retired == kept
 
 
 def test_a_commit_says_what_is_visible_above_it_until_one_is_beyond(
@@ -196,33 +179,22 @@ def test_a_commit_says_what_is_visible_above_it_until_one_is_beyond(
         return merged(store, 5).committed[P0].partly_visible_to
 
     ledger.published(P0)
-    ledger.prepare({P0: [A]})
-    ledger.commit({P0: OffsetAndMetadata(30, publish=[A])})
+    ledger.prepare({P0: [D]})
+    ledger.commit({P0: OffsetAndMetadata(30, publish=[D])})
     assert ahead() is None
-    ledger.withdraw(P0, OffsetAndMetadata(10), [A], 25)
+    ledger.withdraw(P0, OffsetAndMetadata(10), [D], 25)
     assert ahead() == 25
 
-    ledger.prepare({P0: [B]})
-    ledger.commit({P0: OffsetAndMetadata(20, publish=[B])})
+    ledger.prepare({P0: [B_NEW]})
+    ledger.commit({P0: OffsetAndMetadata(20, publish=[B_NEW])})
     assert ahead() == 25
-    ledger.withdraw(P0, OffsetAndMetadata(12), [B], 14)
+    ledger.withdraw(P0, OffsetAndMetadata(12), [B_NEW], 14)
     assert ahead() == 25
 
     ledger.commit({P0: OffsetAndMetadata(24)})
     assert ahead() == 25
     ledger.commit({P0: OffsetAndMetadata(25)})
     assert ahead() is None
-
-
-def test_an_id_used_again_by_another_partition_is_its_alone(store: MemoryStore, ledger: TaskLedger) -> None:
-    """prepare: regression: once it was committed there, it was still to be discarded here."""
-    ledger.prepare({P1: [A]})
-    assert ledger.stale(P0) == ()
-    assert "a" in merged(store, 5).stale[P1]
-    ledger.commit({P1: OffsetAndMetadata(7, publish=[A])})
-    ledger.published(P1)
-    ledger.flush()
-    assert merged(store, 5).stale == {P2: {"b": B}}
 
 
 def test_a_record_of_an_older_version_with_a_withdrawn_token_is_understood() -> None:

@@ -32,7 +32,7 @@ def based(*committed: Entry, stale: tuple[Noted, ...] = ()) -> GenerationPlan:
 
 def test_merging_nothing() -> None:
     """Merge: without a plan and without records nothing is committed and nothing is stale."""
-    assert merge(None, []) == ({}, {})
+    assert merge(None, []) == ({}, {}, ())
 
 
 def test_what_no_task_touched_stays() -> None:

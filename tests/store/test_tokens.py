@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import ConnectException, OffsetAndMetadata, Token
-from sinksdk.store.records import TaskRecord
+from sinksdk.store.records import Retired, TaskRecord, retired
 from sinksdk.store.tokens import Tokens, TokenState
 from tests.store.protocol import P0, P1, A, B, entry, note
 
@@ -16,29 +16,27 @@ STEPS = {
     "discard": lambda tokens: tokens.discard(P0, [A]),
 }
 NOTHING = Tokens({}, ())
+NONE = TaskRecord(generation=5, attempt=1)
 
 
 def at(state: TokenState | None) -> Tokens:
     """Token A of P0 in a state."""
     left = TaskRecord(generation=5, attempt=2, prepared=(note(P0, A),))
-    none = TaskRecord(generation=5, attempt=1)
     match state:
         case TokenState.STALE:
-            return Tokens.taken_over(none, {P0: {"a": A}}, ())
+            return Tokens.taken_over(NONE, {P0: {"a": A}}, ())
         case TokenState.LEFT:
             return Tokens.taken_over(left, {}, ())
         case TokenState.PREPARED:
             return NOTHING.prepare({P0: [A]})
         case TokenState.COMMITTED:
-            return Tokens.taken_over(none, {}, [entry(P0, 10, 4, A)])
+            return Tokens.taken_over(NONE, {}, [entry(P0, 10, 4, A)])
         case _:
             return NOTHING
 
 
 LEADS_TO = {
     (None, "prepare"): TokenState.PREPARED,
-    (TokenState.STALE, "prepare"): TokenState.PREPARED,
-    (TokenState.LEFT, "prepare"): TokenState.PREPARED,
     (TokenState.PREPARED, "prepare"): TokenState.PREPARED,
     (TokenState.PREPARED, "commit"): TokenState.COMMITTED,
     (TokenState.COMMITTED, "withdraw"): TokenState.PREPARED,
@@ -92,3 +90,41 @@ def test_a_token_of_another_partition_is_refused() -> None:
         noted.commit(P1, OffsetAndMetadata(1, publish=[A]))
     with pytest.raises(ConnectException, match="cannot discard token a"):
         noted.discard(P1, [A])
+
+
+def test_an_id_is_prepared_by_one_attempt_only() -> None:
+    """prepare: an inherited or a discarded id is refused: a frozen predecessor may be about to discard it."""
+    for state in (TokenState.STALE, TokenState.LEFT):
+        with pytest.raises(ConnectException, match="token a was noted by an earlier attempt, and another"):
+            at(state).prepare({P1: [A]})
+    for state in (TokenState.STALE, TokenState.LEFT, TokenState.PREPARED):
+        with pytest.raises(ConnectException, match=r"token a was discarded before, .* such as one with uuid"):
+            at(state).discard(P0, [A]).prepare({P0: [B, A]})
+    with pytest.raises(ConnectException, match="token a is noted for flights-0: a token stands for one"):
+        at(TokenState.PREPARED).prepare({P1: [A]})
+
+
+def test_discarded_ids_are_remembered_by_later_attempts() -> None:
+    """retired: what this generation has discarded is in the record, for the next attempt and generation."""
+    gone = at(TokenState.LEFT).discard(P0, [A])
+    record = TaskRecord(generation=5, attempt=3, retired=gone.retired())
+    for successor in (Tokens.taken_over(record, {}, ()), Tokens.taken_over(NONE, {}, (), gone.retired())):
+        assert "was discarded before" in successor.unusable({P0: [A]})[P0]
+        assert successor.unusable({P0: [B]}) == {}
+
+
+def test_the_newest_discarded_ids_are_kept() -> None:
+    """retired: 64 ids of a partition at most, of many partitions 4 each; the newest ones."""
+
+    def rows(partitions: int, ids: int) -> list[Retired]:
+        return [
+            Retired(topic="t", partition=p, ids=tuple(f"{p}-{n}" for n in range(ids)))
+            for p in range(partitions)
+        ]
+
+    (one,) = retired(rows(1, 100), [Retired(topic="t", partition=0, ids=("0-40", "new"))])
+    assert len(one.ids) == 64
+    assert one.ids[-3:] == ("0-99", "0-40", "new")
+    many = retired(rows(2_000, 10))
+    assert {len(row.ids) for row in many} == {4}
+    assert many[7].ids == tuple(f"7-{n}" for n in range(6, 10))

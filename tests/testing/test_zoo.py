@@ -105,6 +105,14 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
         [("fault", "commit log", 0, "crash before"), ("deliver", 0, 1)],
         "left over with data in it, and nobody knows of it: staged-0",
     ),
+    "ReusesIds": (
+        [("deliver", 0, 1)],
+        "token records-0+0 was discarded before, and another process may be about to discard it",
+    ),
+    "DiscardsOthers": (
+        [("deliver", 0, 1), ("freeze", 1), ("crash",), ("deliver", 0, 1)],
+        "staged-1 is not there: it was discarded before",
+    ),
 }
 """What each broken sink does not survive, written down as an author would write a regression test."""
 

@@ -511,6 +511,31 @@ class DiscardsNothing(TwoPhaseSink):
         """Do nothing, as if it were done."""
 
 
+class ReusesIds(TwoPhaseSink):
+    """Names an upload by its first offset, so that the next attempt finds what is there."""
+
+    def put(self, records: SinkRecords) -> None:
+        """Begin, or find, the upload of the first offset."""
+        partition = records.partition
+        if partition not in self.uploads:
+            name = f"{partition}+{records.first_offset}"
+            self.context.prepared({partition: [Token(name)]})
+            self.destination.staged.setdefault(name, [])
+            self.uploads[partition] = Token(name)
+        self.waiting[partition] += records
+
+
+class DiscardsOthers(TwoPhaseSink):
+    """Removes all uploads of a partition, not only those that it is given."""
+
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        """Remove whatever is there of the partition."""
+        super().discard(partition, tokens)
+        for name, rows in list(self.destination.staged.items()):
+            if rows and rows[0].topic_partition == partition:
+                self.destination.discard(name)
+
+
 class NotesTooLate(TwoPhaseSink):
     """Fills an upload before it is noted: a crash leaves it behind, and nobody knows of it."""
 
@@ -579,7 +604,7 @@ BROKEN: Final = (
         Specimen(make_task, _EXACTLY)
         for make_task in (
             *(KeepsItsBuffer, PublishesBeforeCommit, DiscardsWhenFenced, ForgetsTokens, PublishesTwice),
-            *(DiscardsNothing, NotesTooLate),
+            *(DiscardsNothing, NotesTooLate, ReusesIds, DiscardsOthers),
         )
     ),
 )
