@@ -47,6 +47,7 @@ from sinksdk.metrics.own import OWN_METRICS
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.converter_keys import CONVERTER_KEYS
+from sinksdk.settings.model import HOOKS, ConfigModel, reserved_names
 from sinksdk.source import (
     OffsetStorageReader,
     SourceConnector,
@@ -139,6 +140,23 @@ def source_keys() -> str:
     """Keys of all sources that sinks do not have, or that mean something else there."""
     common = list(ConnectorConfig.reference())
     return config_keys(key for key in SourceConnectorConfig.reference() if key not in common)
+
+
+def reserved() -> str:
+    """The names that models of sinks and sources have besides their fields."""
+    owners = {**reserved_names(SourceConnectorConfig), **reserved_names(ConnectorConfig)}
+    attributes = dict(attribute_docs(ConfigModel))
+    return table(
+        ("name", "what it is", "for overriding"),
+        (
+            (
+                f"`{name}`",
+                attributes.get(name) or sentence(inspect.getattr_static(owner, name)),
+                "yes" if name in HOOKS else "no",
+            )
+            for name, owner in sorted(owners.items())
+        ),
+    )
 
 
 def own_keys(config: type[ConnectorConfig]) -> Iterator[ConfigKey]:
@@ -519,6 +537,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "public-names": public_names,
     "offset-storage-reader": lambda: methods(OffsetStorageReader),
     "queue-connector": lambda: source(queue_sink.QueueSink),
+    "reserved-names": reserved,
     "sink-connector": lambda: methods(SinkConnector, *SinkConnector.__bases__),
     "sink-records": lambda: methods(SinkRecords),
     "sink-task": lambda: methods(SinkTask),

@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning
 from sinksdk.config import NameList
+from sinksdk.settings.model import HOOKS, reserved_names, sentences
 from sinksdk.settings.references import resolve_references
+from sinksdk.source import SourceConnectorConfig
+from sinksdk.support.hooks import HookError
 
 MINIMAL = {"name": "archive", "topics": "flights"}
 
@@ -113,7 +117,7 @@ def test_every_problem_at_once() -> None:
         "'flush.size': input should be greater than or equal to 1",
         "'name' is required and not set",
         "'tasks.max': input should be a valid integer, unable to parse string as an integer",
-        "'topics.dir': value error, must not begin with a slash",
+        "'topics.dir': must not begin with a slash",
         "exactly one of 'topics' and 'topics.regex' must be set",
     ]
     assert str(caught.value) == "\n".join(caught.value.problems)
@@ -458,3 +462,116 @@ def test_lists_and_maps_have_their_names_in_the_reference() -> None:
     assert rows["table.columns"] == ("list", "id")
     assert rows["table.sizes"] == ("list", "")
     assert rows["table.labels"] == ("map", "")
+
+
+class InOrder(ConnectorConfig):
+    """Checks two fields in pydantic's way."""
+
+    least: int = Field(default=1, description="The smaller one.")
+    most: int = Field(default=1, description="The larger one.")
+
+    @model_validator(mode="after")
+    def order(self) -> Self:
+        """Refuse them where they are not in order."""
+        if self.most == 13:
+            raise AssertionError("'most' must not be 13")
+        if self.least > self.most:
+            raise ValueError("'least' must not be more than 'most'")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"least": "2"}, "'least' must not be more than 'most'"),
+        ({"most": "13"}, "'most' must not be 13"),
+    ],
+)
+def test_what_a_model_validator_refuses_is_a_sentence(fields: dict[str, str], sentence: str) -> None:
+    """An error without a place, as pydantic's model_validator raises, is its own sentence."""
+    assert InOrder.check({"name": "c", "topics": "t", **fields}) == (None, [sentence])
+    with pytest.raises(ConfigException) as raised:
+        InOrder.parse({"name": "c", "topics": "t", "tasks.max": "0", **fields})
+    assert any("tasks.max" in problem for problem in raised.value.problems)
+
+
+def test_a_field_validators_sentence_stands_alone() -> None:
+    """A ValueError of a field's validator is shown as it is, after the key."""
+
+    class Positive(ConnectorConfig):
+        size: int = Field(default=1, alias="flush.size", description="How much.")
+
+        @field_validator("size")
+        @classmethod
+        def positive(cls, size: int) -> int:
+            if size < 1:
+                raise ValueError("must be positive, or left out")
+            return size
+
+    assert Positive.check({"name": "c", "topics": "t", "flush.size": "-1"})[1] == [
+        "'flush.size': must be positive, or left out"
+    ]
+
+
+def test_a_model_validator_that_returns_nothing_is_named() -> None:
+    """A validator that forgets to return self is the author's mistake, and named."""
+
+    class Forgets(ConnectorConfig):
+        @model_validator(mode="after")
+        def order(self) -> None:
+            """Return nothing."""
+
+    with pytest.raises(TypeError, match="a model_validator of Forgets returned None: it must return self"):
+        Forgets.parse({"name": "c", "topics": "t"})
+
+
+@pytest.mark.parametrize("name", sorted(reserved_names(ConnectorConfig)))
+def test_a_field_with_a_name_of_sinksdks_is_refused(name: str) -> None:
+    """A field that would replace what sinksdk calls is refused with its class, with both names."""
+    namespace = {"__annotations__": {name: int}, name: Field(default=1, alias="key.fields")}
+    with pytest.raises(
+        TypeError, match=rf"^Mine\.{name} would replace \w+\.{name}, .*give the field another"
+    ):
+        type("Mine", (ConnectorConfig,), namespace)
+
+
+@pytest.mark.parametrize("name", sorted(reserved_names(SourceConnectorConfig).keys() - HOOKS))
+def test_a_method_with_a_name_of_sinksdks_is_refused(name: str) -> None:
+    """So is a method, also a mixin's; hooks are for overriding."""
+    with pytest.raises(
+        TypeError, match=rf"^Mine\.{name} would replace \w+\.{name}, .*the method another name"
+    ):
+        type("Mine", (SourceConnectorConfig,), {name: lambda self: None})
+    mixin = type("Mixin", (), {name: lambda self: None})
+    with pytest.raises(TypeError, match=rf"^Mixin\.{name} would replace"):
+        type("Mine", (mixin, SourceConnectorConfig), {})
+
+
+@pytest.mark.parametrize("name", ["problems", "warnings"])
+def test_a_hook_may_return_one_sentence(name: str) -> None:
+    """problems() and warnings(): a text is one sentence, not a list of its letters; None is a mistake."""
+
+    def returning(result: object) -> type[ConnectorConfig]:
+        return type("Mine", (ConnectorConfig,), {name: lambda self: result})
+
+    raw = {"name": "c", "topics": "t"}
+    assert sentences("too large", "x") == ["too large"]
+    assert sentences("", "x") == sentences((), "x") == []
+    if name == "problems":
+        assert returning("too large").check(raw) == (None, ["too large"])
+        with pytest.raises(
+            TypeError, match=r"Mine\.problems\(\) returned None; it must return a list of sent"
+        ):
+            returning(None).check(raw)
+    else:
+        assert returning("too large").parse(raw).warnings() == "too large"
+
+
+def test_a_hook_of_a_model_that_is_a_generator_is_refused() -> None:
+    """problems() with a yield is refused with its class, as a task's hooks are."""
+
+    def problems(self: object) -> Any:
+        yield "too large"
+
+    with pytest.raises(HookError, match=r"Mine\.problems is a generator"):
+        type("Mine", (ConnectorConfig,), {"problems": problems})

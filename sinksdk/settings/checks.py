@@ -19,7 +19,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, SinkConnector
 from sinksdk.errors import ConfigException, ConnectException, RetriableException, said
 from sinksdk.settings.file import read_config
-from sinksdk.settings.model import ConfigModel
+from sinksdk.settings.model import ConfigModel, sentences
 from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_class
 from sinksdk.settings.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
 from sinksdk.settings.texts import Kind
@@ -163,15 +163,17 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
     model = connector.config_class
     options = model.judge(raw)
     config, problems = model.check(raw)
+    warnings: Sequence[str] = ()
     if config is not None:
         problems = connector_problems(connector, config)
+        warnings = sentences(config.warnings(), f"{model.__name__}.warnings()")
     return Checked(
         raw,
         connector,
         None if problems else config,
         problems,
         [] if problems or not isinstance(connector, SinkConnector) else list(connector.unmet(config)),
-        [*_unresolved(options, raw), *(config.warnings() if config is not None else ())],
+        [*_unresolved(options, raw), *warnings],
         options,
         _notes(model, raw),
     )
@@ -258,7 +260,7 @@ def _type_of(name: str, here: str) -> ConnectorType:  # noqa: ARG001 - what is f
 def connector_problems(connector: Connector, config: ConfigModel) -> list[str]:
     """Problems that the connector's ``validate`` reports."""
     try:
-        problems = list(connector.validate(config))
+        problems = sentences(connector.validate(config), f"{type(connector).__name__}.validate()")
         if isinstance(connector, SourceConnector):
             assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
             problems += connector.unmet(config)

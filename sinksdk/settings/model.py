@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from inspect import get_annotations
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
@@ -30,6 +31,7 @@ from sinksdk.support.confidential import (
     sounds_secret,
     without_passwords_in_urls,
 )
+from sinksdk.support.hooks import check_function
 
 
 def _split(value: object) -> object:
@@ -58,6 +60,14 @@ class ConfigModel(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse an author's model that takes a name away from sinksdk (TypeError names both).
+
+        All names that sinksdk has are in docs/configuration.md; :data:`HOOKS` are for overriding.
+        """
+        super().__init_subclass__(**options)
+        _refuse_clashes(cls)
 
     compatibility: ClassVar[Mapping[str, Verdict]] = {}
     """Verdicts on keys of the connector that this one replaces, by name or pattern.
@@ -105,10 +115,12 @@ class ConfigModel(BaseModel):
             config = cls._of_text(applied, raw)
         except ValidationError as error:
             problems += [
-                _sentence(cls, detail) for detail in error.errors() if str(detail["loc"][0]) not in refused
+                _sentence(cls, detail) for detail in error.errors() if _key_of(detail) not in refused
             ]
             return None, problems + cls._problems_besides(applied, error)
-        found = config.problems()  # of a key that is refused, its verdict says enough
+        found = sentences(
+            config.problems(), f"{cls.__name__}.problems()"
+        )  # of a key that is refused, its verdict says enough
         problems += [one for one in found if not any(one.startswith(f"'{key}'") for key in refused)]
         return (None, problems) if problems else (config, [])
 
@@ -116,6 +128,8 @@ class ConfigModel(BaseModel):
     def _of_text(cls, values: Mapping[str, Any], written: Mapping[str, Any]) -> Self:
         """The model of resolved values, which remembers how they were written."""
         config = cls._validated(values)
+        if not isinstance(config, cls):
+            raise TypeError(f"a model_validator of {cls.__name__} returned {config!r}: it must return self")
         config._written = dict(written)  # noqa: SLF001 - of this very class
         return config
 
@@ -321,7 +335,7 @@ class ConfigModel(BaseModel):
             if field.is_required():
                 rest.setdefault(field.alias or name, "1")  # something that any text or number may be
         try:
-            found = cls._of_text(rest, rest).problems()
+            found = sentences(cls._of_text(rest, rest).problems(), f"{cls.__name__}.problems()")
         except ValidationError:
             return []
         return [problem for problem in found if not any(f"'{key}'" in problem for key in wrong)]
@@ -395,6 +409,66 @@ class ConfigModel(BaseModel):
         return cls.reference()
 
 
+HOOKS: Final = frozenset(
+    {"problems", "warnings", "translated", "compatibility", "other_defaults", "other_defaults_for"}
+)
+"""Names of :class:`ConfigModel` that an author's model may override."""
+
+
+def reserved_names(cls: type[ConfigModel]) -> dict[str, type]:
+    """The public names that a model of sinksdk has besides its fields and pydantic's, each with its class."""
+    owners = [owner for owner in cls.__mro__ if _is_own(owner)]
+    fields = getattr(cls, "__pydantic_fields__", {})
+    return {
+        name: owner
+        for owner in reversed(owners)
+        for name in vars(owner)
+        if not name.startswith("_") and name not in fields and name not in dir(BaseModel)
+    }
+
+
+def _is_own(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == "sinksdk"
+
+
+def _refuse_clashes(cls: type[ConfigModel]) -> None:
+    """Refuse an author's model whose fields or methods have names that sinksdk calls."""
+    if _is_own(cls):
+        return
+    base = next(owner for owner in cls.__mro__ if _is_own(owner) and issubclass(owner, ConfigModel))
+    for name, owner in reserved_names(base).items():
+        mine = next((one for one in cls.__mro__ if name in (*vars(one), *get_annotations(one))), owner)
+        if _is_own(mine):
+            continue
+        is_field = name in get_annotations(mine) and not str(get_annotations(mine)[name]).startswith(
+            "ClassVar"
+        )
+        if is_field or name not in HOOKS:
+            what = "field" if is_field else "method"
+            raise TypeError(
+                f"{mine.__qualname__}.{name} would replace {owner.__qualname__}.{name}, which sinksdk calls: "
+                f"give the {what} another name{_ALIAS if is_field else ''}"
+            )
+        check_function(mine.__qualname__, name, getattr(cls, name))
+
+
+_ALIAS: Final = "; its key, the alias, may stay: `other_name: … = Field(alias=…)`"
+
+
+def sentences(problems: object, where: str) -> list[str]:
+    """What an author's hook has returned, as a list: one sentence may be a text.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if isinstance(problems, str):
+        return [problems] if problems else []
+    found = list(problems) if isinstance(problems, Iterable) else [None]
+    if all(isinstance(one, str) for one in found):
+        return found
+    raise TypeError(f"{where} returned {problems!r}; it must return a list of sentences")
+
+
 def written(config: ConfigModel) -> dict[str, str]:
     """The texts it was parsed from, by dotted name, references unresolved; empty if it was not parsed."""
     texts = config._written or {}  # noqa: SLF001 - of this module
@@ -438,11 +512,24 @@ def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
             yield str(detail["loc"][0]), items
 
 
+def _key_of(detail: Any) -> str:
+    return str(detail["loc"][0]) if detail["loc"] else ""
+
+
+def _message(detail: Any) -> str:
+    """What a validator says; pydantic puts "Value error, " before the author's own sentence."""
+    error = detail.get("ctx", {}).get("error")
+    return str(error) if isinstance(error, Exception) and str(error) else str(detail["msg"])
+
+
 def _sentence(cls: type[ConfigModel], detail: Any) -> str:
     path: Sequence[Any] = detail["loc"]
-    name = str(path[0]) if path else "configuration"
+    if not path:  # of a model_validator, which is about several fields
+        return _message(detail)
+    name = str(path[0])
     field = cls.model_fields.get(name)
     key = (field.alias if field else None) or name
+    message = _message(detail)
     if detail["type"] == "missing":
         return f"'{key}' is required and not set"
     if _KINDS.get(detail["type"]) == "map" and len(path) == 1:
@@ -453,8 +540,8 @@ def _sentence(cls: type[ConfigModel], detail: Any) -> str:
         return f"'{key}': must have {bound} {count} item{'' if count == 1 else 's'}"
     if len(path) > 1 and key in cls.multi_valued():
         part = f"item {path[1] + 1}" if isinstance(path[1], int) else f"'{path[1]}'"
-        return f"'{key}': {part}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
-    return f"'{key}': {detail['msg'][0].lower()}{detail['msg'][1:]}"
+        return f"'{key}': {part}: {message[0].lower()}{message[1:]}"
+    return f"'{key}': {message[0].lower()}{message[1:]}"
 
 
 def _type_name(annotation: Any) -> str:
