@@ -57,15 +57,24 @@ class CommitLog(Protocol):
         """How many records this generation has committed, by this attempt and earlier ones."""
         ...
 
+    def due(self, partition: TopicPartition) -> int | None:
+        """The offset after the last record below the commit that a task has accepted.
+
+        Between it and the commit the source had no record, or only bad or filtered ones. None: unknown.
+        """
+        ...
+
     def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         records: Mapping[TopicPartition, int] | None = None,
+        due: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Commit offsets with the tokens to publish, in one atomic write.
 
         Args:
             records: what :meth:`records` says from then on; without it, the same as before.
+            due: what :meth:`due` says from then on; without it, None.
         """
         ...
 

@@ -141,13 +141,17 @@ class Committer:
         }
         if changed:
             with self._measures.commit_write():
-                self._scope.write(self._commits.commit, changed, self._records(changed))
+                self._scope.write(self._commits.commit, changed, self._records(changed), self._due(changed))
         for partition, offset in changed.items():
             self._states[partition].committed(offset.offset)
         return changed
 
     def _records(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
         return {p: self._states[p].records_below(offset.offset) for p, offset in offsets.items()}
+
+    def _due(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
+        found = {p: self._states[p].due_below(offset.offset) for p, offset in offsets.items()}
+        return {p: due for p, due in found.items() if due is not None}
 
     def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
         committed = self._commits.committed(partition)
@@ -176,7 +180,7 @@ class Committer:
             state.has_skipped = False
         if ends:
             with self._measures.commit_write():
-                self._scope.write(self._commits.commit, ends, self._records(ends))
+                self._scope.write(self._commits.commit, ends, self._records(ends), self._due(ends))
         for partition, offset in ends.items():
             self._states[partition].reach(offset.offset)
 

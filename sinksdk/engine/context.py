@@ -78,6 +78,7 @@ class TaskScope:
             log=terms.log,
             is_transformed=self.options.is_transformed,
             earlier=self.commits.records(partition),
+            due=self.commits.due(partition) if committed else 0,
         )
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -127,7 +128,11 @@ class TaskScope:
         )
 
     def reported(
-        self, partition: TopicPartition, letter: Future[None], refusal: ConnectException | None
+        self,
+        partition: TopicPartition,
+        offset: int,
+        letter: Future[None],
+        refusal: ConnectException | None,
     ) -> None:
         """A record was reported; ``refusal`` is set where bad records are not tolerated."""
         state = self.states.get(partition)
@@ -136,6 +141,7 @@ class TaskScope:
         while state.letters and _is_written(state.letters[0]):
             state.letters.popleft()
         state.letters.append(letter)
+        state.errant.add(offset)
         if state.refusal is None:
             state.refusal = refusal
 

@@ -237,7 +237,8 @@ class Delivery:
             context.take_timeout()
             refusal, state.refusal = state.refusal, None
             if refusal is None:
-                state.accept(batch.take())
+                given = batch.converted
+                state.accept(batch.take(), given)
             else:  # the task swallowed what the reporter raised (KAFKA-10115)
                 ending = Ending(refusal)
         if ending is not None or not len(batch.records):
@@ -258,9 +259,10 @@ class Delivery:
         state = self._scope.states[batch.records.partition]
         try:
             if state.refusal is None:
+                given = batch.converted
                 taken = batch.take_first(error)
                 if len(taken):
-                    state.accept(taken)
+                    state.accept(taken, given[: error.accepted] if given is not None else None)
                     if batch.converted is None:
                         return None  # it has taken all that it was given
         except ConnectException as wrong:

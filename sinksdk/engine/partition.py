@@ -138,6 +138,8 @@ class PartitionState:
         is_fenced: its failure says that somebody newer owns it: nothing more is written or discarded.
         letters: dead letters that may not be durable yet.
         earlier: records that earlier attempts of this generation have committed.
+        due: the offset after the last record that a task has accepted and not reported; None: unknown.
+        errant: offsets of records that were reported, since the last portion was accepted.
         records: accepted by this attempt.
     """
 
@@ -165,6 +167,8 @@ class PartitionState:
     letters: deque[Future[None]] = field(default_factory=deque)
     earlier: int = 0
     records: int = 0
+    due: int | None = None
+    errant: set[int] = field(default_factory=set)
     _uncommitted: deque[_Accepted] = field(default_factory=deque)
 
     def new_rows(self, records: SinkRecords) -> SinkRecords:
@@ -209,8 +213,13 @@ class PartitionState:
         """The source has delivered a batch without a flaw."""
         self.seen = records.next_offset - 1
 
-    def accept(self, records: SinkRecords) -> None:
-        """The task has accepted these records: their offsets may be committed from now on."""
+    def accept(self, records: SinkRecords, given: SinkRecords | None = None) -> None:
+        """The task has accepted these records: their offsets may be committed from now on.
+
+        Args:
+            given: what ``put`` was given of them: without bad and filtered ones.
+        """
+        self._note_due(records if given is None else given)
         first, after = records.first_offset, records.next_offset
         gapless = after - first == len(records) and not self.is_transformed
         offsets = None if gapless else records.offsets.copy()
@@ -219,6 +228,22 @@ class PartitionState:
         self.records += len(records)
         if self.retry is not None and self.retry.refused is not None and self.retry.refused < after:
             self.retry, self.stays = None, True
+
+    def _note_due(self, given: SinkRecords) -> None:
+        """Of a transform's several rows with one offset, some may be reported: these count as accepted."""
+        if not len(given):
+            return
+        offsets = given.offsets
+        row = len(offsets) - 1
+        while row >= 0 and not self.is_transformed and int(offsets[row]) in self.errant:
+            row -= 1
+        if row >= 0:
+            self.due = int(offsets[row]) + 1
+        self.errant.clear()
+
+    def due_below(self, offset: int) -> int | None:
+        """The ``due`` of a commit at this offset; at most the offset itself."""
+        return None if self.due is None else min(self.due, offset)
 
     def committed(self, offset: int) -> None:
         """A commit covers all offsets below this one, which may be the end of a range that ends in gaps."""
@@ -241,7 +266,7 @@ class PartitionState:
 
     def skip_to(self, offset: int) -> None:
         """The task has all records before: begin here, or at the end of the range if that comes first."""
-        self.start = self.position = offset if self.end is None else min(offset, self.end)
+        self.start = self.position = self.due = offset if self.end is None else min(offset, self.end)
         self.has_skipped = True
 
     def go_back_to(self, offset: int) -> None:

@@ -156,6 +156,8 @@ class WorkerSinkTask:
             state, committed = self._states[partition], self._commits.committed(partition)
             if asked is None or state.requested is not None:
                 continue
+            if self._has_all(partition, asked):
+                continue
             problem = self._unreachable(partition, asked)
             if problem is not None:
                 message = f"{self._label}: the task asked for {partition} at {problem}"
@@ -199,6 +201,16 @@ class WorkerSinkTask:
                     offset,
                     state.start,
                 )
+
+    def _has_all(self, partition: TopicPartition, asked: object) -> bool:
+        """Whether a position before the commit leaves nothing out: no task was given a record from there on.
+
+        A range may end in offsets without a record (transaction markers, compaction), or in bad records.
+        """
+        committed, due = self._commits.committed(partition), self._commits.due(partition)
+        if committed is None or due is None or not isinstance(asked, SupportsIndex):
+            return False
+        return due <= operator.index(asked) < committed.offset
 
     def _unreachable(self, partition: TopicPartition, asked: object) -> str | None:
         """Why a position is none that a partition can be moved to, or None."""

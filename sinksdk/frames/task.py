@@ -74,6 +74,10 @@ class HeldCommits(CommitLog):
         again = {p: f"token {ids[0]} is committed already" for p, ids in held.items() if ids}
         return {**self._ledger.unusable(tokens), **again}
 
+    def due(self, partition: TopicPartition) -> int | None:
+        """See :class:`CommitLog`."""
+        return self._ledger.due(partition)
+
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
         """See :class:`CommitLog`."""
         self._ledger.prepare(tokens)
@@ -86,6 +90,7 @@ class HeldCommits(CommitLog):
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         records: Mapping[TopicPartition, int] | None = None,  # noqa: ARG002 - the driver counts its shares
+        due: Mapping[TopicPartition, int] | None = None,  # noqa: ARG002 - a DataFrame's offsets have no gaps
     ) -> None:
         """Hold these commits. Writes nothing."""
         for partition, offset in offsets.items():

@@ -119,6 +119,7 @@ class PartitionFailures(Failures):
         self._config = config
         self._has_discarded_at_last = False
         self._refused: dict[TopicPartition, PartitionOutcome] = {}
+        self._moved_from: dict[TopicPartition, int] = {}
         self._overtaken: Counter[TopicPartition] = Counter()
         self._outage = Outage(
             log, f"connector {config.name}: what its partitions waited for", clock=clock.now
@@ -172,7 +173,7 @@ class PartitionFailures(Failures):
         self._refused.pop(partition, None)
         if failure is None:
             if outcome.moved_to is not None:
-                self._moved(outcome, status)
+                self._moved(planned, outcome, status)
             elif planned.due and outcome.tail > 0 and outcome.read_to >= planned.end:
                 # Its task did not commit everything at a closing end, though all was delivered.
                 self._refused[partition] = outcome
@@ -213,10 +214,16 @@ class PartitionFailures(Failures):
             failure.message,
         )
 
-    def _moved(self, outcome: PartitionOutcome, status: PartitionStatus) -> None:
+    def _moved(self, planned: PlannedRange, outcome: PartitionOutcome, status: PartitionStatus) -> None:
         """A task moved its partition back. That is no failure, but must not become an endless loop."""
         now, window = self._clock.time(), self._window or _MOVES_COUNT_FOR
-        moved = [*(at for at in status.moved_at if now - window < at <= now), now]
+        back_from = self._moved_from.get(outcome.partition)
+        self._moved_from[outcome.partition] = planned.start
+        assert outcome.moved_to is not None  # noqa: S101 - the caller's condition
+        # The destination has got beyond the commit that was moved back then.
+        got_further = back_from is not None and outcome.moved_to >= back_from
+        earlier = () if got_further else status.moved_at
+        moved = [*(at for at in earlier if now - window < at <= now), now]
         self._status.update([status.model_copy(update={"moved_at": tuple(moved[-_MOST_MOVES - 1 :])})])
         if len(moved) > _MOST_MOVES:
             error = ConnectException(

@@ -91,6 +91,11 @@ class Ledger:
         entry = self._entry(partition)
         return entry.visible if entry else None
 
+    def due(self, partition: TopicPartition) -> int | None:
+        """The offset after the last record below the commit that a task has accepted; None: unknown."""
+        entry = self._entry(partition)
+        return entry.due if entry else None
+
     def records(self, partition: TopicPartition) -> int:
         """How many records this generation has committed, by this attempt and earlier ones."""
         entry = self._entry(partition)
@@ -126,19 +131,22 @@ class Ledger:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         records: Mapping[TopicPartition, int] | None = None,
+        due: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Commit offsets with the tokens to publish, in one atomic write.
 
         Args:
             records: what :meth:`records` says from then on; without it, the same as before.
+            due: what :meth:`due` says from then on; without it, None.
         """
         entries, tokens = dict(self._entries), self._tokens
         for partition, offset in offsets.items():
             tokens = tokens.commit(partition, offset)
             before, count = self._entry(partition), (records or {}).get(partition, self.records(partition))
-            epoch = self._epochs.get(partition)
             entries[partition] = Entry.of(
-                *(partition, offset, self._generation, before, count), leader_epoch=epoch
+                *(partition, offset, self._generation, before, count),
+                leader_epoch=self._epochs.get(partition),
+                due=(due or {}).get(partition),
             )
         self._write(entries, tokens)
 
@@ -168,6 +176,7 @@ class Ledger:
             *(partition, offset, self._generation),
             records=self.records(partition),
             leader_epoch=before.leader_epoch,
+            due=offset.offset,
         )
         # What an earlier withdrawal has left visible above the commit still is.
         ends = (end for end in (partly_visible_to, before.partly_visible_to) if end and end > offset.offset)

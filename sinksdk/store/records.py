@@ -172,6 +172,8 @@ class Entry(NamedPartition):
             was withdrawn of which a part is; None: none is.
         leader_epoch: of the log when ``offset`` was planned: no record below it has a higher one (KIP-320).
             None: the source has no epochs, an operator has set the offset, or an older version has.
+        due: the offset after the last record below ``offset`` that a task has accepted: from there on the
+            range had no record, or only bad or filtered ones. None: not known.
     """
 
     offset: int
@@ -183,6 +185,7 @@ class Entry(NamedPartition):
     records: int = 0
     partly_visible_to: int | None = None
     leader_epoch: int | None = None
+    due: int | None = None
 
     def committed(self) -> OffsetAndMetadata:
         """The commit as authors get it."""
@@ -203,6 +206,7 @@ class Entry(NamedPartition):
             "withdrawn_from": self.offset,
             "records": 0,
             "partly_visible_to": None,
+            "due": None,
         }
         return self.model_copy(update=changed)
 
@@ -216,6 +220,7 @@ class Entry(NamedPartition):
         records: int = 0,
         *,
         leader_epoch: int | None = None,
+        due: int | None = None,
     ) -> Entry:
         """A commit of that generation, which follows ``before``.
 
@@ -236,6 +241,7 @@ class Entry(NamedPartition):
             records=records,
             partly_visible_to=ahead if ahead is not None and ahead > offset.offset else None,
             leader_epoch=leader_epoch,
+            due=due,
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sinksdk import FencedException, OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk import FencedException, OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.engine.options import EngineOptions
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, rows
@@ -291,3 +291,79 @@ def test_a_partition_that_the_sink_gives_up_is_not_moved() -> None:
     harness.assign(P0)
     assert harness.outcome(P0).failure.message == "ValueError: no table"
     assert harness.committed == {P0: OffsetAndMetadata(5)}
+
+
+# -- nothing between the mark and the commit -----------------------------------------------------------
+
+
+class Table(Watermark):
+    """Moves its mark with each record that it takes."""
+
+    def put(self, records: SinkRecords) -> None:
+        super().put(records)
+        self.marks[records.partition] = records.next_offset
+
+
+def after_a_range(*offsets: int, end: int, **options: Any) -> SinkTaskHarness:
+    """A table that has read a range, and its successor, not started yet."""
+    marks: dict[TopicPartition, object] = {}
+    harness = SinkTaskHarness(lambda: Table(marks), **options)
+    harness.start()
+    harness.assign(P0, limits=OffsetRange(0, end))
+    harness.deliver(P0, rows(P0, *offsets))
+    harness.finish(P0)
+    assert harness.committed[P0].offset == end
+    return harness.successor()
+
+
+def test_a_range_that_ends_without_records_moves_nothing_back() -> None:
+    """context.offset: transaction markers at a range's end are in no destination, and cost no generation."""
+    again = after_a_range(0, 1, 2, end=5)
+    again.start()
+    again.assign(P0, limits=OffsetRange(5, 8))
+    assert again.task.marks == {P0: 3}
+    assert again.outcome(P0).moved_to is None
+    again.deliver(P0, rows(P0, 5, 6))
+    again.finish(P0)
+    assert again.committed[P0].offset == 8
+    assert again.outcome(P0).failure is None
+
+
+def test_a_mark_below_the_last_record_still_moves_back() -> None:
+    """context.offset: a backup that lacks records moves the commit back, also where the range ended in a gap."""
+    again = after_a_range(0, 1, 2, end=5)
+    again.start()
+    again.task.marks[P0] = 2
+    again.assign(P0, limits=OffsetRange(5, 8))
+    assert again.outcome(P0).moved_to == 2
+    assert again.committed[P0].offset == 2
+
+
+def test_bad_records_at_the_end_move_nothing_back() -> None:
+    """context.offset: a destination never has records that went to the dead letters."""
+
+    class Refusing(Table):
+        def put(self, records: SinkRecords) -> None:
+            good = [record for record in records if record.offset < 2]
+            for record in records:
+                if record not in good:
+                    self.context.errant_record_reporter().report(record, ValueError("bad"))
+            self.marks[records.partition] = good[-1].offset + 1
+
+    marks: dict[TopicPartition, object] = {}
+    harness = SinkTaskHarness(lambda: Refusing(marks), options=EngineOptions(tolerate_errors=True))
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, rows(P0, 0, 1, 2, 3))
+    harness.revoke(P0)
+    assert harness.committed[P0].offset == 4
+    again = harness.successor()
+    again.start()
+    again.assign(P0)
+    assert (marks[P0], again.outcome(P0).moved_to) == (2, None)
+
+
+def test_a_commit_of_an_older_version_moves_back_as_ever() -> None:
+    """context.offset: where the commit does not say what was accepted below it, the mark is believed."""
+    harness = asking(3, committed=5)
+    assert harness.outcome(P0).moved_to == 3

@@ -318,6 +318,36 @@ def test_a_sink_that_moves_back_for_ever_is_stopped(window: int, caplog: pytest.
     assert "asked to go back 2 times within 600 s, the last time to offset 1" in caplog.text
 
 
+def test_moves_back_are_forgotten_once_the_destination_got_further() -> None:
+    """A destination that loses its newest record each time, and takes it again, is no endless loop."""
+    has: dict[str, int] = {}
+
+    class Lossy(Task):
+        def open(self, partitions: Any) -> None:
+            if "rows" in has:
+                self.context.offset({P0: has["rows"]})
+
+        def put(self, records: SinkRecords) -> None:
+            super().put(records)
+            has["rows"] = records.next_offset - 1
+
+    source = Source({P0: 2})
+
+    class Growing(InProcess):
+        def launch(self, plan: GenerationPlan) -> Finished:
+            source.ends[P0] += 3
+            if len(self.plans) > 30:
+                made.close()
+            return super().launch(plan)
+
+    made, launcher, _ = driver(source, Lossy, launcher_class=Growing)
+    made.run()
+    moves = [
+        plan for plan in launcher.plans if plan.committed and plan.committed[0].withdrawn_from is not None
+    ]
+    assert len(moves) > 8, "it has moved back more often than a connector may that gets no further"
+
+
 def test_failures_count_for_a_while_though_it_did_well_in_between() -> None:
     """Within restart.window.ms; a partition that fails every other time is given up as one that always does."""
     turns = itertools.count()

@@ -82,6 +82,7 @@ ENTRY = Entry(
     records=40,
     partly_visible_to=145,
     leader_epoch=4,
+    due=98,
 )
 ENTRY_JSON = {
     "topic": "flights",
@@ -95,6 +96,7 @@ ENTRY_JSON = {
     "records": 40,
     "partly_visible_to": 145,
     "leader_epoch": 4,
+    "due": 98,
 }
 NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
 NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
