@@ -130,18 +130,23 @@ class TaskScope:
     def reported(
         self,
         partition: TopicPartition,
-        offset: int,
+        offset: int | None,
         letter: Future[None],
         refusal: ConnectException | None,
     ) -> None:
-        """A record was reported; ``refusal`` is set where bad records are not tolerated."""
+        """A record was reported; ``refusal`` is set where bad records are not tolerated.
+
+        Args:
+            offset: the record's, if the task itself has reported it.
+        """
         state = self.states.get(partition)
         if state is None or not state.is_open:
             return
         while state.letters and _is_written(state.letters[0]):
             state.letters.popleft()
         state.letters.append(letter)
-        state.errant.add(offset)
+        if offset is not None:
+            state.errant[offset] += 1
         if state.refusal is None:
             state.refusal = refusal
 

@@ -150,7 +150,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
             self._measures.dead_letter(future)
         if not self._options.tolerate_errors:
             refusal = self._intolerable(stage, record, error)
-        self._scope.reported(record.topic_partition, record.offset, future, refusal)
+        offset = record.offset if stage == "TASK_PUT" else None
+        self._scope.reported(record.topic_partition, offset, future, refusal)
         if refusal is not None:
             raise refusal
         self._measures.skipped()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -139,7 +139,7 @@ class PartitionState:
         letters: dead letters that may not be durable yet.
         earlier: records that earlier attempts of this generation have committed.
         due: the offset after the last record that a task has accepted and not reported; None: unknown.
-        errant: offsets of records that were reported, since the last portion was accepted.
+        errant: how many records of an offset the task has reported, since the last portion was accepted.
         records: accepted by this attempt.
     """
 
@@ -168,7 +168,7 @@ class PartitionState:
     earlier: int = 0
     records: int = 0
     due: int | None = None
-    errant: set[int] = field(default_factory=set)
+    errant: Counter[int] = field(default_factory=Counter)
     _uncommitted: deque[_Accepted] = field(default_factory=deque)
 
     def new_rows(self, records: SinkRecords) -> SinkRecords:
@@ -230,15 +230,17 @@ class PartitionState:
             self.retry, self.stays = None, True
 
     def _note_due(self, given: SinkRecords) -> None:
-        """Of a transform's several rows with one offset, some may be reported: these count as accepted."""
-        if not len(given):
-            return
-        offsets = given.offsets
-        row = len(offsets) - 1
-        while row >= 0 and not self.is_transformed and int(offsets[row]) in self.errant:
-            row -= 1
-        if row >= 0:
-            self.due = int(offsets[row]) + 1
+        """Of a transform's several rows with one offset all must be reported: else it counts as accepted."""
+        offsets = given.offsets if len(given) else ()
+        row = len(offsets)
+        while row and self.errant:
+            offset = int(offsets[row - 1])
+            first = int(np.searchsorted(offsets, offset))
+            if self.errant[offset] < row - first:
+                break
+            row = first
+        if row:
+            self.due = int(offsets[row - 1]) + 1
         self.errant.clear()
 
     def due_below(self, offset: int) -> int | None:

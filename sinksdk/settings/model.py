@@ -463,9 +463,11 @@ def sentences(problems: object, where: str) -> list[str]:
     """
     if isinstance(problems, str):
         return [problems] if problems else []
-    found = list(problems) if isinstance(problems, Iterable) else [None]
-    if all(isinstance(one, str) for one in found):
-        return found
+    if isinstance(problems, Iterable):
+        given = list(problems)
+        found = [one for one in given if isinstance(one, str)]
+        if len(found) == len(given):
+            return found
     raise TypeError(f"{where} returned {problems!r}; it must return a list of sentences")
 
 

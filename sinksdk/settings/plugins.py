@@ -121,6 +121,11 @@ def _load(name: str, path: str) -> object:
             f"'connector.class': no connector is called '{name}'; installed are {_installed()}; your own is "
             f"named as module:Class"
         )
+    if module == "__main__":
+        raise ConfigException(
+            f"'connector.class': {name} is in the program that runs now, which executors cannot import: put "
+            f"the class into a module of its own and name it as module:{attribute}"
+        )
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:

@@ -21,7 +21,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec, packed
-from sinksdk.spark.jvm import missing_module, raised, unavailable_store
+from sinksdk.spark.jvm import dead_worker, missing_module, raised, unavailable_store
 from sinksdk.spark.places import POOL, expect_room, speculates
 from sinksdk.spark.source_executor import run_source_task
 from sinksdk.spark.task_result import R, SourceTaskResult, TaskResult, from_rows, to_row
@@ -261,6 +261,8 @@ def run_tasks(
 
 def _first_line(error: BaseException) -> str:
     """An error's message in one line: Java's innermost cause, or the exception of a Python worker."""
+    if (dead := dead_worker(error)) is not None:
+        return dead
     text = _text(error)
     said = (line for line in text.splitlines() if line.strip())
     return raised(text) or next(said, type(error).__name__)

@@ -37,6 +37,11 @@ _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _SQLSTATE: Final = re.compile(r"SQLSTATE: (\w{5})")
 _GONE: Final = re.compile(r"Could not find (AppClient|CoarseGrainedScheduler)\b")
 """A message was on its way to what had ended with the application: Spark's race, of which nothing comes."""
+_DEAD: Final = re.compile(r"Python worker exited unexpectedly(?: \(\w+\))?")
+_KILLED_BY: Final = (
+    "its process was killed, as by the kernel for want of memory, by a segmentation fault in a library, or "
+    "by os._exit"
+)
 _TASK: Final = re.compile(r"Task (\d+) in stage")
 
 _log = logging.getLogger(__name__)
@@ -232,6 +237,21 @@ def failed_task(error: BaseException | None) -> int | None:
         if found := _TASK.search(str(error) if java is None else str(java.getMessage())):
             return int(found[1])
         error = error.__cause__ or error.__context__
+    return None
+
+
+def dead_worker(error: BaseException) -> str | None:
+    """What Spark says of a Python process that died under a task, and of which task; None: none did.
+
+    The innermost cause is an EOFException of the socket to the process, which says nothing.
+    """
+    cause = getattr(error, "java_exception", None)
+    while cause is not None:
+        if found := _DEAD.search(str(cause.toString())):
+            task = failed_task(error)
+            where = "" if task is None else f" under task {task}"
+            return f"{found[0].strip()}{where}: {_KILLED_BY}"
+        cause = cause.getCause()
     return None
 
 

@@ -102,8 +102,13 @@ def watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[
 
 
 def whereabouts(thread: int) -> str:
-    """The stack of a thread, the innermost frame last."""
-    return "it is at\n{}".format("".join(stack_of(thread)[-_STACK_LINES:]).rstrip())
+    """The line that a thread is at, and below it its stack, the innermost frame last.
+
+    The first line is all that status and messages show of a hang.
+    """
+    stack = stack_of(thread)[-_STACK_LINES:]
+    line = ": ".join(part.strip() for part in stack[-1].splitlines()[:2]) if stack else "its end"
+    return "it is at {}\n{}".format(line, "".join(stack).rstrip())
 
 
 class HangWatch:

@@ -121,7 +121,7 @@ class Tokens:
     def unusable(self, given: Mapping[TopicPartition, Sequence[Token]]) -> dict[TopicPartition, str]:
         """Of each partition with an id that cannot be prepared, why."""
         owners = {key: (p, one.state) for p, ones in self._kept.items() for key, one in ones.items()}
-        found = {}
+        found: dict[TopicPartition, str] = {}
         for partition, tokens in given.items():
             for token in tokens:
                 owner, state = owners.setdefault(token.id, (partition, TokenState.PREPARED))

@@ -68,6 +68,9 @@ class Capabilities:
         buffers: a periodic commit may keep records back; False: it commits everything that was put.
         dead_letters: reports records it cannot deliver, and continues. Required to receive such records.
         commits_on_close: a closing commit keeps nothing back. False: the tail is read again.
+        fences_zombies: a task that was replaced, and goes on, changes nothing. False: the destination cannot
+            tell it from its successor (no transactions, no conditions), so the kit runs no zombies, and the
+            guarantee holds only while none runs; the report says so.
     """
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
@@ -75,6 +78,7 @@ class Capabilities:
     buffers: bool = True
     dead_letters: bool = False
     commits_on_close: bool = True
+    fences_zombies: bool = True
 
 
 class KitError(Exception):
@@ -211,7 +215,7 @@ class Subject(Generic[D]):
     clean_up: Callable[[D], object] = keep
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     transforms: bool = True
-    row: Callable[[SinkRecord], tuple[Any, Any]] = key_and_value
+    row: Callable[[SinkRecord], tuple[Any, Any] | None] = key_and_value
 
     @property
     def poisons(self) -> Sequence[bytes]:

@@ -14,7 +14,6 @@ from sinksdk.engine.committer import flaw_of
 from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.store.records import TaskRecord
 from sinksdk.testing.contract import HIDDEN, Capabilities, Guarantee, KitError, Row
-from sinksdk.testing.doubles import reported
 
 __tracebackhide__ = HIDDEN
 
@@ -140,6 +139,29 @@ Seen = Mapping[Any, Any]
 """Offsets by partition, in the order in which they are read back; or value by key."""
 
 
+class Letter(Future[None]):
+    """A dead letter that becomes durable as late as can be: when somebody waits for it."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        super().__init__()
+        self._write = write
+
+    def _wait(self) -> None:
+        if not self.done():
+            self._write()
+            self.set_result(None)
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait until it is durable."""
+        self._wait()
+        super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait until it is durable; None."""
+        self._wait()
+        return super().exception(timeout)
+
+
 class Judge:
     """Remembers what happened, and finds what must not be. Only the first problem counts."""
 
@@ -150,6 +172,8 @@ class Judge:
         self._source = source
         self._put: Counter[tuple[TopicPartition, int]] = Counter()
         self._letters: Counter[tuple[TopicPartition, int]] = Counter()
+        """Dead letters that are durable, by the record's place."""
+        self._reported: set[tuple[TopicPartition, int]] = set()
         self._cause = ""
         self.closed: dict[TopicPartition, int | None] = {}
         """What the last closing ``pre_commit`` of each partition returned; None: it left it out."""
@@ -186,16 +210,17 @@ class Judge:
         self._put.update((records.partition, offset) for offset in records.arrow.column("offset").to_pylist())
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Take a dead letter."""
-        self._letters[record.topic_partition, record.offset] += 1
+        """Take a dead letter, which is lost if the process dies before somebody waits for it."""
+        place = record.topic_partition, record.offset
+        self._reported.add(place)
         said = {header.key: header.value for header in record.headers if header.key in _CAUSE}
         self._cause = self._cause or ": ".join((said.get(key) or b"").decode() for key in _CAUSE)
-        return reported()
+        return Letter(lambda: self._letters.update([place]))
 
     @property
     def letters(self) -> tuple[int, str]:
         """How many records were reported as bad, and with what the first one."""
-        return len(self._letters), self._cause
+        return len(self._reported), self._cause
 
     @property
     def has_discarded(self) -> bool:
@@ -215,8 +240,8 @@ class Judge:
             for offset in self._source.offsets(partition)
             if self._source.record(partition, offset).value is not None
         ]
-        letters = sum(self._letters[place] > 0 for place in values)
-        if any(self._put[place] and not self._letters[place] for place in values):
+        letters = sum(place in self._reported for place in values)
+        if any(self._put[place] and place not in self._reported for place in values):
             return None
         if letters:
             return f"{letters} became dead letters, the first one with {self._cause}"
@@ -226,7 +251,7 @@ class Judge:
         """Whether a record is committed, and no task was ever given it."""
         place = partition, offset
         is_committed = offset < self._committed.get(partition, 0)
-        return is_committed and not self._put[place] and not self._letters[place]
+        return is_committed and not self._put[place] and place not in self._reported
 
     def answered(
         self,

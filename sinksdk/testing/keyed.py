@@ -24,14 +24,15 @@ class KeyedJudge(Judge):
     last record of any of them.
 
     Args:
-        row: key and value that a record leaves behind; None as the value: the key is gone.
+        row: key and value that a record leaves behind; None as the value: the key is gone; None instead of
+            both: the sink refuses the record.
     """
 
     def __init__(
         self,
         capabilities: Capabilities,
         source: EndlessSource,
-        row: Callable[[SinkRecord], tuple[Any, Any]],
+        row: Callable[[SinkRecord], tuple[Any, Any] | None],
     ) -> None:
         super().__init__(capabilities, source)
         if capabilities.ordered:
@@ -42,6 +43,8 @@ class KeyedJudge(Judge):
             lambda: defaultdict(dict)
         )
         self._places: dict[Any, set[_Place]] = {}
+        self._refused: set[_Place] = set()
+        """Records that the sink refuses, by ``row``."""
         self._misuse: tuple[TopicPartition, int, Exception] | None = None
 
     def put(self, records: SinkRecords) -> None:
@@ -53,6 +56,9 @@ class KeyedJudge(Judge):
                 continue
             try:
                 row = self._row(self._source.record(partition, offset))
+                if row is None:
+                    self._refused.add((partition, offset))
+                    continue
                 key, value = row
                 written = self._written[key][partition]
             except Exception as error:  # noqa: BLE001 - the author's code may raise anything
@@ -75,7 +81,7 @@ class KeyedJudge(Judge):
             raise KitError(
                 f"row failed for offset {offset} of {partition}: {error!r}; it must give (key, value) of "
                 f"each record that can be delivered, with a key that can be one of a dict, and None as the "
-                f"value of a record that deletes"
+                f"value of a record that deletes; or None instead of both for a record that the sink refuses"
             ) from error
         if not isinstance(rows, Mapping):
             problem = "read_back gave a mapping at first, and records later; give always the same"
@@ -103,8 +109,9 @@ class KeyedJudge(Judge):
 
     def _look_for_poison(self, partition: TopicPartition, commit: int) -> None:
         for offset in self._source.offsets(partition):
-            is_poison = offset < commit and self._source.is_poison(partition, offset)
-            if is_poison and not self._letters[partition, offset]:
+            place = partition, offset
+            is_refused = self._source.is_poison(partition, offset) or place in self._refused
+            if offset < commit and is_refused and not self._letters[place]:
                 self.blame(
                     f"lost: {partition} is committed up to {commit}, and offset {offset}, which cannot be "
                     f"delivered, is not in the dead letters"

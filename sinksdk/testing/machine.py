@@ -43,6 +43,7 @@ its first ones, and some faults are met too rarely."""
 # cases" would be others in another program.
 _which = st.sampled_from(range(6))  # a multiple of two and three: no partition comes more often
 _counts = st.sampled_from([1, 2, 3, 4, 8])  # the larger ones are put in several portions
+_around = st.sampled_from([0, 0, 1])
 _batches = st.lists(st.tuples(_which, _counts), min_size=1, max_size=3)
 _then = st.sampled_from(["commit", "commit", "rebalance", "tick", ""])
 _FAULTS: Final = [(where, kind) for where, kinds in POSSIBLE.items() for kind in kinds]
@@ -60,6 +61,7 @@ def _rule(name: str, **arguments: st.SearchStrategy[int]) -> Any:
     return rule(**arguments)(do)  # type: ignore[call-overload]  # no argument is called target
 
 
+_if_fenced = precondition(lambda self: self.subject.capabilities.fences_zombies)
 _if_there_is_a_zombie = precondition(lambda self: self.trial.zombies)
 
 
@@ -76,15 +78,17 @@ class SinkTaskMachine(RuleBasedStateMachine):
     deliver = _rule("deliver", which=_which, count=_counts)
     read_range = _rule("read_range", which=_which, count=_counts)
     skip = _rule("skip", which=_which, count=st.sampled_from([1, 2, 3]))
-    poison = precondition(lambda self: self.subject.capabilities.dead_letters)(_rule("poison", which=_which))
+    poison = precondition(lambda self: self.subject.capabilities.dead_letters)(
+        _rule("poison", which=_which, before=_around, after=_around)
+    )
     commit = _rule("commit")
     tick = _rule("tick", seconds=_seconds)
     rebalance = _rule("rebalance")
     revoke = _rule("revoke", which=_which)
     lose = _rule("lose", which=_which)
     crash = _rule("crash")
-    fence = _rule("fence")
-    freeze = _rule("freeze", dies=st.sampled_from([0, 1]))
+    fence = _if_fenced(_rule("fence"))
+    freeze = _if_fenced(_rule("freeze", dies=st.sampled_from([0, 1])))
     zombie_deliver = _if_there_is_a_zombie(_rule("zombie_deliver", which=_which, count=_counts))
     zombie_commit = _if_there_is_a_zombie(_rule("zombie_commit"))
     zombie_tick = _if_there_is_a_zombie(_rule("zombie_tick", seconds=_seconds))

@@ -37,7 +37,9 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
         f"the sink's task begins anew, after a transform: {_transforms(TRANSFORMS[number])}"
     ),
     "skip": lambda partition, count: f"{partition} has a gap of {count} offsets",
-    "poison": lambda partition: f"a record of {partition} that cannot be delivered is put",
+    "poison": lambda partition, before=0, after=0: (
+        f"a record of {partition} that cannot be delivered is put{_among(before, after)}"
+    ),
     "commit": lambda: "a periodic commit",
     "tick": lambda seconds: f"{seconds} s pass",
     "rebalance": lambda: "a rebalance: all partitions are closed with a commit, a new task opens them",
@@ -63,6 +65,11 @@ STEPS: Final = tuple(_SENTENCES)
 def _transforms(times: Sequence[int]) -> str:
     shown = ", ".join(map(str, times))
     return f"of its records, in turn, it makes {shown}{' and so on' if len(times) > 1 else ' each'}"
+
+
+def _among(before: int, after: int) -> str:
+    others = [f"{_records(n)} {where} it" for n, where in ((before, "before"), (after, "after")) if n]
+    return f", with {' and '.join(others)}" if others else ""
 
 
 def _records(count: int) -> str:
@@ -215,12 +222,16 @@ class Trial(Generic[D]):
         """Offsets without records, as after compaction."""
         self.source.skip(self._partition(which), count)
 
-    def poison(self, which: int) -> None:
-        """A record that cannot be delivered, put with all that come before it."""
+    def poison(self, which: int, before: int = 0, after: int = 0) -> None:
+        """A record that cannot be delivered, put with all that wait before it and new ones around it."""
         partition = self._partition(which)
         poisons = self.subject.poisons
+        for _ in range(before):
+            self.source.produce(partition)
         self.source.produce(partition, poisons[self._poisoned % len(poisons)])
         self._poisoned += 1
+        for _ in range(after):
+            self.source.produce(partition)
         live = self.live
         start = live.position(partition) if self._is_open(partition) else live.floor(partition)
         self._deliver(partition, self.source.waiting(partition, start))

@@ -202,6 +202,11 @@ def _load(name: str, kind: str) -> object:
     if not re.fullmatch(r"\w[\w.]*:\w+", name):
         raise ConfigException(f"{name} is no class of your own: write it as package.module:Class")
     module, _, attribute = name.partition(":")
+    if module == "__main__":
+        raise ConfigException(
+            f"{name} is in the program that runs now, which executors cannot import: put the class into a "
+            f"module of its own"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -6,7 +6,9 @@ from importlib.metadata import EntryPoint
 import pytest
 from rich.text import Text
 
+from sinksdk import ConfigException
 from sinksdk.settings import plugins
+from sinksdk.settings.plugins import connector_class
 from tests.cli.support import Here
 
 
@@ -86,3 +88,12 @@ def test_the_reference_fits_80_columns_on_a_terminal(here: Here, monkeypatch: py
     lines = Text.from_ansi(result.stdout).plain.splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("      Records of a topic partition, exactly") for line in lines)
+
+
+@pytest.mark.parametrize("name", ["__main__:Sink", "__main__.Sink"])
+def test_a_class_of_the_running_program_is_refused(name: str) -> None:
+    """connector.class: executors cannot import what is in __main__, so it is refused before anything runs."""
+    with pytest.raises(
+        ConfigException, match="is in the program that runs now, which executors cannot import"
+    ):
+        connector_class(name)

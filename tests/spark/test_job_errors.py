@@ -22,6 +22,9 @@ class JavaThrowable:
     def toString(self) -> str:  # noqa: N802 - Java's
         return self._text
 
+    def getMessage(self) -> str:  # noqa: N802 - Java's
+        return self._text
+
     def getCause(self) -> JavaThrowable | None:  # noqa: N802 - Java's
         return self._cause
 
@@ -168,3 +171,19 @@ def test_a_job_whose_tasks_got_no_answer_from_their_store_is_tried_again(*, is_c
         if is_cancelled
         else "its tasks cannot work: store postgresql://db: opening it got no answer for 30 s: refused"
     )
+
+
+def test_a_killed_worker_is_told_in_sparks_words_with_its_task() -> None:
+    """os._exit, a segmentation fault, no memory: not the EOFException of the socket, which comes last."""
+    lost = "Lost task 1.3 in stage 0.0 (TID 5) (10.0.0.7 executor 2): org.apache.spark.SparkException: "
+    crash = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+    chain = JavaThrowable(
+        f"org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed 4 times, "
+        f"most recent failure: {lost}Python worker exited unexpectedly (crashed)\n\tat org.apache…",
+        JavaThrowable(crash, JavaThrowable("java.io.EOFException")),
+    )
+    for throwable in (chain, JavaThrowable("java.util.concurrent.ExecutionException", chain)):
+        said = _first_line(Py4JJavaError(throwable))
+        assert said.startswith("Python worker exited unexpectedly (crashed)")
+        assert "its process was killed, as by the kernel for want of memory" in said
+    assert "under task 1:" in _first_line(Py4JJavaError(chain))

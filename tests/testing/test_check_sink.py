@@ -753,3 +753,18 @@ def test_a_name_that_is_none() -> None:
     """sinksdk.testing: a name that does not exist is an AttributeError that says so."""
     with pytest.raises(AttributeError, match=r"module 'sinksdk\.testing' has no attribute 'check_sunk'"):
         _ = sinksdk.testing.check_sunk
+
+
+def test_a_sink_may_say_that_it_fences_no_zombies() -> None:
+    """fences_zombies=False: everything else is checked, and the guarantee says what it rests on."""
+    promise = Capabilities(Guarantee.EFFECTIVELY_ONCE, fences_zombies=False)
+    report = check_sink(
+        zoo.WatermarkSink,
+        read_back=MemoryDestination.read_back,
+        capabilities=promise,
+        settings=settings(DEFAULTS, max_examples=20),
+    )
+    shown = str(report)
+    assert "effectively once, as long as no task goes on that was replaced: nothing was lost" in shown
+    assert "not tried: zombies, since fences_zombies=False is declared" in shown
+    assert not any("zombie" in step or step in ("fence", "freeze") for step in report.exercised)

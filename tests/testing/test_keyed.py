@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from sinksdk import SinkRecord, TopicPartition
+from sinksdk import DataException, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.task import SinkTask
-from sinksdk.testing import Capabilities, KitError, SinkContractError, check_sink, replay
+from sinksdk.testing import Capabilities, Guarantee, KitError, SinkContractError, check_sink, replay
+from sinksdk.testing.contract import POISON
 from sinksdk.testing.machine import DEFAULTS
 from tests.depth import DEPTH
 from tests.testing import keyed_zoo as zoo
@@ -112,6 +113,73 @@ def test_a_row_must_be_a_key_and_a_value(row: Any) -> None:
     """The kit says for which record it is none, and does not take that for a mistake of the sink."""
     with pytest.raises(KitError, match=r"row failed for offset 0 of records-0: \w+Error"):
         check_sink(zoo.MarkingSink, **options_of(Capabilities(), row=row))
+
+
+def is_refused(record: SinkRecord) -> bool:
+    """Whether it has no key, or is no JSON."""
+    return record.key is None or record.value == POISON
+
+
+class NeedsKeys(zoo.MarkingSink):
+    """Refuses records without a key, and waits for their dead letters before its mark passes them."""
+
+    waits = True
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on where the table is."""
+        self.context.offset({p: mark for p in partitions if (mark := self.table.marks.get(p))})
+
+    def put(self, records: SinkRecords) -> None:
+        """Report what has no key, then write the others."""
+        letters = [
+            self.context.errant_record_reporter().report(record, DataException("no key"))
+            for record in records
+            if is_refused(record)
+        ]
+        for letter in letters if self.waits else ():
+            letter.result()
+        rows = [record for record in records if not is_refused(record)]
+        self.table.faults.run("destination", lambda: self.write(rows))
+
+
+class DropsWithoutKey(NeedsKeys):
+    """Passes over records without a key, without a word."""
+
+    def put(self, records: SinkRecords) -> None:
+        """Write what it can."""
+        rows = [record for record in records if not is_refused(record)]
+        self.table.faults.run("destination", lambda: self.write(rows))
+
+
+class WaitsForNothing(NeedsKeys):
+    """Lets its mark pass a record whose dead letter may be lost."""
+
+    waits = False
+
+
+def keyed_row(record: SinkRecord) -> tuple[Any, Any] | None:
+    """None for a record without a key."""
+    return None if record.key is None else (record.key, record.value)
+
+
+LETTERS = Capabilities(Guarantee.EFFECTIVELY_ONCE, buffers=False, dead_letters=True)
+
+
+def test_a_row_may_be_refused() -> None:
+    """row: None says that the sink refuses the record, which then must be in the dead letters."""
+    check_sink(NeedsKeys, settings=FEW, **options_of(LETTERS, row=keyed_row))
+    with pytest.raises(SinkContractError, match="is not in the dead letters"):
+        check_sink(DropsWithoutKey, settings=FEW, **options_of(LETTERS, row=keyed_row))
+
+
+def test_a_dead_letter_is_durable_when_somebody_has_waited_for_it() -> None:
+    """A mark that passes a record before its letter is durable loses the letter when the process dies."""
+    steps = [("fault", "destination", 1, "crash after"), ("deliver", 0, 4), ("commit",), ("deliver", 0, 1)]
+    replay(steps, NeedsKeys, **options_of(LETTERS, row=keyed_row))
+    with pytest.raises(
+        SinkContractError, match="offset 2, which cannot be delivered, is not in the dead letters"
+    ):
+        replay(steps, WaitsForNothing, **options_of(LETTERS, row=keyed_row))
 
 
 def test_a_mapping_has_no_order() -> None:

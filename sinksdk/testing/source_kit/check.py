@@ -276,8 +276,9 @@ def _see_something(subject: SourceSubject, exercised: Counter[str]) -> None:
     trial = SourceTrial(subject, looks_at_what_is_left=False)
     failure = trial.play([])
     if not any(trial.topics.logs.values()) and not trial.is_hanging:
+        why = f"{trial.raised}. The task" if trial.raised else "the task"
         raise KitError(
-            "the task gave no record, though nothing went wrong: is `config` what it needs, and does it read "
+            f"{why} gave no record, though nothing went wrong: is `config` what it needs, and does it read "
             f"from the origin it is given? What happened: {'. '.join(trial.story)}"
         ) from failure
     if failure is not None:

@@ -105,6 +105,8 @@ class SourceTrial:
         self.steps: list[Step] = []
         self.is_hanging = False
         """Whether a call of the task's does not return: its thread is left behind."""
+        self.raised: str | None = None
+        """What a task raised first, if one did."""
         self._changes = list(subject.changes)
         self._count = 1
         self._running: list[Attempt] = []
@@ -248,6 +250,7 @@ class SourceTrial:
         else:
             self.exercised[f"tasks that ended {outcome.end}"] += 1
             if outcome.failure is not None:
+                self.raised = self.raised or outcome.failure.message
                 self.note(f"{attempt.label} ends: {outcome.failure.message}")
             if outcome.end is End.FAILED and self.faults.happened.total() == met and outcome.failure:
                 self.judge.blame(f"a task failed, and nothing had gone wrong: {outcome.failure.message}")
