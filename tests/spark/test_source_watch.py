@@ -164,7 +164,7 @@ def test_an_error_names_the_authors_method(scene: Scene, method: str) -> None:
     getattr(broken, method).side_effect = ValueError("no such file")
     task = WatchedSourceTask(broken, scene.clock, 0.0)
     with pytest.raises(ConnectException, match=f"^task 0: {method} raised ValueError: no such file"):
-        call_author("task 0", getattr(task, method))
+        call_author("task 0", task, method)
 
 
 def test_a_task_is_asked_to_stop_once(scene: Scene) -> None:
