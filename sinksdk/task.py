@@ -50,11 +50,6 @@ class SinkTask(ABC):
     :attr:`takes_bytes`.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
-        super().__init_subclass__(**options)
-        check_hooks(cls, SinkTask)
-
     def initialize(self, context: SinkTaskContext) -> None:
         """Take the context; called once, first of all. The default keeps it as ``self.context``."""
         self.context = context
@@ -139,6 +134,11 @@ class SinkTask(ABC):
 
     def stop(self) -> None:  # noqa: B027 - a hook
         """Release everything; once, last of all, also after a failed ``initialize`` or ``start``."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
+        super().__init_subclass__(**options)
+        check_hooks(cls, SinkTask)
 
 
 def _hint(task: SinkTask, method: str, partition: TopicPartition, tokens: Sequence[Token]) -> str:
