@@ -410,7 +410,7 @@ class ConfigModel(BaseModel):
 
 
 HOOKS: Final = frozenset(
-    {"problems", "warnings", "translated", "compatibility", "other_defaults", "other_defaults_for"}
+    {"parse", "problems", "warnings", "translated", "compatibility", "other_defaults", "other_defaults_for"}
 )
 """Names of :class:`ConfigModel` that an author's model may override."""
 
