@@ -154,8 +154,8 @@ def test_a_partition_that_failed_begins_again_in_a_new_generation() -> None:
     assert offsets(trial, P0) == [0, 1]
 
 
-def test_a_partition_that_its_task_moves_back_begins_again_in_a_new_generation() -> None:
-    """A watermark lies below the commit of a range that ends in dropped rows: going back over these loses nothing."""
+def test_a_watermark_below_a_range_that_ends_in_dropped_rows_moves_nothing_back() -> None:
+    """No task was given a record between the watermark and the commit: there is nothing to read again."""
     trial = trial_of(zoo.WatermarkSink, Guarantee.EFFECTIVELY_ONCE)
     trial.step("transform", 3)  # of offset 2 one record, of 5 five, none of the others
     trial.step("fault", "destination", 0, "crash before")
@@ -163,7 +163,7 @@ def test_a_partition_that_its_task_moves_back_begins_again_in_a_new_generation()
     trial.step("read_range", 2, 4)
     assert {commit.offset for commit in trial.live.log.offsets.values()} == {4}
     trial.finish()
-    assert trial.exercised[MOVED_BACK] == 1
+    assert trial.exercised[MOVED_BACK] == 0
     assert offsets(trial, PARTITIONS[2]) == [2, 5, 5, 5, 5, 5]
 
 
