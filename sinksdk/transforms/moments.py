@@ -81,11 +81,11 @@ def from_column(column: pa.Array) -> list[Moment | None]:
 
 
 def to_text(value: Any) -> str:
-    """As Connect's ``Values``: a time on the first day, a date at midnight, else both."""
+    """As Connect's ``Values``: a time on the first day and before it, a date at midnight, else both."""
     millis = to_millis(value)
     day, rest = divmod(millis, DAY)
     clock = f"{of_millis(rest, 'Time'):%H:%M:%S}.{rest % 1000:03}Z"
-    if day == 0:
+    if day <= 0:
         return clock
     date = of_millis(millis, "Date").isoformat()
     return f"{date}T{clock}" if rest else date

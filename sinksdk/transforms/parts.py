@@ -23,7 +23,7 @@ Content: TypeAlias = list[Any] | pa.Array
 
 
 def content_of(records: SinkRecords, part: Part) -> Content:
-    """The keys, or the values. Bytes are objects: a column of them says nothing of what is in them."""
+    """The keys, or the values. What is null in all rows has no type, and is objects."""
     objects = records.keys if part == "key" else records.values
     if objects is not None:
         return list(objects)
@@ -31,11 +31,7 @@ def content_of(records: SinkRecords, part: Part) -> Content:
     if index < 0:
         return [None] * len(records)
     column = records.arrow.column(index)
-    return column.to_pylist() if _is_bytes(column.type) else column
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind))
+    return column.to_pylist() if pa.types.is_null(column.type) else column
 
 
 def objects_of(content: Content) -> list[Any]:

@@ -19,8 +19,9 @@ from sinksdk import RetriableException, SinkRecord, SinkRecords
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.verify import Report, verify
+from tests.engine.sinks import Letters
 from tests.registry_server import RegistryServer
-from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
+from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config, read
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
 JSON = {"format.class": "io.confluent.connect.s3.format.json.JsonFormat"}
@@ -437,3 +438,43 @@ def test_record_time_ends_files_without_a_number_of_records() -> None:
     made.harness.revoke()
     folder = "topics/orders/year=1970/month=01/day=01/hour=00/orders+0+"
     assert made.visible() == [f"{folder}0000000000.json", f"{folder}0000000002.json"]
+
+
+@pytest.mark.parametrize(
+    ("converter", "transform", "value", "row"),
+    [
+        ("long", {"type": "Cast$Value", "spec": "string"}, bytes(8), "0"),
+        ("bytes", {"type": "HoistField$Value", "field": "raw"}, b"\xff", {"raw": b"\xff"}),
+    ],
+)
+def test_texts_and_bytes_behind_transforms_are_typed(
+    converter: str, transform: dict[str, str], value: bytes, row: object
+) -> None:
+    """AvroFormat writes a text or bytes that a converter or a transform gives; it does not stop the partition."""
+    keys = {"format.class": "AvroFormat", "value.converter": converter, "transforms": "t"}
+    keys |= {f"transforms.t.{name}": text for name, text in transform.items()}
+    made = bench(settings=config(keys))
+    made.harness.deliver(TP, SinkRecords.of(TP, [SinkRecord(*TP, offset=0, value=value)]))
+    made.harness.revoke()
+    (name,) = made.visible()
+    assert read(made.s3.data(name)) == [row]
+
+
+def test_value_without_fields_is_a_bad_record_of_parquet() -> None:
+    """A text that a transform gives is no row; the other records are archived."""
+    keys = {
+        "format.class": "ParquetFormat",
+        "value.converter": "json",
+        "value.converter.schemas.enable": "true",
+        "errors.tolerance": "all",
+        "transforms": "t",
+        "transforms.t.type": "ExtractField$Value",
+        "transforms.t.field": "a",
+    }
+    letters = Letters()
+    text = b'{"schema":{"type":"struct","fields":[{"field":"a","type":"string"}]},"payload":{"a":"x"}}'
+    made = bench(settings=config(keys), dead_letters=letters)
+    made.harness.deliver(TP, SinkRecords.of(TP, [SinkRecord(*TP, offset=0, value=text)]))
+    made.harness.revoke()
+    assert made.committed() == 1
+    assert [letter.offset for letter in letters.records] == [0]

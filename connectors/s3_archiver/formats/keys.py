@@ -34,7 +34,6 @@ _READ_AS_THEY_ARE: Final = {
 """Kinds of converters whose values a format takes as the bytes that were read."""
 _TYPED: Final = ("AvroFormat", "ParquetFormat")
 _WITH_FIELDS: Final = ("avro", "json")
-_PLAIN: Final = ("bytes", "string")
 _OF_HEADERS: Final = ("AvroFormat", "JsonFormat", "ParquetFormat")
 
 
@@ -471,13 +470,13 @@ class FormatConfig(ConnectorConfig):
         self, keep_schema: KeepSchema | None, block_bytes: int | None, *, is_key: bool
     ) -> Format[Any]:
         """The format of files of values, or of keys."""
-        spec = self.read_spec(is_key=is_key)
         side = "key_converter" if is_key else "value_converter"
-        is_named = side in self.model_fields_set
+        is_converted = is_key or side in self.model_fields_set
+        schema_of = None if self.has_transforms else self.schema_of(is_key=is_key)
         content = _Content(
-            schema_of=None if self.has_transforms else self.schema_of(is_key=is_key),
-            plain=(is_named or is_key) and spec.kind in _PLAIN,
-            gives_types=is_key or spec.kind in _WITH_FIELDS,
+            schema_of=schema_of,
+            plain=is_converted and schema_of is None,
+            gives_types=is_converted,
             keep_schema=keep_schema,
         )
         ignores = self.behavior_on_null_values == "ignore" and not is_key
