@@ -282,9 +282,11 @@ _SAMPLE: Final = 23
 """Of so many pairs of a setup and a format one is in the fast test; a prime number, so that all occur."""
 
 
-def differences(setup: Setup, format_name: str, registry_url: str) -> Iterator[Difference]:
+def differences(
+    setup: Setup, format_name: str, registry_url: str, *, is_named: bool = True
+) -> Iterator[Difference]:
     """The records of a setup of which the two do not say the same."""
-    for place, ours in enumerate(outcomes(setup, format_name, registry_url)):
+    for place, ours in enumerate(outcomes(setup, format_name, registry_url, is_named=is_named)):
         found = Difference(setup, format_name, place, ours)
         if not is_same(setup, found.theirs, ours):
             yield found
@@ -314,6 +316,18 @@ def test_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> Non
 def test_all_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> None:
     """The whole table; and each departure occurs."""
     assert explained(_PAIRS, registry_url) == DEPARTURES.keys()
+
+
+@pytest.mark.parametrize(("format_name", "converter"), [("JsonFormat", "json"), ("ByteArrayFormat", "bytes")])
+def test_without_a_converter_values_are_what_the_format_takes(
+    format_name: str, converter: str, registry_url: str
+) -> None:
+    """JsonFormat reads JSON, and takes a payload out of its envelope; ByteArrayFormat takes bytes."""
+    setup = Setup(converter, "none", "value", "value")
+    found = differences(setup, format_name, registry_url, is_named=False)
+    for one in (one for one in found if group_of(one) is None):
+        envelope = json.loads(one.given or b"")
+        assert json.loads(one.ours["text"]) == envelope["payload"], str(one)
 
 
 def test_the_kept_answers_are_of_these_setups() -> None:

@@ -49,17 +49,19 @@ def registry() -> RegistryServer:
     return server
 
 
-def outcomes(setup: Setup, format_name: str, registry_url: str) -> list[Answer]:
+def outcomes(setup: Setup, format_name: str, registry_url: str, *, is_named: bool = True) -> list[Answer]:
     """What became of each input, as the table says it, with an error's message in the place of its class.
 
     ``{"refused": message}`` for all of them where the configuration is refused. All are one batch, so that
-    each record has neighbours.
+    each record has neighbours. ``is_named`` false leaves the converter out of the configuration.
 
     Raises:
         AssertionError: the partition stopped, which no record may cause.
     """
     try:
-        settings = config(_keys_of(setup, format_name, registry_url))
+        keys = _keys_of(setup, format_name, registry_url)
+        left_out = () if is_named else [key for key in keys if key.startswith(f"{setup.reads}.converter")]
+        settings = config({key: text for key, text in keys.items() if key not in left_out})
     except ConfigException as error:
         return [{"refused": str(error)}] * len(setup.inputs)
     letters = Letters()
