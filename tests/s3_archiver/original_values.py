@@ -45,11 +45,13 @@ class Converter:
         kind: its short name here.
         class_name: Connect's.
         keys: of its configuration, without the prefix.
+        decimals: ``json.decimal.format`` of the files.
     """
 
     kind: str
     class_name: str
     keys: Mapping[str, str]
+    decimals: str = "BASE64"
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ def _asked(setup: Setup) -> dict[str, Any]:
     return {
         "converter": converter.class_name,
         "config": converter.keys,
+        "decimals": converter.decimals,
         "reads": setup.reads,
         "writes": setup.writes,
         "transforms": setup.transforms,
@@ -209,6 +212,7 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
     "json": Converter("json", _JSON, {"schemas.enable": "false"}),
     "envelope": Converter("json", _JSON, _ENVELOPE),
     "envelope-nulls": Converter("json", _JSON, {**_ENVELOPE, "replace.null.with.default": "false"}),
+    "envelope-numeric": Converter("json", _JSON, _ENVELOPE, "NUMERIC"),
     "avro": Converter("avro", "avro", {}),
     **{
         kind: Converter(kind, f"org.apache.kafka.connect.converters.{name}Converter", {})
@@ -566,7 +570,7 @@ INPUTS: Final[Mapping[str, Sequence[bytes | None]]] = {
         *_EMPTY,
     ),
     **dict.fromkeys(
-        ("envelope", "envelope-nulls"),
+        ("envelope", "envelope-nulls", "envelope-numeric"),
         (*_FEW_ENVELOPES, *(_enveloped(*one) for one in lines._ENVELOPES), *lines._NO_ENVELOPES),
     ),
     "avro": (*_DATA, *_BAD_DATA),
@@ -576,7 +580,7 @@ FEW_INPUTS: Final[Mapping[str, Sequence[bytes | None]]] = {
     "string": _TEXTS,
     "bytes": _TEXTS[:10],
     "json": (*(text.encode() for text in _OBJECTS), *_EMPTY),
-    **dict.fromkeys(("envelope", "envelope-nulls"), _FEW_ENVELOPES),
+    **dict.fromkeys(("envelope", "envelope-nulls", "envelope-numeric"), _FEW_ENVELOPES),
     "avro": (*_DATA, *_BAD_DATA[:8]),
     **_FEW_NUMBERS,
 }
@@ -627,6 +631,8 @@ _OF_KEYS: Final = [
 def _chains(converter: str) -> Sequence[str]:
     if converter == "envelope-nulls":
         return _OF_NULLS
+    if converter == "envelope-numeric":
+        return ("none", "hoist")
     return tuple(CHAINS) if converter in ("json", "envelope", "avro") else _OF_SCALARS
 
 

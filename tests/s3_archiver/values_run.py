@@ -98,6 +98,7 @@ def _keys_of(setup: Setup, format_name: str, registry_url: str) -> dict[str, str
         "behavior.on.null.values": "write",
         "format.class": "JsonFormat" if writes_keys else format_name,
         "format.bytearray.separator": _BETWEEN,
+        "json.decimal.format": converter.decimals,
         "store.kafka.keys": "true",
         "keys.format.class": format_name if writes_keys else "JsonFormat",
         "store.kafka.headers": "true",

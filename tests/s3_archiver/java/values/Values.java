@@ -68,7 +68,7 @@ public final class Values {
             ? new FramedAvro(setup.get("schemas"))
             : (Converter) Class.forName(name).getDeclaredConstructor().newInstance();
         reader.configure(JSON.convertValue(setup.get("config"), Map.class), readsKeys);
-        jsonWriter.configure(Map.of("schemas.enable", "false"), false);
+        jsonWriter.configure(Map.of("schemas.enable", "false", "decimal.format", setup.get("decimals").asText()), false);
         for (JsonNode one : setup.get("transforms")) {
             transforms.add(transform(one));
         }
