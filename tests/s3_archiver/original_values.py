@@ -160,7 +160,7 @@ def _of_scalar(scalar: Any) -> Any:
         return {field.name: _of_scalar(scalar[place]) for place, field in enumerate(kind)}
     if pa.types.is_map(kind):
         names, items = (map(_of_scalar, scalar.values.field(place)) for place in (0, 1))
-        return sorted(zip(names, items, strict=True), key=str)  # a map has no order
+        return sorted(map(list, zip(names, items, strict=True)), key=str)  # a map has no order
     if pa.types.is_list(kind):
         return [_of_scalar(item) for item in scalar.values]
     if pa.types.is_temporal(kind):
