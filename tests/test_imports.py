@@ -192,6 +192,7 @@ PUBLIC_MODULES = (
     "sinksdk.values.avro_schema",  # one parser and one walk, for converters and for files
     "sinksdk.values.avro_walk",
     "sinksdk.values.framing",
+    "sinksdk.values.json_text",  # verify judges lines as the JSON converter judges values
 )
 PUBLIC_NAMES = (
     "sinksdk.topics.kafka.KafkaClient",

@@ -160,7 +160,7 @@ def test_what_an_exception_says_that_is_no_text_takes_no_answer_away(
 
     told = client.get("/connectors?expand=status").json()["archive"]["status"]["connector"]
     assert told["trace"] == "cannot open report-\\udce4.csv"
-    assert Failure.of(OSError("report-\udce4.csv")).message == "report-\\udce4.csv"
+    assert Failure.of(OSError("report-\udce4.csv")).message == "OSError: report-\\udce4.csv"
 
 
 def test_connectors_are_expanded(client: TestClient) -> None:

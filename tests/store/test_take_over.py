@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinksdk import FencedException, OffsetAndMetadata
+from sinksdk import FencedException, OffsetAndMetadata, Token
 from sinksdk.store import take_over
 from sinksdk.store.base import Lost
 from sinksdk.store.keys import (
@@ -186,7 +186,7 @@ def test_moving_the_record_fences_its_task(store: MemoryStore) -> None:
     with pytest.raises(FencedException):
         ledger.commit({P0: OffsetAndMetadata(20)})
     with pytest.raises(FencedException):
-        ledger.prepare({P0: [A]})
+        ledger.prepare({P0: [Token("b")]})
     ledger.discarded(P0, [A])
     with pytest.raises(FencedException):
         ledger.flush()
