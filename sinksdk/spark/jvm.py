@@ -265,3 +265,12 @@ def missing_module(text: str) -> str | None:
     """The module of a worker's ModuleNotFoundError, if it has failed with that."""
     found = _MISSING.match(raised(text) or "")
     return found[1] if found else None
+
+
+def missing_program(text: str) -> str | None:
+    """The program that executors could not start since no file has its name, if that failed the job."""
+    found = _PROGRAM.search(text)
+    return found[1] if found else None
+
+
+_PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)".*error=2\b')
