@@ -263,7 +263,7 @@ _FILES: Final[Mapping[str, Verdict]] = {
         )
     ),
     "s3.schema.partition.affix.type": _unsupported(
-        "values are not looked into: one folder holds all of a partition's records, whatever their schema"
+        "folders do not depend on schemas: one folder holds all of a partition's records, of any schema"
     ).when({"NONE": _same()}),
     "path.format": _same(),
     "partition.duration.ms": _same(),
@@ -383,7 +383,10 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
 )
 
 _OTHERS_KEYS: Final[Mapping[str, Verdict]] = {
-    **_keys("header.converter header.converter.*", _ignored("headers are archived as bytes, or not at all")),
+    **_keys(
+        "header.converter header.converter.*",
+        _ignored("headers are not converted: they are archived as bytes, as texts, or not at all"),
+    ),
     "auto.register.schemas": _ignored("nothing is written to a schema registry"),
     "errors.retry.timeout": _differs(
         "how long the archiver retries from memory (five minutes by default); then the partition starts "
