@@ -1,7 +1,7 @@
-"""What one archived file holds, read to its end as a reader does, in memory that does not grow with the file.
+"""Read one archived file to its end, as a reader does, in memory that does not grow with the file.
 
-A file is judged by what it is, not by what is configured today: its own schema and columns say whether it
-holds whole records or values, its metadata what was configured when it was committed.
+The file's own schema and columns decide whether it holds whole records or values, and its metadata say what
+was configured when it was committed. Today's configuration counts only where the file says nothing.
 """
 
 from __future__ import annotations

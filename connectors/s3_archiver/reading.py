@@ -1,8 +1,8 @@
-"""Archived files as columns, read by other code than has written them.
+"""Read archived files as Arrow columns, with other code than the writer's.
 
-Whole records come as batches of the columns that a connector reads. Of Avro only the container is taken
-apart here: :mod:`sinksdk.values.avro_walk` finds where each datum ends, and the fields in it are decoded for
-all rows of a block at once. A record as a Python object would cost ten times as much.
+Whole records become batches in the columns that a connector reads. :mod:`sinksdk.values.avro_walk` finds
+where each datum of a block ends; this module decodes each field for all rows of the block at once. With a
+Python object for each record fastavro takes four times the processor time (6.4 and 1.4 s per million).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RECORDS: Final = pa.schema(
 
 
 class AvroBlock(NamedTuple):
-    """Datums that stand one behind the other, decompressed."""
+    """A decompressed block: the number of its rows, and their datums."""
 
     rows: int
     data: bytes
@@ -63,13 +63,13 @@ class AvroFile:
         stream: of the file.
 
     Raises:
-        ValueError: it is none, or its header is damaged.
+        ValueError: the stream is not an Avro file, or its header is damaged.
     """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         if self._exactly(len(_MAGIC)) != _MAGIC:
-            raise ValueError("it is no Avro file")  # noqa: EM101 - one sentence
+            raise ValueError("it does not begin as an Avro object container file")  # noqa: EM101 - one sentence
         metadata: Any = fastavro.schemaless_reader(cast("Any", _Reading(self._exactly)), _METADATA, None)
         self._sync = self._exactly(SYNC_BYTES)
         self.metadata: Mapping[str, str] = {
@@ -140,7 +140,7 @@ class _Reading:
 
 
 def _without_checksum(data: bytes) -> bytes:
-    """Snappy of Avro: the CRC32 of the data behind them."""
+    """Decompress Avro's snappy, which appends the CRC32 of the uncompressed data."""
     packed, said = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
     size, shift = 0, 0
     for byte in packed[:5]:  # raw snappy begins with its size
@@ -230,7 +230,7 @@ class _Span(NamedTuple):
 
 
 class _Cursor:
-    """A place in each row of a block, moved forward in all rows together; the walk has checked the bytes."""
+    """A position in each row of a block, advanced in all rows together; the walk has checked the bytes."""
 
     def __init__(self, data: Octets, at: Longs) -> None:
         self._data = data
