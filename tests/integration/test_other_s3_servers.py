@@ -99,7 +99,9 @@ def test_the_start_finds_what_the_endpoint_can_do_and_leaves_only_the_marker(
     assert list(connect(config).list_uploads("bucket", f"{config.topics_dir}/")) == []
 
 
-@pytest.mark.parametrize("grouping", [{}, {"folders": Turns(2), "limits": Limits(records=4)}], ids=str)
+@pytest.mark.parametrize(
+    "grouping", [{}, {"folders": Turns(2), "limits": Limits(records=4)}], ids=["one file at a time", "groups"]
+)
 def test_files_are_archived_published_and_verified(
     server: Server, config: S3ArchiverConfig, grouping: dict[str, object]
 ) -> None:
