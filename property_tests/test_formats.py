@@ -25,7 +25,7 @@ from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
 from sinksdk.connectors.s3_archiver.formats.values import Fate, ValueKind, compiled_values, plain_values
 from sinksdk.values.json_text import Verdict, compiled_scan, plain_scan
 from tests.needs import missing
-from tests.s3_archiver.format_support import ORDERS, batch, encode, file_of, pieces_of
+from tests.s3_archiver.format_support import ORDERS, batch, encode, file_of, json_batch, pieces_of
 
 RUN = settings(max_examples=200, deadline=None)
 exercised = EXERCISED["formats"]
@@ -104,6 +104,8 @@ def test_both_loops_do_the_same(kind: ValueKind, column: pa.Array) -> None:
     if compiled_values is None:
         missing("the compiled loop", "install with a C compiler")
     before = bytes(5) if kind is ValueKind.FRAMED else b""
+    if kind is ValueKind.JSON:  # of which it gets only what the converter has checked
+        column = read_json(column.cast(pa.binary())).column.storage
     known = column.cast(pa.large_binary())
     ours, plain = compiled_values(known, kind, before, b"\n"), plain_values(known, kind, before, b"\n")
     assert ours.fates.tolist() == plain.fates.tolist()
@@ -204,12 +206,13 @@ def test_a_file_is_the_same_however_batches_are_cut(
     else:
         given_values = [json.dumps(row, indent=row[0] % 2 or None).encode() for row in rows]
     format_ = FORMATS[name]()
-    format_.kinds(ORDERS, batch(given_values))
-    whole = file_of(format_, [encode(format_, given_values).rows], 1)
+    batch_of = json_batch if name.startswith("json") else batch
+    format_.kinds(ORDERS, batch_of(given_values))
+    whole = file_of(format_, [encode(format_, batch_of(given_values)).rows], 1)
     places = st.lists(st.integers(0, len(rows)), max_size=4).map(sorted)
     pieces = []
     for begin, end in itertools.pairwise([0, *data.draw(places), len(rows)]):
-        encoded = encode(format_, given_values[begin:end]).rows
+        encoded = encode(format_, batch_of(given_values[begin:end])).rows
         middle = data.draw(st.integers(0, end - begin))
         pieces += [encoded.slice(0, middle), encoded.slice(middle, end - begin)]
     assert file_of(format_, pieces, 1) == whole

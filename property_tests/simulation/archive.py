@@ -70,7 +70,8 @@ CHANGES = {
     "PutObject",
     "DeleteObject",
 }
-OWN = ("/_sinksdk/deleted/", "/_sinksdk/probes/")
+PROBES = "/_sinksdk/probes/"
+OWN = ("/_sinksdk/deleted/", PROBES)
 """Objects that only one incarnation ever reads or writes: a process that is late harms nobody with them."""
 
 
@@ -90,6 +91,10 @@ class SimulatedS3(FakeS3):
         """From when until when it asks for patience, whatever is asked of a task's upload."""
 
     def _do(self, asked: Asked, effect: Callable[[], T]) -> T:
+        if PROBES in asked.key:
+            # A start tries the endpoint with a dozen requests. With faults in them two of three starts failed, and
+            # schedules were nearly empty: tests/s3_archiver/test_endpoint.py tries their faults.
+            return effect()
         what = f"{asked.operation} {asked.upload_id or asked.key}"
 
         def whole() -> T:

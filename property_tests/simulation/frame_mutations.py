@@ -31,10 +31,15 @@ def number_is_not_committed(patch: Patch) -> None:
 def number_counts_for_every_query(patch: Patch) -> None:
     """A number is skipped, whichever checkpoint it is of."""
 
-    def anyhow(written: Any, writing: Writing) -> bool:
-        return written.batch is not None and writing.batch is not None and writing.batch <= written.batch
+    def anyhow(connector: str, frames: FrameState | None, writing: Writing) -> protocol.Standing:
+        found = standing(connector, frames, writing)
+        numbers = [one.batch for one in frames.written if one.batch is not None] if frames else []
+        if writing.batch is not None and any(writing.batch <= number for number in numbers):
+            return protocol.Standing.COMMITTED
+        return found
 
-    patch.setattr(protocol, "_covers", anyhow)
+    standing = protocol.standing
+    patch.setattr(batches, "standing", anyhow)
 
 
 def only_the_last_query_is_remembered(patch: Patch) -> None:

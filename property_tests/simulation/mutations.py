@@ -212,10 +212,12 @@ def driver_reads_its_claim_afresh(patch: Patch) -> None:
 def older_driver_configures(patch: Patch) -> None:
     """A driver's configuration becomes the connector's, though a newer one has brought its own."""
 
-    def anyhow(store: Store, connector: str, config: Mapping[str, Any], generation: int) -> ConnectorRecord:
+    def anyhow(
+        store: Store, connector: str, config: Mapping[str, Any], generation: int, kind: str
+    ) -> ConnectorRecord:
         def changed(record: ConnectorRecord) -> ConnectorRecord:
             brought = {"config": registry.texts(config), "target_state": "RUNNING", "claimed": generation}
-            return record.model_copy(update={**brought, "version": record.version + 1})
+            return record.model_copy(update={**brought, "kind": kind, "version": record.version + 1})
 
         return registry.change(store, connector, changed)
 
