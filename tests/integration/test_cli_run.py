@@ -208,7 +208,7 @@ def test_a_failing_task_exits_1_with_its_cause_and_the_others_committed(bench: B
     code, out, err = bench.run("--until-caught-up", **options)
 
     assert code == 1
-    assert "t-1 failed (read up to offset 200,000): offset 200001 is poison" in out
+    assert "t-1 failed (read up to offset 200,000): ValueError: offset 200001 is poison" in out
     message = next(line for line in err.splitlines() if line.startswith("error: "))
     assert "connector lines has FAILED: t-1 failed (read up to offset 200000)" in message
     assert message.endswith("offset 200001 is poison")
