@@ -26,7 +26,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from sinksdk import TopicPartition, committed_offsets
 from sinksdk.topics.directory import write_records
-from tests.s3_archiver.faulty_s3 import operation_of
+from tests.s3_archiver.faulty_s3 import PROBES, operation_of
 from tests.warm_jvm import warm_jvm
 
 PATIENCE = 120.0  # seconds until a test gives up waiting
@@ -59,6 +59,8 @@ class SlowS3:
         self.refuses = nothing
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if PROBES in environ["PATH_INFO"]:  # a start's own uploads, which no test is about
+            return self.app(environ, start_response)
         operation = operation_of(environ)
         self.operations.append(operation)
         time.sleep(self.delays.get(operation, 0.0))

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from tests.s3_archiver.faulty_s3 import App, Environ, StartResponse, cut, operation_of, refuse
+from tests.s3_archiver.faulty_s3 import PROBES, App, Environ, StartResponse, cut, operation_of, refuse
 
 # -- S3 ----------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class FaultProxy:
             if environ["REQUEST_METHOD"] in {"PUT", "POST", "DELETE"}:
                 self._mutations += 1
                 nth = self._nth.pop(self._mutations, None)
-            waiting = self._next[seen.operation]
+            waiting = None if PROBES in seen.path else self._next[seen.operation]
             fault = nth or (waiting.popleft() if waiting else None) or self._lasting_fault(seen)
             self.requests.append(replace(seen, fault=fault))
         return fault

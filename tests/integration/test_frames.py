@@ -455,7 +455,9 @@ def test_the_name_of_a_connector_that_reads_topics_is_refused(session: SparkSess
         options = archive_options(archive)
         archive.produce(1, 10)
         assert archive.run("--until-caught-up")[0] == 0
-        with pytest.raises(PySparkException, match=r"'archive' in store .* is a sink connector, and cannot go on as"):
+        with pytest.raises(
+            PySparkException, match=r"'archive' in store .* is a sink connector, and cannot go on as"
+        ):
             save(numbers(session, 0, 3), options)
 
 

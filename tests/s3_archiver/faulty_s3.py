@@ -19,6 +19,9 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
+PROBES = "/_sinksdk/probes/"
+"""In the path of each request with which a start finds out what an endpoint can do."""
+
 
 @dataclass(frozen=True)
 class Spoiled:
