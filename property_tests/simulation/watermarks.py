@@ -126,6 +126,8 @@ class TableTask(SinkTask):
             self.asked.pop(partition, None)
             commit = self.context.committed(partition) or OffsetAndMetadata(0)
             known = int(commit.metadata or 0)
+            if known > commit.offset:
+                world.violation(f"{commit.offset} is committed with what the task said of {known}")
             if watermark > commit.offset or watermark < known:
                 world.happened["asked forward" if watermark > commit.offset else "asked back"] += 1
                 world.tell(f"asks for {partition.partition} at {watermark}, committed is {commit.offset}")
