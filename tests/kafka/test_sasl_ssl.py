@@ -152,6 +152,6 @@ def test_verify_says_a_wrong_password_too(
     log = KafkaLog(KafkaClient(guarded.locked, str(guarded.properties(tmp_path))).librdkafka())
 
     with pytest.raises(ConnectException, match="uthentication failed") as caught:
-        next(log.records(TopicPartition("orders", 0), 1))
+        next(log.batches(TopicPartition("orders", 0), 1))
 
     assert "sesame" not in str(caught.value)
