@@ -456,7 +456,7 @@ def test_the_name_of_a_connector_that_reads_topics_is_refused(session: SparkSess
         archive.produce(1, 10)
         assert archive.run("--until-caught-up")[0] == 0
         with pytest.raises(
-            PySparkException, match=r"'archive' in store .* is a sink connector, and cannot go on as"
+            PySparkException, match=r"connector archive in store .* is a sink, for 'sinksdk run'"
         ):
             save(numbers(session, 0, 3), options)
 
