@@ -169,7 +169,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is there: each partition's files, and keys that are no files."""
+    """A listing of the bucket: each partition's files, and keys that are not file names of this archive."""
 
     files: Mapping[TopicPartition, Sequence[Found]]
     others: Sequence[str]
@@ -275,7 +275,7 @@ def list_files(s3: S3, places: Sequence[Place], topics: Iterable[str]) -> Listin
 
 
 def _judgements(report: Report) -> list[str]:
-    """By which configuration files were judged: one line where all are alike, else one for each run."""
+    """Say by which configuration files were judged: one line if all are alike, else one per run of files."""
     judged = [(found.partition, each) for found in report.partitions for each in found.judged]
     kinds = {(each.where, each.content) for _, each in judged}
     if len(kinds) == 1:
