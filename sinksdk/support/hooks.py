@@ -6,10 +6,13 @@ method whose name is not quite a hook's is never called. Either way records woul
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
-from types import FunctionType
+from itertools import islice
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -93,23 +96,51 @@ _ADVICE: Final = (
 )
 
 
+async def _nothing() -> AsyncIterator[None]:
+    return
+    yield
+
+
+_LAZY_TYPES: Final = (
+    map,
+    filter,
+    zip,
+    functools.partial,
+    GeneratorType,
+    AsyncGeneratorType,
+    Awaitable,
+    Future,
+    # Functions of `contextlib.contextmanager` run only inside a `with`.
+    type(contextlib.contextmanager(lambda: iter(()))()),
+    type(contextlib.asynccontextmanager(_nothing)()),
+)
+"""Other iterators and context managers do their work when they are created: a cursor, a connection."""
+
+
 def finished(hook: str, result: T) -> T:
-    """Return a hook's result, unless work is left in it that nobody would do.
+    """Return a hook's result, unless it holds work that only its caller could start or wait for.
 
     Raises:
-        HookError: it is an awaitable, a generator or a future.
+        HookError: the result, or the first element of a collection, is an awaitable, a generator, a future,
+            a ``map`` or another object that runs nothing by itself.
     """
-    if result is None or isinstance(result, (dict, list, tuple, str, bool, int)):
+    if result is None or isinstance(result, (str, bytes, bool, int)):
         return result
-    lazy = inspect.isgenerator(result) or inspect.isasyncgen(result) or isinstance(result, Future)
-    if not lazy and not inspect.isawaitable(result):
-        return result
-    if inspect.isgenerator(result) or inspect.iscoroutine(result):
-        result.close()  # else Python warns of it later, in another place
-    raise HookError(
-        f"{hook} returned a {type(result).__name__}, whose work is not done: a hook must do all of its work "
-        f"before it returns; to await something, call asyncio.run(...) inside of it"
-    )
+    parts: Iterable[object] = (result,)
+    if isinstance(result, dict):
+        parts = islice(result.values(), 1)
+    elif isinstance(result, (list, tuple, set)):
+        parts = islice(result, 1)
+    for part in parts:
+        if isinstance(part, _LAZY_TYPES):
+            if isinstance(part, (GeneratorType, CoroutineType)):
+                part.close()  # else Python warns of it later, in another place
+            inside = "" if part is result else f"{type(result).__name__} of "
+            raise HookError(
+                f"{hook} returned a {inside}{type(part).__name__}, whose work is not done: a hook must do "
+                f"all of its work before it returns; to await something, call asyncio.run(...) inside of it"
+            )
+    return result
 
 
 def _public(base: type) -> Collection[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import sqlite3
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -182,7 +184,18 @@ def test_a_name_like_a_hooks_is_free_beside_the_hook() -> None:
 
 def lazy_results() -> list[object]:
     """What a hook may return while its work waits."""
-    return [lambda *_: coroutine(), lambda *_: generator(), lambda *_: async_generator(), submitted]
+    return [
+        lambda *_: coroutine(),
+        lambda *_: generator(),
+        lambda *_: async_generator(),
+        lambda *_: map(print, ["a"]),
+        lambda *_: functools.partial(print, "a"),
+        lambda *_: [coroutine()],
+        contextlib.contextmanager(generator),
+        contextlib.asynccontextmanager(async_generator),
+        submitted,
+        lambda *_: [submitted()],
+    ]
 
 
 def submitted(*_arguments: object) -> object:
@@ -207,6 +220,19 @@ def test_a_hook_that_returns_unfinished_work_ends_its_partition_uncommitted(hook
     assert failure is not None
     assert f"{hook} returned a" in failure.message
     assert "before it returns" in failure.message
+
+
+@pytest.mark.parametrize("result", [iter(["a"]), sqlite3.connect(":memory:").execute("SELECT 1"), ["a"], 3])
+def test_a_hook_may_return_what_has_done_its_work(result: object) -> None:
+    """A cursor, the count of what was written: the records are committed."""
+    task = Sink()
+    task.put = lambda _records: result  # type: ignore[method-assign, assignment, return-value]
+    harness = SinkTaskHarness(task)
+    harness.start()
+    harness.assign(P0)
+    harness.deliver(P0, ["a", "b"])
+    harness.revoke(P0)
+    assert harness.committed[P0].offset == 2
 
 
 def test_publish_that_returns_a_coroutine_keeps_its_tokens() -> None:
