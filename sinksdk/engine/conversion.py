@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,10 @@ from sinksdk.engine.options import EngineOptions
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.task import SinkTask
-from sinksdk.transforms.chain import Chain, TransformFailed
-from sinksdk.transforms.parts import PARTS, Content, Part, joined, with_content
+from sinksdk.transforms.chain import Chain, TransformFailed, TypesDiffer, in_order, rows_left
+from sinksdk.transforms.parts import PARTS, Content, Part, are_alike, joined, with_content
 from sinksdk.values.framing import HEADERS, framed_by_headers
-from sinksdk.values.rows import rows_to_take
+from sinksdk.values.rows import Flags, rows_to_take
 from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, JsonStyle, to_bytes
 
 
@@ -67,17 +67,23 @@ class Conversion:
             ConfigException: a converter or transform cannot work as it is configured.
         """
         records = self._framed(records)
+        offsets = records.offsets
         failed: list[_Failed] = []
         task = self._task()
         keeps_json = self._chain is None and task.takes_json and not task.takes_bytes
-        converted = self._converted(records, failed, keeps_json=keeps_json)
+        converted, untyped = self._converted(records, failed, keeps_json=keeps_json)
         by_content = self._chain is not None and self._chain.has_authors
         read = None
         if task.takes_bytes:
             read = BytesRead(converted, by_content=by_content)
         elif task.takes_json and not keeps_json:
             read = BytesRead(converted, by_content=by_content, read_again=self._read_again)
-        made = converted if self._chain is None else self._transformed(self._chain, converted, failed)
+        made = converted
+        if self._chain is not None:
+            try:
+                made = self._transformed(self._chain, converted, untyped, failed)
+            except TypesDiffer as differ:
+                raise _divided(offsets, differ.offsets) from None
         letters = []
         # Not before nothing requests another attempt at the batch: each is reported once.
         for stage, record, error, failed_in in sorted(failed, key=lambda one: one.record.offset):
@@ -116,9 +122,9 @@ class Conversion:
 
     def _converted(
         self, records: SinkRecords, failed: list[_Failed], *, keeps_json: bool = False
-    ) -> SinkRecords:
+    ) -> tuple[SinkRecords, Untyped]:
         if self._converters["key"] is None and self._converters["value"] is None:
-            return records
+            return records, {}
         made = {part: self._part(part, records, keeps_json=keeps_json) for part in PARTS}
         errors: dict[int, _Failed] = {}
         for part in PARTS:
@@ -128,10 +134,16 @@ class Conversion:
                     errors[row] = _Failed(stage, _as_read(records, row), error, self._converters[part])
         _check_one_type(records.offsets, [one for one in made.values() if one is not None])
         failed += errors.values()
+        untyped: dict[Part, Flags] = {}
         for part, converted in made.items():
             if converted is not None:
                 records = with_content(records, part, _content(converted, len(records)))
-        return records.take(np.delete(np.arange(len(records)), list(errors))) if errors else records
+                if self._chain is not None and (flags := _untyped(converted, len(records))) is not None:
+                    untyped[part] = flags
+        if not errors:
+            return records, untyped
+        rows = np.delete(np.arange(len(records)), list(errors))
+        return records.take(rows), {part: flags[rows] for part, flags in untyped.items()}
 
     def _part(self, part: Part, records: SinkRecords, *, keeps_json: bool) -> Converted | None:
         """Keys or values, converted; None where they stay."""
@@ -146,9 +158,40 @@ class Conversion:
         converted = converter.convert(topic, data)
         return converted if keeps_json else with_objects(converted)
 
-    def _transformed(self, chain: Chain, records: SinkRecords, failed: list[_Failed]) -> SinkRecords:
-        pieces = self._pieces(chain, records, failed)
-        return joined(pieces) if pieces else records[:0]
+    def _transformed(
+        self, chain: Chain, records: SinkRecords, untyped: Untyped, failed: list[_Failed]
+    ) -> SinkRecords:
+        """What a chain makes of a batch.
+
+        Tombstones, which no schema describes, are transformed separately from nulls that have a type:
+        Connect's HoistField makes a map of the first and a structure of the second.
+
+        Raises:
+            TypesDiffer: the batch must be transformed in parts.
+        """
+        codes = sum((flags.astype(np.int8) << bit for bit, flags in enumerate(untyped.values())), _NO_CODES)
+        pieces, rows = [], []
+        for code in np.unique(codes) if untyped else ():
+            chosen = np.flatnonzero(codes == code)
+            given = records.take(chosen)
+            for bit, part in enumerate(untyped):
+                if code >> bit & 1:
+                    given = with_content(given, part, [None] * len(given))
+            made = self._joined(self._pieces(chain, given, failed), given)
+            pieces.append(made)
+            rows.append(chosen[rows_left(made.offsets, given.offsets)])
+        if len(pieces) <= 1:
+            return pieces[0] if pieces else self._joined(self._pieces(chain, records, failed), records)
+        if not are_alike(pieces):
+            raise TypesDiffer(records.offsets[1:][np.diff(codes) != 0])
+        return in_order(pieces, rows)
+
+    def _joined(self, pieces: Sequence[SinkRecords], given: SinkRecords) -> SinkRecords:
+        """Pieces of a batch, in which bad records were found. Raises TypesDiffer."""
+        filled = [piece for piece in pieces if len(piece)]
+        if not are_alike(filled):  # an author's transform may look at all of a batch
+            raise TypesDiffer(np.array([piece.first_offset for piece in filled[1:]], np.int64))
+        return joined(filled) if filled else given[:0]
 
     def _pieces(self, chain: Chain, records: SinkRecords, failed: list[_Failed]) -> list[SinkRecords]:
         """What the chain makes of a batch: in halves where it fails, down to the bad records."""
@@ -160,10 +203,17 @@ class Conversion:
                 return []
         if chain.has_authors:  # it may have changed objects of this batch before it failed
             read = records.arrow if records.read is None else records.read
-            records = self._converted(SinkRecords(records.partition, read), [])
+            records, _ = self._converted(SinkRecords(records.partition, read), [])
         half = len(records) // 2
         first, second = records[:half], records[half:]
         return [*self._pieces(chain, first, failed), *self._pieces(chain, second, failed)]
+
+
+Untyped: TypeAlias = Mapping[Part, Flags]
+"""Of keys and values that have types, the rows that have neither a value nor a type."""
+
+_NO_CODES: Final = np.zeros(1, np.int8)
+_OBJECTS: Final = pa.binary()  # of any type but null
 
 
 class _Failed(NamedTuple):
@@ -221,16 +271,23 @@ def _joined_kind(one: pa.DataType | None, other: pa.DataType | None) -> tuple[bo
 def _check_one_type(offsets: npt.NDArray[np.int64], parts: Sequence[Converted]) -> None:
     """Raise Divided where keys, or values, are of several types."""
     begins = sorted({begin for part in parts for begin in _begins(part)})
-    if not begins:
-        return
-    # Records of one offset are put together: their parts begin with an offset.
-    borders = sorted({0, len(offsets), *(int(np.searchsorted(offsets, offsets[row])) for row in begins)})
-    if len(borders) == 2:  # noqa: PLR2004 - begin and end: they are all of one offset
+    if begins:
+        raise _divided(offsets, offsets[begins])
+
+
+def _divided(offsets: npt.NDArray[np.int64], begins: npt.NDArray[np.int64]) -> Divided:
+    """The parts of a batch that begin with these offsets: records of one offset are put together.
+
+    Raises:
+        ConfigException: all records have one offset.
+    """
+    borders = sorted({0, len(offsets), *np.searchsorted(offsets, begins).tolist()})
+    if len(borders) == 2:  # noqa: PLR2004 - begin and end
         raise ConfigException(
             f"the records of offset {offsets[0]} have keys or values of several types: a transform that "
             f"makes several records of one must give them one type"
         )
-    raise Divided(np.diff(borders).tolist())
+    return Divided(np.diff(borders).tolist())
 
 
 def _begins(converted: Converted) -> Iterator[int]:
@@ -283,6 +340,21 @@ def _content(converted: Converted, length: int) -> Content:
     places = np.full(length, -1)
     places[np.concatenate([np.asarray(piece.rows, np.int64) for piece in pieces])] = np.arange(len(whole))
     return whole.take(rows_to_take(places))
+
+
+def _untyped(converted: Converted, length: int) -> Flags | None:
+    """The rows that have neither a value nor a type, among others that have one; None where there are none.
+
+    A converter of one type gives it to nulls, too.
+    """
+    pieces = [piece for piece in converted.pieces if not pa.types.is_null(_kind(piece) or _OBJECTS)]
+    if not pieces or _kind(pieces[0]) is None or not pa.types.is_null(converted.kind):
+        return None
+    flags = np.ones(length, np.bool_)
+    for piece in pieces:
+        flags[piece.rows] = False
+    flags[list(converted.failed)] = False
+    return flags if flags.any() else None
 
 
 def _of_type(column: Any, kind: pa.DataType) -> pa.Array:

@@ -60,7 +60,7 @@ class PendingBatch:
 
     def divide(self, lengths: Sequence[int]) -> None:
         """The portion, and those that follow it, have these lengths: each has values of one type."""
-        self._lengths.extend(lengths)
+        self._lengths.extendleft(reversed(lengths))  # a part may itself be divided
         self.portion = self._next()
 
     def take(self) -> SinkRecords:
@@ -247,11 +247,11 @@ class Delivery:
 
     def _converted(self, batch: PendingBatch) -> SinkRecords:
         """The portion as the task gets it: a smaller one if its values are of types that cannot be one."""
-        try:
-            return self._conversion(batch.portion)
-        except Divided as divided:
-            batch.divide(divided.lengths)
-        return self._conversion(batch.portion)
+        while True:
+            try:
+                return self._conversion(batch.portion)
+            except Divided as divided:
+                batch.divide(divided.lengths)
 
     def _put_off(self, batch: PendingBatch, error: RetriableException, asked: float | None) -> Ending | None:
         """Retry the records not accepted. The accepted ones are in no commit if one of them was refused."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.transforms.base import BuiltIn, Predicate, Transformation
-from sinksdk.transforms.parts import joined
+from sinksdk.transforms.parts import are_alike, joined
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
@@ -37,6 +37,20 @@ class TransformFailed(Exception):
         self.error = error
 
 
+class TypesDiffer(Exception):
+    """A transform gives the records that its predicate chooses another type than the others have.
+
+    In Kafka Connect a record is transformed alone, and a batch has one type: the batch must be divided.
+
+    Args:
+        offsets: at which the chosen and the other records alternate, ascending.
+    """
+
+    def __init__(self, offsets: Offsets) -> None:
+        super().__init__(f"types differ from {len(offsets)} offsets on")
+        self.offsets = offsets
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One transform.
@@ -53,7 +67,7 @@ class Step:
     negate: bool = False
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
-        """The records, changed. Raises TransformFailed, RetriableException or ConfigException."""
+        """The records, changed. Raises as :class:`Chain`."""
         chosen = self._chosen(records)
         if chosen is None or chosen.all():
             return self._applied(records)
@@ -62,10 +76,10 @@ class Step:
         rows, others = np.flatnonzero(chosen), np.flatnonzero(~chosen)
         given = records.take(rows)
         made = self._applied(given)
-        # By row, not by offset: several rows may have one.
-        kept = rows[_rows_of(made.offsets, given.offsets)]
-        whole = joined([records.take(others), made])
-        return whole.take(np.argsort(np.concatenate([others, kept]), kind="stable"))
+        pieces = [records.take(others), made]
+        if not are_alike(pieces):
+            raise TypesDiffer(records.offsets[1:][np.diff(chosen)])
+        return in_order(pieces, [others, rows[rows_left(made.offsets, given.offsets)]])
 
     def _chosen(self, records: SinkRecords) -> npt.NDArray[np.bool_] | None:
         if self.predicate is None:
@@ -109,7 +123,7 @@ class Step:
             raise ConnectException(f"{who} returned records of {given.partition} {problem}")
         if made.arrow is given.arrow:
             return made
-        rows = _rows_of(made.offsets, given.offsets)
+        rows = rows_left(made.offsets, given.offsets)
         read = given.arrow if given.read is None else given.read
         return replace(made, read=read.take(pa.array(rows)))
 
@@ -126,7 +140,7 @@ def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
         if objects is not None and len(objects) != len(made):
             yield f"with {len(objects)} {name} for {len(made)} rows"
     try:
-        _rows_of(made.offsets, given.offsets)
+        rows_left(made.offsets, given.offsets)
     except ValueError:
         yield (
             "with other offsets than it was given, more of them, or in another order: it may drop records "
@@ -134,8 +148,17 @@ def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
         )
 
 
-def _rows_of(left: Offsets, given: Offsets) -> npt.NDArray[np.intp]:
-    """Of which rows are left, by their offsets; of several with one offset, the first ones.
+def in_order(pieces: Sequence[SinkRecords], rows: Sequence[npt.NDArray[np.intp]]) -> SinkRecords:
+    """Join pieces of a batch.
+
+    Args:
+        rows: for each piece the numbers of its rows in the batch: several rows may have one offset.
+    """
+    return joined(pieces).take(np.argsort(np.concatenate(rows), kind="stable"))
+
+
+def rows_left(left: Offsets, given: Offsets) -> npt.NDArray[np.intp]:
+    """The numbers of the rows that are left, by their offsets; of several with one offset, the first ones.
 
     Raises:
         ValueError: they are not among those given, each once, in their order.
@@ -160,6 +183,7 @@ class Chain:
 
         Raises:
             TransformFailed: some of its records are bad; with fewer of them it may succeed.
+            TypesDiffer: it must be transformed in parts.
             RetriableException: another attempt is requested.
             ConnectException: an author's transform does what it must not.
         """

@@ -13,8 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from sinksdk.errors import ConfigException
-from sinksdk.records import HEADERS_TYPE, Header, SinkRecords, TopicPartition
+from sinksdk.records import HEADERS_TYPE, Header, SinkRecords
 
 Part = Literal["key", "value"]
 PARTS: Final[tuple[Part, Part]] = ("key", "value")
@@ -101,17 +100,32 @@ def integers_of(records: SinkRecords, name: str) -> list[int | None]:
     return numbers
 
 
-def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
-    """Records of one partition, one piece after the other.
+def are_alike(pieces: Sequence[SinkRecords]) -> bool:
+    """Whether the keys, and the values, of all pieces have one type; null is of any type."""
+    for part in PARTS:
+        contents = [content for piece in pieces if _has_values(content := content_of(piece, part))]
+        if len({_type_of(content) for content in contents}) > 1:
+            return False
+    return True
 
-    Raises:
-        ConfigException: a field has one type in one piece, and another one in another.
-    """
+
+def _has_values(content: Content) -> bool:
+    if isinstance(content, pa.Array):
+        return bool(content.null_count < len(content))
+    return any(value is not None for value in content)
+
+
+def _type_of(content: Content) -> pa.DataType | None:
+    return content.type if isinstance(content, pa.Array) else None
+
+
+def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
+    """Records of one partition that :func:`are_alike`, one piece after the other."""
     filled = [piece for piece in pieces if len(piece)] or list(pieces[:1])
     if len(filled) == 1:
         return filled[0]
     for part in PARTS:
-        contents = _agreeing(filled, part)
+        contents = _of_one_type([content_of(piece, part) for piece in filled])
         filled = [with_content(piece, part, content) for piece, content in zip(filled, contents, strict=True)]
     keys, values = ([getattr(piece, name) for piece in filled] for name in ("keys", "values"))
     is_read = any(piece.read is not None for piece in filled)
@@ -126,40 +140,12 @@ def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
     )
 
 
-def _agreeing(pieces: Sequence[SinkRecords], part: Part) -> Sequence[Content]:
-    """The parts of all pieces as columns of one type, or as objects if some of them are."""
-    contents = [content_of(piece, part) for piece in pieces]
-    columns = [content for content in contents if isinstance(content, pa.Array)]
-    if len(columns) < len(contents):
+def _of_one_type(contents: Sequence[Content]) -> Sequence[Content]:
+    """Columns of one type, or objects; a piece of nulls becomes like the others."""
+    kind = next((_type_of(content) for content in contents if _has_values(content)), _type_of(contents[0]))
+    if kind is None:
         return [objects_of(content) for content in contents]
-    known = [column.type for column in columns if column.null_count < len(column)]
-    if known:  # nulls are of any type
-        columns = [c if c.null_count < len(c) else pa.nulls(len(c), known[0]) for c in columns]
-    kinds = {column.type for column in columns}
-    if len(kinds) == 1:
-        return columns
-    if all(pa.types.is_struct(kind) for kind in kinds):
-        return _of_one_type(columns, part, pieces[0].partition)
-    return [objects_of(content) for content in contents]
-
-
-def _of_one_type(columns: Sequence[pa.Array], part: Part, partition: TopicPartition) -> list[pa.Array]:
-    """Structures with the fields of all of them; what a structure does not have is null in it."""
-    try:
-        fields = list(pa.unify_schemas([pa.schema(list(column.type)) for column in columns]))
-    except pa.ArrowException as error:
-        raise ConfigException(
-            f"{partition}: a transform whose predicate chooses some records gives a field of their {part} "
-            f"another type than it has in the others, and a column has one: apply it to all records, or keep "
-            f"the field and put the changed one beside it: {error}"
-        ) from error
-    return [_with_fields(column, fields) for column in columns]
-
-
-def _with_fields(column: pa.Array, fields: Sequence[pa.Field]) -> pa.Array:
-    found = dict(fields_of(column))
-    nothing = [found.get(field.name, pa.nulls(len(column), field.type)) for field in fields]
-    return structure(nothing, [field.name for field in fields], column)
+    return [content if _type_of(content) == kind else pa.nulls(len(content), kind) for content in contents]
 
 
 def fields_of(column: pa.Array) -> list[tuple[str, pa.Array]]:

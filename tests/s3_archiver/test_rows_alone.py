@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import json
 import struct
+from collections import Counter
 from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
 import pytest
 
-from sinksdk import SinkRecord, SinkRecords
+from sinksdk import Header, SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
 from tests.registry_server import RegistryServer
@@ -104,3 +105,106 @@ def test_a_datum_that_does_not_fit_leaves_its_neighbours_intact(keys: dict[str, 
         found = archived({"format.class": "AvroFormat", **keys}, values, 10, registry)
     data = found["orders+0+0000000000.avro"]
     assert [row["x"] for row in fastavro.reader(io.BytesIO(data))] == ["a", "b", "c", "d"]
+
+
+def envelope(schema: Any, payload: Any) -> bytes:
+    return json.dumps({"schema": schema, "payload": payload}).encode()
+
+
+def structure(**fields: Any) -> dict[str, Any]:
+    return {"type": "struct", "fields": [{"field": name, **kind} for name, kind in fields.items()]}
+
+
+INT, TEXT = {"type": "int32"}, {"type": "string"}
+MAYBE_INT, MAYBE_TEXT = INT | {"optional": True}, TEXT | {"optional": True}
+POOL = [
+    None,
+    b"",
+    b"{",
+    envelope(None, None),
+    envelope(None, {"a": 1}),
+    envelope(MAYBE_INT, None),
+    envelope(MAYBE_TEXT, None),
+    envelope(INT, 5),
+    envelope(TEXT, "x"),
+    envelope(INT, "x"),
+    envelope(structure(a=INT), {"a": 1}),
+    envelope(structure(a=MAYBE_INT), {"a": None}),
+    envelope(structure(a=MAYBE_INT, b=MAYBE_TEXT), {"a": 2, "b": "x"}),
+    envelope(structure(a={"type": "double"}), {"a": 1.1}),
+    envelope(structure(a=structure(b=INT)), {"a": {"b": 1}}),
+    envelope(structure(a=structure(b=INT)) | {"optional": True}, None),
+]
+TRANSFORM = "org.apache.kafka.connect.transforms"
+CHAINS: dict[str, dict[str, str]] = {
+    "no transform": {},
+    "HoistField": {"type": f"{TRANSFORM}.HoistField$Value", "field": "h"},
+    "ExtractField": {"type": f"{TRANSFORM}.ExtractField$Value", "field": "a"},
+    "Flatten": {"type": f"{TRANSFORM}.Flatten$Value"},
+    "InsertField": {
+        "type": f"{TRANSFORM}.InsertField$Value",
+        "static.field": "s",
+        "static.value": "x",
+    },
+    "Cast": {"type": f"{TRANSFORM}.Cast$Value", "spec": "a:string"},
+    "ReplaceField": {"type": f"{TRANSFORM}.ReplaceField$Value", "renames": "a:c"},
+}
+CHOSEN = {
+    "transforms.t.predicate": "p",
+    "predicates": "p",
+    "predicates.p.type": f"{TRANSFORM}.predicates.HasHeaderKey",
+    "predicates.p.name": "chosen",
+}
+
+
+def rows_of(name: str, data: bytes) -> list[Any]:
+    """The rows of a file with the types that it gives them, so that rows of several files can be counted."""
+    if name.endswith(".json"):
+        return data.splitlines()
+    if name.endswith(".avro"):
+        reader = fastavro.reader(io.BytesIO(data))
+        return [(json.dumps(reader.writer_schema), repr(row)) for row in reader]
+    table = pq.read_table(io.BytesIO(data))
+    return [(str(table.schema.remove_metadata()), repr(row)) for row in table.to_pylist()]
+
+
+def rows_in_files(keys: dict[str, str], records: list[tuple[bytes | None, bool]]) -> Counter[Any]:
+    """How often each row stands in the files, of records of which some have the header that chooses them."""
+    settings = config({**TOLERANT, **keys, "behavior.on.null.values": "ignore"})
+    made = bench(settings=settings, options=EngineOptions.of(settings, connect))
+    batch = [
+        SinkRecord(
+            *TP,
+            offset=offset,
+            value=value,
+            key=b"k",
+            timestamp=1,
+            headers=(Header("chosen", b""),) if is_chosen else (),
+        )
+        for offset, (value, is_chosen) in enumerate(records)
+    ]
+    made.harness.deliver(TP, SinkRecords.of(TP, batch))
+    made.harness.revoke()
+    assert made.committed() == len(records)
+    return Counter(
+        row for key in made.visible() if "_sinksdk" not in key for row in rows_of(key, made.s3.data(key))
+    )
+
+
+@pytest.mark.parametrize("has_predicate", [False, True], ids=["all", "some"])
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("name", ["JsonFormat", "AvroFormat", "ParquetFormat"])
+def test_a_record_is_transformed_as_if_alone(name: str, chain: str, has_predicate: bool) -> None:
+    """Tombstones, nulls that have a type, and records that a predicate leaves out change nothing for others."""
+    keys = {
+        "format.class": name,
+        "value.converter": "json",
+        "value.converter.schemas.enable": "true",
+        **{f"transforms.t.{key}": text for key, text in CHAINS[chain].items()},
+        **({"transforms": "t"} if CHAINS[chain] else {}),
+        **(CHOSEN if has_predicate and CHAINS[chain] else {}),
+    }
+    records = [(value, row % 3 == 1) for row, value in enumerate([*POOL, *POOL[::-1], *POOL[::3]])]
+    alone = {record: rows_in_files(keys, [record]) for record in set(records)}
+    assert rows_in_files(keys, records) == sum((alone[record] for record in records), Counter())
+    assert any(alone.values())

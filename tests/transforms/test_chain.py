@@ -5,16 +5,18 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinksdk import ConfigException, ConnectException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk import ConnectException, Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.transforms import moments
-from sinksdk.transforms.chain import Chain, TransformFailed
+from sinksdk.transforms.chain import Chain, TransformFailed, TypesDiffer
 from sinksdk.transforms.date_format import DateFormat
 from sinksdk.transforms.parts import content_of, joined, with_content
 from sinksdk.transforms.plugins import KNOWN, read_chain
@@ -67,23 +69,26 @@ def test_a_predicate_chooses_rows_and_keeps_their_order() -> None:
     assert made.offsets.tolist() == [0, 2, 4, 6]
 
 
-def test_structures_of_two_shapes_get_the_fields_of_both() -> None:
-    """With a predicate, a typed batch stays typed: what a structure does not have is null in it."""
-    insert = chain("InsertField$Value", predicate=True, offset__field="at")
-    made = insert(typed([{"name": "A", "age": 1}, None, {"name": "B", "age": 2}], PERSON, marked=[1, 2]))
-    assert content_of(made, "value").type == pa.struct([*PERSON, ("at", pa.int64())])
-    assert values_of(made) == [{"name": "A", "age": 1, "at": None}, None, {"name": "B", "age": 2, "at": 4}]
-
-
-def test_a_field_of_two_types_is_refused() -> None:
-    """One column cannot hold both, and a sink must not get now this and now that."""
-    cast = chain("Cast$Value", predicate=True, spec="age:string")
-    people = typed([{"name": "A", "age": 1}, {"name": "B", "age": 2}], PERSON, marked=[1])
-    with pytest.raises(
-        ConfigException, match=r"t-0: a transform whose predicate chooses some records gives a field"
-    ):
-        cast(people)
-    assert values_of(cast(people[1:])) == [{"name": "B", "age": "2"}], "all of a batch may change"
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("InsertField$Value", {"offset__field": "at"}),
+        ("Cast$Value", {"spec": "age:string"}),
+        ("ExtractField$Value", {"field": "name"}),
+        ("HoistField$Value", {"field": "person"}),
+    ],
+)
+def test_a_batch_is_divided_where_a_predicate_gives_some_records_another_type(
+    kind: str, keys: dict[str, str]
+) -> None:
+    """The chain names the offsets at which the types alternate; a batch of one kind is transformed whole."""
+    step = chain(kind, predicate=True, **keys)
+    people = typed([{"name": name, "age": 1} for name in "ABCDE"] + [None], PERSON, marked=[1, 2, 4])
+    with pytest.raises(TypesDiffer) as differ:
+        step(people)
+    assert differ.value.offsets.tolist() == [2, 6, 8, 10]
+    assert content_of(step(people[1:3]), "value").type != PERSON
+    assert content_of(step(people[3:4]), "value").type == PERSON
 
 
 def test_nulls_have_the_type_of_the_others() -> None:
@@ -103,13 +108,6 @@ def test_nulls_have_the_type_of_the_others() -> None:
     made = cast(typed([None, {"name": "A", "age": 1}, None], PERSON))
     assert content_of(made, "value").type == pa.struct([("name", pa.string()), ("age", pa.string())])
     assert values_of(made) == [None, {"name": "A", "age": "1"}, None]
-
-
-def test_columns_of_other_types_become_objects_beside_structures() -> None:
-    """ExtractField of some records only: half of them are texts then, which no column holds."""
-    extract = chain("ExtractField$Value", predicate=True, field="name")
-    made = extract(typed([{"name": "A", "age": 1}, {"name": "B", "age": 2}], PERSON, marked=[1]))
-    assert values_of(made) == [{"name": "A", "age": 1}, "B"]
 
 
 def test_what_was_read_stays_with_the_records() -> None:
@@ -387,6 +385,16 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
+def parts_of(step: Chain, records: SinkRecords) -> list[SinkRecords]:
+    """The parts of a batch in which the chain gives values of one type."""
+    try:
+        step(records)
+    except TypesDiffer as differ:
+        borders = [0, *np.searchsorted(records.offsets, differ.offsets).tolist(), len(records)]
+        return [records[begin:end] for begin, end in pairwise(borders)]
+    return [records]
+
+
 @given(VALUES, st.sets(st.integers(0, 5)), st.sampled_from(STEPS))
 def test_typed_values_are_transformed_as_objects_are(
     values: list[Any], marked: set[int], step: Chain
@@ -399,8 +407,8 @@ def test_typed_values_are_transformed_as_objects_are(
         with pytest.raises(TransformFailed):
             step(columns)
         return
-    found = step(columns)
-    shown = [[(o, without_nulls(v), h) for o, _, v, h in bare(list(each))] for each in (made, found)]
+    found = [one for part in parts_of(step, columns) for one in step(part)]
+    shown = [[(o, without_nulls(v), h) for o, _, v, h in bare(each)] for each in (list(made), found)]
     if (
         step.steps[0].transformation.__class__.__name__ != "Flatten"
     ):  # it makes names of null structures' fields
