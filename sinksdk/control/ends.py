@@ -124,7 +124,7 @@ class EndsWatch:
         self._keeper = keeper
         self._clock = clock
         self._background = background
-        self._next = self._seen_at = clock.now()
+        self._next = self._began = self._seen_at = clock.now()
         self._running: Future[Ends] | None = None
 
     def look_if_due(self) -> None:
@@ -134,7 +134,7 @@ class EndsWatch:
             self._next = self._clock.now() + LOOK_INTERVAL
             error = running.exception()
             if error is None:
-                self._seen_at = self._clock.now()
+                self._seen_at = self._began
                 self._keeper.saw(running.result())
             else:
                 self._keeper.missed(self._clock.now() - self._seen_at)
@@ -143,7 +143,7 @@ class EndsWatch:
             self._keeper.missed(self._clock.now() - self._seen_at)
         if self._running is None and self._clock.now() >= self._next:
             looking: Future[Ends] = Future()
-            self._running = looking
+            self._running, self._began = looking, self._clock.now()
             self._background(lambda: _answer(looking, self._look))
         self._keeper.save_if_due()
 

@@ -155,7 +155,7 @@ class SinkPlanning:
             if lost is None:
                 continue  # the driver must end, or close
             backlogs = self.lag.of(claim, available, lost)
-            self.reporter.source_ends(self.monitor.ends, self.monitor.unseen_for)
+            self._report_ends()
             now = clock.time()
             ready = [b for b in backlogs if not self.failures.backoff.is_waiting(b.partition)]
             decision = self.planner.decide(ready, now, flush=self.monitor.is_fixed)
@@ -173,7 +173,7 @@ class SinkPlanning:
 
     def _look(self) -> dict[TopicPartition, OffsetRange]:
         """The readable ranges; nothing while a topic is in doubt, or if the driver must end meanwhile."""
-        available = self.session.patiently(self.monitor.refresh)
+        available = self.session.patiently(lambda: self.monitor.refresh(self._report_ends))
         if available is None:
             return {}
         self.session.status.miss(self.monitor.topics.certain)
@@ -181,6 +181,9 @@ class SinkPlanning:
         if (alarm := self.monitor.topics.alarm()) is not None:
             raise alarm
         return self.monitor.readable(available)
+
+    def _report_ends(self) -> None:
+        self.reporter.source_ends(self.monitor.ends, self.monitor.unseen_for)
 
     def _wait(self, now: float, due_at: float) -> None:
         """Wait until the next query of the source is due, or the operator requests something."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from typing import Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.ends import LATE, LOOK_INTERVAL
@@ -30,6 +31,8 @@ from sinksdk.topics import Source, Subscription
 from sinksdk.topics.base import Snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
+
+_TICK: Final = 1.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,7 @@ class SourceMonitor:
 
     @property
     def unseen_for(self) -> float:
-        """Seconds since the source last responded, while its end offsets are unknown; else 0."""
+        """Seconds since the last query that succeeded began, while end offsets are unknown; else 0."""
         seconds = self._clock.now() - self._seen_at
         return seconds if self._has_failed or seconds > self._interval + LATE else 0.0
 
@@ -247,17 +250,32 @@ class SourceMonitor:
         self._read = read
         self._refresh = None
 
-    def refresh(self) -> dict[TopicPartition, OffsetRange]:
-        """Query the source now: the ranges of all topics that are not missing. Raises as the source."""
+    def refresh(self, meanwhile: Callable[[], None] = lambda: None) -> dict[TopicPartition, OffsetRange]:
+        """Query the source now: the ranges of all topics that are not missing. Raises as the source.
+
+        Args:
+            meanwhile: called each second while the source does not respond.
+        """
+        asked: Future[Snapshot] = Future()
+        self._background(lambda: self._ask(asked))
+        while not asked.done():
+            wait([asked], _TICK)
+            meanwhile()
         try:
-            with self._asking:
-                now, known = self._clock.now(), self.snapshot.ids
-                self.refreshed = snapshot = take_snapshot(self._source, self.subscription, now, known)
+            self.refreshed = snapshot = asked.result()
         except Exception:
             self._has_failed = True
             raise
         self._see(snapshot)
         return {p: offsets for p, offsets in snapshot.partitions.items() if p.topic not in self.topics.gone}
+
+    def _ask(self, asked: Future[Snapshot]) -> None:
+        with self._asking:
+            at, known = self._clock.now(), self.snapshot.ids
+            try:
+                asked.set_result(take_snapshot(self._source, self.subscription, at, known))
+            except Exception as error:  # noqa: BLE001 - raised where the result is taken
+                asked.set_exception(error)
 
     def lost_tails(self, committed: Mapping[TopicPartition, Entry]) -> dict[TopicPartition, LostTail]:
         """Partitions whose log had lost records below these commits at the last refresh.
@@ -327,7 +345,8 @@ class SourceMonitor:
 
     def _see(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
-        self._seen_at, self._has_failed = self._clock.now(), False
+        # A broker that froze in between has responded before records came that are shown as no lag.
+        self._seen_at, self._has_failed = snapshot.at, False
         self._log_unavailable(before.unavailable, snapshot.unavailable)
         self._next = self._clock.now() + self._interval
         self.topics.see(snapshot, self._read)
@@ -344,16 +363,10 @@ class SourceMonitor:
 
     def _start(self) -> None:
         refresh: Future[Snapshot] = Future()
-        at, known = self._clock.now(), self.snapshot.ids
 
         def run() -> None:
-            with self._asking:
-                if self._refresh is not refresh:
-                    return  # dropped before it began
-                try:
-                    refresh.set_result(take_snapshot(self._source, self.subscription, at, known))
-                except Exception as error:  # noqa: BLE001 - raised where the result is taken
-                    refresh.set_exception(error)
+            if self._refresh is refresh:  # else it was dropped before it began
+                self._ask(refresh)
 
         self._refresh = refresh
         self._background(run)

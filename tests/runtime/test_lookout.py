@@ -257,6 +257,32 @@ def test_a_source_that_hangs_holds_nobody_up() -> None:
     assert len(scene.source.asked) == 1
 
 
+def test_lag_is_unknown_once_the_last_query_began_too_long_ago() -> None:
+    """Its response may have come seconds later: records that were written in between are in no end offset."""
+    scene = Scene(Source(a=5, b=5))
+    scene.source.happens = lambda: scene.clock.advance(9)
+    scene.monitor.refresh()
+    scene.clock.advance(2.9)
+    assert scene.monitor.unseen_for == 0
+    scene.clock.advance(0.2)
+    assert scene.monitor.unseen_for == pytest.approx(12.1)
+
+
+def test_lag_is_reported_while_a_query_before_a_plan_gets_no_response() -> None:
+    """A frozen broker holds the query, not the driver, for as long as a request may take."""
+    scene, answer = Scene(Source(a=5, b=5)), threading.Event()
+    scene.source.happens = lambda: assert_true(answer.wait(5))
+    seen: list[float] = []
+
+    def meanwhile() -> None:
+        scene.clock.advance(15)
+        seen.append(scene.monitor.unseen_for)
+        answer.set()
+
+    assert scene.monitor.refresh(meanwhile)
+    assert seen[0] == 15
+
+
 def assert_true(value: object) -> None:
     assert value
 
