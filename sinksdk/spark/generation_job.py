@@ -99,7 +99,7 @@ class SparkGeneration(Generic[R]):
                     f"connector and all they import there, in the versions that the driver has, or name "
                     f"another Python with PYSPARK_PYTHON"
                 ) from error
-            if not self._is_cancelled and (program := missing_program(_text(error))) is not None:
+            if not self._is_cancelled and (program := missing_program(error)) is not None:
                 raise ConfigException(
                     f"the executors cannot run {program}: there is no such file on their hosts; name the "
                     f"Python that they have in PYSPARK_PYTHON, or send one with spark.archives"

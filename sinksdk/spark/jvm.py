@@ -245,12 +245,21 @@ def dead_worker(error: BaseException) -> str | None:
 
     The innermost cause is an EOFException of the socket to the process, which says nothing.
     """
+    if (found := _in_causes(error, _DEAD)) is None:
+        return None
+    task = failed_task(error)
+    where = "" if task is None else f" under task {task}"
+    return f"{found[0].strip()}{where}: {_KILLED_BY}"
+
+
+def _in_causes(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    """The first match in an error's message or in those of its Java causes, the outermost first."""
     cause = getattr(error, "java_exception", None)
+    if cause is None:
+        return pattern.search(str(error))
     while cause is not None:
-        if found := _DEAD.search(str(cause.toString())):
-            task = failed_task(error)
-            where = "" if task is None else f" under task {task}"
-            return f"{found[0].strip()}{where}: {_KILLED_BY}"
+        if found := pattern.search(str(cause.toString())):
+            return found
         cause = cause.getCause()
     return None
 
@@ -267,9 +276,12 @@ def missing_module(text: str) -> str | None:
     return found[1] if found else None
 
 
-def missing_program(text: str) -> str | None:
-    """The program that executors could not start since no file has its name, if that failed the job."""
-    found = _PROGRAM.search(text)
+def missing_program(error: BaseException) -> str | None:
+    """The program that executors could not start since no file has its name, if that failed the job.
+
+    The innermost cause is an IOException with the number of the error and without the program.
+    """
+    found = _in_causes(error, _PROGRAM)
     return found[1] if found else None
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from sinksdk.errors import ConnectException
+from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.spark.generation_job import SparkGeneration, job_of
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
@@ -83,3 +85,38 @@ def test_workers_are_kept_or_end_with_their_tasks(spark: SparkContext, *, keeps_
         assert running.wait(30)
         seen += [result.peak_memory for result in running.results()]
     assert len(set(seen)) == (1 if keeps_workers else 3), seen
+
+
+def killed(spec: GenerationSpec, task: int) -> TaskResult:
+    """Task 1's process is killed as the kernel does it for want of memory."""
+    if task == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return TaskResult(task, 1, [])
+
+
+def failed(spark: SparkContext, task: Callable[[GenerationSpec, int], TaskResult]) -> ConnectException:
+    """What the driver makes of a job of two tasks that fails."""
+    spec = GenerationSpec("sqlite:///absent", "id", "lines", 1)
+    generation = SparkGeneration(spark, spec, job_of(spark, 2, spec, task), TaskResult)
+    assert generation.wait(LONG)
+    with pytest.raises(ConnectException) as raised:
+        generation.results()
+    return raised.value
+
+
+def test_a_killed_worker_is_named_with_its_task(spark: SparkContext) -> None:
+    """The message has Spark's words, the task's number and the usual reason."""
+    said = str(failed(spark, killed))
+
+    assert said.startswith("the Spark job failed: Python worker exited unexpectedly")
+    assert "under task 1: its process was killed, as by the kernel for want of memory" in said
+
+
+def test_a_missing_python_is_named(spark: SparkContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path in PYSPARK_PYTHON that no executor has is a fault of the configuration."""
+    monkeypatch.setattr(spark, "pythonExec", "./environment/bin/python")
+
+    error = failed(spark, killed)
+
+    assert isinstance(error, ConfigException)
+    assert str(error).startswith("the executors cannot run ./environment/bin/python: ")
