@@ -31,7 +31,8 @@ from sinksdk.connectors.s3_archiver.fields import (
     Rows,
     at_path,
 )
-from sinksdk.values.avro_schema import AvroSchema, as_schema, datum_reader, named_types
+from sinksdk.values.avro_schema import CONNECT_DEFAULT, AvroSchema, as_schema, datum_reader, named_types
+from sinksdk.values.avro_walk import repaired
 
 Positions = npt.NDArray[np.int64]
 
@@ -177,10 +178,8 @@ def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
         return
     read = datum_reader(_plain(schema.resolved))
     for row in rows:
-        buffer = io.BytesIO(values[row].as_py())
-        buffer.seek(_WIRE_FORMAT.size)
         try:
-            value = read(buffer)
+            value = read(io.BytesIO(repaired(values[row].as_py(), _WIRE_FORMAT.size, schema, is_framed=True)))
         except (RetriableException, ConfigException):
             raise
         except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
@@ -238,8 +237,14 @@ class Walk:
         self.left: list[Rows] = []
         """Rows that are to be read in another way."""
 
-    def read(self, schema: Any, path: Path, rows: Rows, at: Positions) -> None:
-        """Read the field at a path of some rows whose value of a schema begins at these positions."""
+    def read(
+        self, schema: Any, path: Path, rows: Rows, at: Positions, *, replaces_null: bool = False
+    ) -> None:
+        """Read the field at a path of some rows whose value of a schema begins at these positions.
+
+        Args:
+            replaces_null: null stands for a default.
+        """
         if not len(rows):
             return
         kind = self._type(schema)
@@ -247,7 +252,10 @@ class Walk:
             branches, at = self._long(at)
             for number, branch in enumerate(kind.schema):
                 chosen = branches == number
-                self.read(branch, path, rows[chosen], at[chosen])
+                if replaces_null and branch == "null":
+                    self.left.append(rows[chosen])
+                else:
+                    self.read(branch, path, rows[chosen], at[chosen])
             self.left.append(rows[(branches < 0) | (branches >= len(kind.schema))])
         elif kind.name == "record" and path:
             self._inside(kind.schema, path, rows, at)
@@ -261,7 +269,7 @@ class Walk:
     def _inside(self, record: Mapping[str, Any], path: Path, rows: Rows, at: Positions) -> None:
         for field in record["fields"]:
             if field["name"] == path[0]:
-                self.read(field["type"], path[1:], rows, at)
+                self.read(field["type"], path[1:], rows, at, replaces_null=CONNECT_DEFAULT in field)
                 return
             at = self._past(field["type"], at)
         self.left.append(rows)

@@ -126,8 +126,11 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     "generalized.sum.type.support": _only("false"),
     "flatten.unions": _only("false"),
     "flatten.singleton.unions": _only("true"),
-    "ignore.default.for.nullables": _differs("a null of a record stays null").when(
-        {"true": _same(), "TRUE": _same()}
+    "ignore.default.for.nullables": _same().when(
+        dict.fromkeys(
+            ("true", "TRUE"),
+            _differs("nulls stay null in the files, too; Confluent's formats put the default there again"),
+        )
     ),
     # what has no effect on reading
     **dict.fromkeys(("connect.meta.data", "discard.type.doc.default", "allow.optional.map.keys"), _WRITER),

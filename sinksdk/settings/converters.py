@@ -58,11 +58,13 @@ class RegistryAddress:
         urls: separated by commas; may hold a password.
         user_info: ``user:password`` for basic authentication; by default what the URL holds, if anything.
         client: further settings of the registry's client: certificates, tokens, a proxy.
+        replaces_nulls: the defaults that its schemas have for Connect replace nulls.
     """
 
     urls: str = field(repr=False)
     user_info: str | None = field(default=None, repr=False)
     client: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    replaces_nulls: bool = True
 
     def __str__(self) -> str:
         return ", ".join(map(_without_password, self.urls.split(",")))
@@ -118,6 +120,10 @@ _REPLACE_NULL = (
     "JSON: whether a field that is null or missing gets the default that its schema has (KIP-581); false "
     "leaves null, which a field without `optional` must not be."
 )
+_IGNORE_DEFAULT = (
+    "Avro: whether a null stays null although its type has a `connect.default`, as Connect's sources write "
+    "it for a column with a default. Otherwise the default is read, as by Connect's sinks."
+)
 _DESERIALIZER = (
     "Avro: where the id of a schema is: `DualSchemaIdDeserializer`, in a header of the record if it has one, "
     "else before the datum; or `PrefixSchemaIdDeserializer`, always before the datum. Also by Confluent's "
@@ -152,6 +158,9 @@ class ConverterSettings(BaseModel):
     key_converter_replace_null_with_default: bool = Field(
         default=True, alias="key.converter.replace.null.with.default", description=_REPLACE_NULL
     )
+    key_converter_ignore_default_for_nullables: bool = Field(
+        default=False, alias="key.converter.ignore.default.for.nullables", description=_IGNORE_DEFAULT
+    )
     key_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="key.converter.schema.registry.url", description=_URLS
     )
@@ -181,6 +190,9 @@ class ConverterSettings(BaseModel):
     )
     value_converter_replace_null_with_default: bool = Field(
         default=True, alias="value.converter.replace.null.with.default", description=_REPLACE_NULL
+    )
+    value_converter_ignore_default_for_nullables: bool = Field(
+        default=False, alias="value.converter.ignore.default.for.nullables", description=_IGNORE_DEFAULT
     )
     value_converter_schema_registry_url: str = Field(
         default="", repr=False, alias="value.converter.schema.registry.url", description=_URLS
@@ -245,7 +257,12 @@ class ConverterSettings(BaseModel):
             return None
         prefix = f"{side.replace('_', '.')}."
         client = client_settings(self.converter_keys(prefix))
-        return RegistryAddress(urls, user_info.get_secret_value() if user_info else None, client)
+        return RegistryAddress(
+            urls,
+            user_info.get_secret_value() if user_info else None,
+            client,
+            replaces_nulls=not getattr(self, f"{side}_ignore_default_for_nullables"),
+        )
 
     def converter_keys(self, _prefix: str, /) -> Mapping[str, str]:
         """Keys of a converter without their prefix, references resolved; empty if not parsed from text."""

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOTHING, BOOLEAN, INT, LONG, FIXED, BYTES, STRING, ENUM, ARRAY, MAP, UNION, RECORD, RAW, OPS };
+enum { NOTHING, BOOLEAN, INT, LONG, FIXED, BYTES, STRING, ENUM, ARRAY, MAP, UNION, RECORD, RAW, ABSENT, OPS };
 enum {
     FITS, LONGER, ODD, IS_NULL, NOT_FRAMED, UNKNOWN,
     ENDS_EARLY, BAD_NUMBER, BAD_LENGTH, BAD_BRANCH, BAD_SYMBOL, TOO_DEEP,
@@ -160,6 +160,7 @@ static const uint8_t *value(walk *w, int32_t node, const uint8_t *at, int depth)
             if (!(at = value(w, code[2 + i], at, depth + 1))) return NULL;
         return at;
     case RAW: w->is_odd = 1; return w->end;
+    case ABSENT: w->is_odd = 1; return at; /* a null that a default takes the place of */
     default: return items(w, code, at, depth);
     }
 }
@@ -176,7 +177,8 @@ static int64_t length_of(const int32_t *code, int64_t left)
 {
     int64_t children = *code == UNION || *code == RECORD;
     if (*code < 0 || *code >= OPS) return 0;
-    if (*code != FIXED && *code != ENUM && *code != ARRAY && *code != MAP && !children) return 1;
+    int has_number = *code == FIXED || *code == ENUM || *code == ABSENT;
+    if (!has_number && *code != ARRAY && *code != MAP && !children) return 1;
     if (left < 2 || code[1] < 0) return 0;
     return children ? 2 + (int64_t)code[1] : 2;
 }

@@ -19,8 +19,11 @@ from sinksdk.errors import DataException
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 NAMED: Final = frozenset(("record", "error", "enum", "fixed"))
+CONNECT_DEFAULT: Final = "connect.default"
+"""The property of a type in which Confluent's AvroData keeps the default of Connect's schema."""
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
+_OF_NULLABLE: Final = 2  # branches
 _OF_FASTAVRO: Final = "__"
 _LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("date", "time-millis"),
@@ -41,7 +44,7 @@ class AvroSchema:
             what Java ignores and other readers refuse (defaults of another type, impossible decimals) is
             left out.
         resolved: the same as fastavro understands it: full names, no defaults, only valid logical types, an
-            ``error`` is a ``record``.
+            ``error`` is a ``record``. A field has :data:`CONNECT_DEFAULT` where its nulls are replaced.
     """
 
     text: str
@@ -63,19 +66,22 @@ def as_schema(found: Any) -> AvroSchema:
     return found if isinstance(found, AvroSchema) else parse_schema(json.dumps(without_hints(found)))
 
 
-def parse_schema(text: str, references: Sequence[Any] = ()) -> AvroSchema:
+def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: bool = False) -> AvroSchema:
     """Parse a schema.
 
     Args:
         text: JSON.
         references: the JSON of the schemas that it refers to, and of those that they refer to, parsed.
+        replaces_nulls: a null of a field whose type has :data:`CONNECT_DEFAULT` is read as that, as
+            Connect's ``Struct.get`` does it.
 
     Raises:
         DataException: Java's parser would refuse it; the message says why.
     """
     try:
         root = _loaded(text)
-        parser = _Parser({**_definitions(references, None), **_definitions(root, None)})
+        elsewhere = {**_definitions(references, None), **_definitions(root, None)}
+        parser = _Parser(elsewhere, replaces_nulls=replaces_nulls)
         written, resolved = parser.of(root, None)
     except RecursionError as error:
         raise DataException("a schema of too many levels") from error  # noqa: EM101 - one sentence
@@ -199,10 +205,12 @@ class _Parser:
 
     Args:
         elsewhere: definitions of names that may be used before, or without, being defined.
+        replaces_nulls: fields keep the defaults that replace their nulls.
     """
 
-    def __init__(self, elsewhere: Mapping[str, _Definition]) -> None:
+    def __init__(self, elsewhere: Mapping[str, _Definition], *, replaces_nulls: bool) -> None:
         self._elsewhere = elsewhere
+        self._replaces_nulls = replaces_nulls
         self._kinds: dict[str, str] = {}
         self._moved: set[str] = set()
         self.has_changed = False
@@ -332,7 +340,20 @@ class _Parser:
         written, resolved = self.of(given["type"], space)
         if "default" in given and not self._is_default(given["default"], resolved):
             self.has_changed, given = True, _without(given, "default")
-        return {**given, "type": written}, {"name": name, "type": resolved}
+        made = {"name": name, "type": resolved}
+        default = self._connect_default(written, resolved) if self._replaces_nulls else None
+        return {**given, "type": written}, made if default is None else made | {CONNECT_DEFAULT: default}
+
+    def _connect_default(self, written: Any, resolved: Any) -> Any:
+        """The default of a type that may be null, or None."""
+        if not isinstance(resolved, list) or len(resolved) != _OF_NULLABLE or "null" not in resolved:
+            return None
+        number = 1 - resolved.index("null")
+        branch = written[number]
+        if isinstance(branch, str):  # a name, whose properties stand where it is defined
+            definition = self._elsewhere.get(str(resolved[number]))
+            branch = {} if definition is None else definition.schema
+        return branch.get(CONNECT_DEFAULT)
 
     def _is_default(self, value: Any, resolved: Any) -> bool:
         """Whether readers take a field's default: of a union one of any branch."""

@@ -3,7 +3,8 @@
 What fits is what Java's GenericDatumReader reads, as Confluent's AvroConverter uses it. It ignores what
 stands behind a datum, and reads some bytes that are no canonical Avro: text that is no UTF-8, a boolean of
 2, a number of too many bits, a block whose size is wrong. Confluent's sink then writes the value it has
-read; so does :func:`repaired`, since readers do not agree about such bytes.
+read; so does :func:`repaired`, since readers do not agree about such bytes. Where a nullable field has a
+default, Connect reads the default for its null; so does :func:`repaired` again.
 
 The loop over rows is compiled (``_avro.c``) where a wheel brings it or a compiler was there; else
 :func:`plain_rows` does the same in Python, many times slower.
@@ -12,7 +13,7 @@ The loop over rows is compiled (``_avro.c``) where a wheel brings it or a compil
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -21,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sinksdk.errors import DataException
-from sinksdk.values.avro_schema import AvroSchema, named_types
+from sinksdk.values.avro_defaults import datum_of, number_datum
+from sinksdk.values.avro_schema import CONNECT_DEFAULT, AvroSchema, named_types
 
 MOST_DEPTH: Final = 2_000
 """Levels of a datum at most."""
@@ -39,7 +41,8 @@ class Fit(IntEnum):
     LONGER = 1
     """A datum, and stray bytes behind it."""
     ODD = 2
-    """Read as a value by Java, but not as canonical Avro: see :func:`repaired`."""
+    """Read as a value by Java, but not as canonical Avro, or a null that is read as a default: see
+    :func:`repaired`."""
     NULL = 3
     NOT_FRAMED = 4
     UNKNOWN = 5
@@ -118,7 +121,8 @@ def repaired(value: bytes, begin: int, schema: AvroSchema, *, is_framed: bool = 
         DataException: it does not fit the schema.
     """
     made = bytearray()
-    fit, place = _Walk(_code_of(schema, is_framed), value, made).datum(begin)
+    program = _program(schema, is_framed)
+    fit, place = _Walk(program.code, value, made, program.defaults).datum(begin)
     if fit >= Fit.ENDS_EARLY:
         raise DataException(why_not(fit, place))
     return bytes(made)
@@ -150,6 +154,8 @@ class Op(IntEnum):
     """Number of its fields, places of each."""
     RAW = 12
     """All that is left: a registry's ``bytes`` are framed without a length."""
+    ABSENT = 13
+    """A null of a field that has a default: the default's number."""
 
 
 Code: TypeAlias = list[int]
@@ -167,14 +173,13 @@ _SIMPLE: Final = {
 
 def program_of(schema: AvroSchema, *, is_framed: bool = False) -> bytes:
     """The schema as ``_avro.c`` reads it: a number for the first value's place, then value after value."""
-    return np.array(_code_of(schema, is_framed), np.int32).tobytes()
+    return np.array(_program(schema, is_framed).code, np.int32).tobytes()
 
 
 @functools.lru_cache(maxsize=1024)
-def _code_of(schema: AvroSchema, is_framed: bool) -> Code:  # noqa: FBT001 - a key of the cache
-    if is_framed and _Program.kind_of(schema.resolved) == "bytes":
-        return [1, Op.RAW]
-    return _Program(schema.resolved).code
+def _program(schema: AvroSchema, is_framed: bool) -> _Program:  # noqa: FBT001 - a key of the cache
+    is_raw = is_framed and _Program.kind_of(schema.resolved) == "bytes"
+    return _Program(schema.resolved, is_raw=is_raw)
 
 
 def _programs(schemas: Mapping[int, AvroSchema]) -> tuple[tuple[int, bytes], ...]:
@@ -187,14 +192,20 @@ def _framed_program(schema: AvroSchema) -> bytes:
 
 
 class _Program:
-    """Of one resolved schema."""
+    """Of one resolved schema.
 
-    def __init__(self, resolved: Any) -> None:
+    Args:
+        is_raw: all bytes are the value.
+    """
+
+    def __init__(self, resolved: Any, *, is_raw: bool = False) -> None:
         self._named = named_types(resolved)
         self._empty = self._empty_names()
         self._places: dict[object, int] = {}
+        self.defaults: list[bytes] = []
+        """Data of whole unions, by the numbers of Op.ABSENT."""
         self.code: Code = [0]
-        self.code[0] = self._place(resolved)
+        self.code[0] = self._put((Op.RAW,)) if is_raw else self._place(resolved)
 
     @staticmethod
     def kind_of(schema: Any) -> str:
@@ -226,12 +237,26 @@ class _Program:
             return self._put((Op.ENUM, len(schema["symbols"])))
         if schema["type"] == "fixed":
             return self._put((Op.FIXED, schema["size"]))
-        fields = [each["type"] for each in schema["fields"] if not self._in(each, self._empty)]
+        fields = [each for each in schema["fields"] if not self._in(each, self._empty)]
         place = self._places[name] = len(self.code)  # before its fields, which may use it
         self.code += [Op.RECORD, len(fields), *[0] * len(fields)]
-        for number, kind in enumerate(fields):
-            self.code[place + 2 + number] = self._place(kind)
+        for number, each in enumerate(fields):
+            self.code[place + 2 + number] = self._field_place(each)
         return place
+
+    def _field_place(self, field: Any) -> int:
+        branches = field["type"]
+        if CONNECT_DEFAULT not in field:
+            return self._place(branches)
+        places = [self._place(branch) for branch in branches]
+        number = 1 - branches.index("null")
+        try:
+            datum = datum_of(field[CONNECT_DEFAULT], branches[number], self._named)
+        except ValueError:  # it is of another type: there is none
+            return self._place(branches)
+        self.defaults.append(number_datum(number) + datum)
+        places[1 - number] = self._put((Op.ABSENT, len(self.defaults) - 1))
+        return self._put((Op.UNION, len(places), *places))
 
     def _put(self, value: tuple[int, ...]) -> int:
         """A value that is there already is not put twice."""
@@ -282,12 +307,16 @@ class _Walk:
 
     Args:
         made: takes the canonical datum; None where it is not wanted.
+        defaults: what ``made`` takes for Op.ABSENT.
     """
 
-    def __init__(self, code: Code, data: bytes, made: bytearray | None = None) -> None:
+    def __init__(
+        self, code: Code, data: bytes, made: bytearray | None = None, defaults: Sequence[bytes] = ()
+    ) -> None:
         self._code = code
         self._data = data
         self._made = made
+        self._defaults = defaults
         self._at = 0
         self._is_odd = False
 
@@ -315,11 +344,18 @@ class _Walk:
         code, first = self._code, self._at
         op = Op(code[node])
         if op in (Op.ENUM, Op.UNION):
-            number = self._number(_OF_INT)
+            number = self._number(_OF_INT, is_copied=False)
             if not 0 <= number < code[node + 1]:
                 raise _Misfit(Fit.BAD_SYMBOL if op is Op.ENUM else Fit.BAD_BRANCH, first)
-            if op is Op.UNION:
-                yield code[node + 2 + number], depth + 1
+            branch = code[node + 2 + number] if op is Op.UNION else None
+            if branch is not None and code[branch] == Op.ABSENT:
+                self._is_odd = True
+                if self._made is not None:
+                    self._made += self._defaults[code[branch + 1]]
+                return
+            self._put_number(number)
+            if branch is not None:
+                yield branch, depth + 1
         elif op is Op.RECORD:
             for place in code[node + 2 : node + 2 + code[node + 1]]:
                 yield place, depth + 1
@@ -422,13 +458,8 @@ class _Walk:
         raise _Misfit(Fit.BAD_NUMBER, first)
 
     def _put_number(self, number: int) -> None:
-        if self._made is None:
-            return
-        bits = number << 1 if number >= 0 else ~(number << 1)
-        while bits >= 0x80:  # noqa: PLR2004 - more than seven bits
-            self._made.append(bits & 0x7F | 0x80)
-            bits >>= 7
-        self._made.append(bits)
+        if self._made is not None:
+            self._made += number_datum(number)
 
     def _put(self, data: bytes) -> None:
         if self._made is not None:

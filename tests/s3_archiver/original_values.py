@@ -214,6 +214,7 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
     "envelope-nulls": Converter("json", _JSON, {**_ENVELOPE, "replace.null.with.default": "false"}),
     "envelope-numeric": Converter("json", _JSON, _ENVELOPE, "NUMERIC"),
     "avro": Converter("avro", "avro", {}),
+    "avro-nulls": Converter("avro", "avro", {"ignore.default.for.nullables": "true"}),
     **{
         kind: Converter(kind, f"org.apache.kafka.connect.converters.{name}Converter", {})
         for kind, name in {
@@ -505,6 +506,15 @@ _DATUMS: Final[Sequence[tuple[Any, Sequence[Any]]]] = (
     ({"type": "enum", "name": "E", "symbols": ["X", "Y"]}, ["X"]),
     (_typed("long", "timestamp-millis"), [_AT]),
     (_typed("bytes", "decimal", precision=9, scale=2), [Decimal("12.50")]),
+    # as Connect's own sources write the schema of an optional field with a default
+    (
+        _record(a={"type": [{"type": "int", "connect.default": 7}, "null"], "default": 7}),
+        [{"a": None}, {"a": 1}],
+    ),
+    (
+        _record(a={"type": [{"type": "string", "connect.default": "x"}, "null"], "default": "x"}, b="int"),
+        [{"a": None, "b": 1}, {"a": "y", "b": 1}],
+    ),
 )
 _AS_BYTES: Final = len(_DATUMS) + 1
 """The id of the schema "bytes", whose values Confluent's serializer writes without their length."""
@@ -526,6 +536,9 @@ _DATA: Final = tuple(
     _framed(number, _datum(schema, value))
     for number, (schema, values) in enumerate(_DATUMS, 1)
     for value in values
+)
+_WITH_DEFAULTS: Final = tuple(
+    datum for datum in _DATA if "connect.default" in json.dumps(SCHEMAS[int.from_bytes(datum[1:5])])
 )
 _BAD_DATA: Final = (
     *(
@@ -574,6 +587,7 @@ INPUTS: Final[Mapping[str, Sequence[bytes | None]]] = {
         (*_FEW_ENVELOPES, *(_enveloped(*one) for one in lines._ENVELOPES), *lines._NO_ENVELOPES),
     ),
     "avro": (*_DATA, *_BAD_DATA),
+    "avro-nulls": _WITH_DEFAULTS,
     **_FEW_NUMBERS,
 }
 FEW_INPUTS: Final[Mapping[str, Sequence[bytes | None]]] = {
@@ -582,6 +596,7 @@ FEW_INPUTS: Final[Mapping[str, Sequence[bytes | None]]] = {
     "json": (*(text.encode() for text in _OBJECTS), *_EMPTY),
     **dict.fromkeys(("envelope", "envelope-nulls", "envelope-numeric"), _FEW_ENVELOPES),
     "avro": (*_DATA, *_BAD_DATA[:8]),
+    "avro-nulls": _WITH_DEFAULTS,
     **_FEW_NUMBERS,
 }
 
@@ -629,7 +644,7 @@ _OF_KEYS: Final = [
 
 
 def _chains(converter: str) -> Sequence[str]:
-    if converter == "envelope-nulls":
+    if converter in ("envelope-nulls", "avro-nulls"):
         return _OF_NULLS
     if converter == "envelope-numeric":
         return ("none", "hoist")

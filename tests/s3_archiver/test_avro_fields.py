@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from sinksdk.connectors.s3_archiver.avro_fields import AvroFields
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.fields import Field
 from sinksdk.connectors.s3_archiver.folders import folders_of
+from sinksdk.values.avro_schema import parse_schema
 from tests.s3_archiver.test_folders import TP, of, valued
 
 META = {
@@ -271,3 +273,32 @@ def test_avro_needs_a_registry() -> None:
     """Without what gives schemas by their ids there are no fields of Avro values."""
     with pytest.raises(ConfigException, match=r"value\.converter\.schema\.registry\.url"):
         folders(None)
+
+
+@pytest.mark.parametrize("path", [("a",), ("b", "c")])
+def test_the_default_of_a_null_makes_the_folder(path: tuple[str, ...]) -> None:
+    """``connect.default``: Connect's partitioners see it in the place of the null, also inside a structure."""
+    inner = {
+        "type": "record",
+        "name": "B",
+        "fields": [{"name": "c", "type": ["null", {"type": "int", "connect.default": 7}]}],
+        "connect.default": {"c": 7},
+    }
+    fields = [{"name": "a", "type": [{"type": "int", "connect.default": 7}, "null"]}]
+    fields += [{"name": "b", "type": ["null", inner]}]
+    schema = parse_schema(json.dumps({"type": "record", "name": "R", "fields": fields}), replaces_nulls=True)
+    data = [b"\x02\x00", b"\x02\x02\x00", b"\x00\x0a\x02\x02\x0a"]
+    values = pa.array([struct.pack(">bI", 0, 1) + datum for datum in data], pa.binary())
+
+    (found,) = AvroFields([path], lambda _: schema).read(values)
+
+    assert not found.bad
+    assert {
+        row: value
+        for rows, column in found.pieces
+        for row, value in zip(rows, column.to_pylist(), strict=True)
+    } == {
+        0: 7,
+        1: 7,
+        2: 5,
+    }

@@ -101,7 +101,7 @@ def _says(one: Difference, *texts: str) -> bool:
 def _schema_of(one: Difference) -> Any:
     """Of an Avro datum; None for other inputs."""
     given = one.given or b""
-    is_framed = one.setup.converter == "avro" and given[:1] == b"\0"
+    is_framed = one.setup.converter.startswith("avro") and given[:1] == b"\0"
     return SCHEMAS.get(int.from_bytes(given[1:5])) if is_framed else None
 
 
@@ -135,7 +135,8 @@ def _has_wide_number(one: Difference) -> bool:
 
 def _is_null_kept(one: Difference) -> bool:
     """Whether a default is there again in Confluent's file, and a null here."""
-    if one.setup.converter != "envelope-nulls" or b'"default":' not in (one.given or b""):
+    has_default = b'"default":' in (one.given or b"") or one.setup.converter == "avro-nulls"
+    if not one.setup.converter.endswith("-nulls") or not has_default:
         return False
     return "null" in json.dumps(one.ours) or one.ours == "null"
 
@@ -220,9 +221,8 @@ DEPARTURES: Final[Mapping[str, Callable[[Difference], bool]]] = {
     "a list of structures is JSON; Confluent's sink fails": (
         lambda one: one.theirs == {"write": "InvalidDefinitionException"} and is_written(one.ours)
     ),
-    "replace.null.with.default=false holds in the file, too; Confluent's formats put the default there": (
-        _is_null_kept
-    ),
+    "replace.null.with.default=false and ignore.default.for.nullables hold in the file, too; Confluent's formats put "
+    "the default there": (_is_null_kept),
     "a union is a structure with a field for each type, as in Connect's JSON; Confluent's sink makes a union of it "
     "again, whose members Parquet calls by their numbers": _is_union_of_fields,
     "maps whose keys are no texts are maps of Parquet; there they are lists": _is_map_of_pairs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -58,7 +58,7 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
     except ValueError as error:
         reason = "user and password stand in the URL and in basic.auth.user.info, or not as user:password"
         raise ConfigException(f"the schema registry {address} cannot be asked: {reason}") from error
-    return SchemaRegistry(client, str(address))
+    return SchemaRegistry(client, str(address), replaces_nulls=address.replaces_nulls)
 
 
 class SchemaRegistry:
@@ -68,14 +68,21 @@ class SchemaRegistry:
         client: makes each request once: the engine retries.
         name: the registry's URLs, for messages.
         now: seconds on a clock that never jumps.
+        replaces_nulls: see :func:`~sinksdk.values.avro_schema.parse_schema`.
     """
 
     def __init__(
-        self, client: SchemaRegistryClient, name: str, now: Callable[[], float] = time.monotonic
+        self,
+        client: SchemaRegistryClient,
+        name: str,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        replaces_nulls: bool = True,
     ) -> None:
         self._client = client
         self._name = name
         self._now = now
+        self._replaces_nulls = replaces_nulls
         self._schemas: dict[int, AvroSchema] = {}
         self._unknown: dict[int, tuple[float, str]] = {}
 
@@ -112,7 +119,13 @@ class SchemaRegistry:
             raise DataException(
                 f"{what} of the schema registry {self._name} is no Avro: {schema.schema_type}"
             )
-        return _parsed(schema, self._references(schema), f"{what} of the schema registry {self._name}")
+        references = tuple(self._references(schema).values())
+        try:
+            return parse_schema(schema.schema_str or "", references, replaces_nulls=self._replaces_nulls)
+        except DataException as error:
+            raise DataException(
+                f"{what} of the schema registry {self._name} cannot be read: {error}"
+            ) from error
 
     def _references(self, schema: Schema) -> dict[str, Any]:
         """All schemas that a schema refers to, directly or not, by their full names."""
@@ -162,11 +175,3 @@ def _definition(schema: Schema, what: str) -> Any:
         return json.loads(schema.schema_str or "")
     except ValueError as error:
         raise DataException(f"{what} is no JSON: {error}") from error
-
-
-def _parsed(schema: Schema, references: Mapping[str, Any], what: str) -> AvroSchema:
-    """A schema, its references inlined where they are first used."""
-    try:
-        return parse_schema(schema.schema_str or "", tuple(references.values()))
-    except DataException as error:
-        raise DataException(f"{what} cannot be read: {error}") from error
