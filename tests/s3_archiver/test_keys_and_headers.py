@@ -149,7 +149,7 @@ def test_gzip_and_bytes_beside() -> None:
     [
         ({"key": None}, "it has no key (null), and 'store.kafka.keys' asks for one"),
         ({"key": b"\xff"}, "the bytes are no UTF-8 text"),
-        ({"headers": (Header("h", b"\xff"),)}, "it has a header whose value is no UTF-8 text"),
+        ({"headers": (Header("h", b"\xff"),)}, "the value of its header 'h' is no UTF-8 text"),
     ],
     ids=["no key", "key of bytes", "header of bytes"],
 )
@@ -376,3 +376,42 @@ def test_bytes_of_keys_stand_before_the_configured_separator() -> None:
     deliver(made, 2)
     made.harness.revoke()
     assert made.s3.data(f"{FIRST}.keys.raw") == b"k0;k1;"
+
+
+BROKEN = {"headers": (Header("h", b"text"), Header("trace", b"\xff"))}
+
+
+@pytest.mark.parametrize(
+    ("advised", "files"),
+    [
+        (
+            {"transforms": "drop", "transforms.drop.type": "DropHeaders", "transforms.drop.headers": "trace"},
+            3,
+        ),
+        ({"store.kafka.headers": "false"}, 2),
+        ({"archive.content": "record", "format.class": "AvroFormat", "store.kafka.headers": "false"}, 1),
+        ({"archive.content": "record", "format.class": "ParquetFormat", "store.kafka.headers": "false"}, 1),
+    ],
+    ids=["DropHeaders", "no headers", "Avro records", "Parquet records"],
+)
+def test_what_the_message_of_a_broken_header_advises_helps(advised: dict[str, str], files: int) -> None:
+    """The message names the header; each way out that it has archives the record."""
+    strict = bench(settings=config(JSON))
+    deliver(strict, 1, **BROKEN)
+    strict.harness.revoke()
+    failure = strict.harness.outcome(TP).failure
+    assert failure is not None
+    assert "header 'trace'" in failure.message
+    for words in ("DropHeaders", "'store.kafka.headers'", "'archive.content' record", "ParquetFormat"):
+        assert words in failure.message
+
+    keys = {**JSON, **advised}
+    if "archive.content" in advised:
+        keys = {
+            name: text for name, text in keys.items() if not name.startswith(("store.", "keys.", "headers."))
+        }
+    made = bench(settings=config(keys))
+    deliver(made, 1, **BROKEN)
+    made.harness.revoke()
+    assert len(made.visible()) == files
+    assert made.committed() == 1

@@ -64,8 +64,8 @@ _NO_FRAMING: Final = (
 )
 _NO_SCHEMA: Final = (
     "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
-    "'value.converter.schema.registry.url', or to another one that gives values a type, or 'archive.content' "
-    "to record"
+    "'value.converter.schema.registry.url', or to another one that gives values a type; or 'format.class' to "
+    "JsonFormat for values that are JSON, or to ByteArrayFormat for any; or 'archive.content' to record"
 )
 
 

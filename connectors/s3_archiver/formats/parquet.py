@@ -270,7 +270,8 @@ class ValueParquet(_Parquet):
             message = (
                 "values are bytes, and a row of a Parquet file has fields: set 'value.converter' to Avro's, "
                 "with 'value.converter.schema.registry.url', or to JSON's, with 'value.converter.schema' or "
-                "values in Connect's envelope; or set 'archive.content' to record"
+                "values in Connect's envelope; or set 'format.class' to JsonFormat for values that are JSON, "
+                "or to ByteArrayFormat for any; or set 'archive.content' to record"
             )
             raise ConfigException(message)
 
@@ -355,8 +356,9 @@ def _problem(kind: pa.DataType) -> str | None:
     if not pa.types.is_struct(kind):
         return (
             f"its value is {kind}, and a row of a Parquet file is a structure: name a converter that gives "
-            f"one ('value.converter' avro, or json with a schema), or archive whole records "
-            f"('archive.content=record')"
+            f"one ('value.converter' avro, or json with a schema), make the value a field of one with the "
+            f"transform HoistField$Value, set 'format.class' to JsonFormat or AvroFormat, or archive whole "
+            f"records ('archive.content' record)"
         )
     empty = _empty_structure(kind, "")
     if empty is not None:

@@ -109,7 +109,8 @@ NullBehavior: TypeAlias = Literal["fail", "ignore"]
 
 NO_VALUE: Final = (
     "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore to leave such records "
-    "out, or 'archive.content' to record, with AvroFormat or ParquetFormat, to keep them"
+    "out, to write to keep their keys (with 'store.kafka.keys'), or 'archive.content' to record, with "
+    "AvroFormat or ParquetFormat, to keep them whole"
 )
 
 

@@ -35,15 +35,21 @@ _NO_KEY: Final = (
     "'store.kafka.keys' out"
 )
 _NO_TEXT: Final = (
-    "it has a header whose value is no UTF-8 text, which is what a file of headers holds: correct what "
-    "produces it, take 'store.kafka.headers' out, or set 'archive.content' to record, which holds any bytes"
+    "the value of its header {name!r} is no UTF-8 text, which is what a file of headers holds: correct what "
+    "produces it, remove the header with the transform DropHeaders, take 'store.kafka.headers' out, or "
+    "archive whole records, which hold any bytes, with 'archive.content' record and AvroFormat or "
+    "ParquetFormat"
 )
-_NO_NAME: Final = "it has a header without a key: correct what produces it, or take 'store.kafka.headers' out"
+_NO_NAME: Final = (
+    "it has a header without a key: correct what produces it, take 'store.kafka.headers' out, or archive "
+    "whole records with 'archive.content' record and AvroFormat or ParquetFormat"
+)
 _OF_KEYS: Final[Mapping[str, str]] = {
     NO_VALUE: _NO_KEY,
     "its value": "its key",
     "'value.converter": "'key.converter",
     "'format.class'": "'keys.format.class'",
+    "HoistField$Value": "HoistField$Key",
 }
 """What formats say of values, and what is said of keys."""
 
@@ -295,8 +301,8 @@ def _header_texts(column: Any) -> tuple[Any, dict[int, str]]:
     except pa.ArrowInvalid:
         listed = values.to_pylist()
         are_bad = np.array([value is not None and not _is_text(value) for value in listed])
-        for row in np.unique(parents[are_bad]).tolist():
-            whys.setdefault(row, _NO_TEXT)
+        for place in np.flatnonzero(are_bad).tolist():
+            whys.setdefault(int(parents[place]), _NO_TEXT.format(name=names[place].as_py()))
         texts = pc.if_else(flag_column(are_bad), null_scalar(values.type), values).cast(pa.string())
     made = pa.StructArray.from_arrays([names.cast(pa.string()), texts], fields=list(HEADERS.value_type))
     return pa.ListArray.from_arrays(list_borders(column), made, type=HEADERS), whys
