@@ -7,7 +7,7 @@ totals once, by its number; readers add the reports of the running one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sinksdk.engine.clock import WallClock
@@ -217,9 +217,17 @@ class HistoryKeeper:
 
 
 def with_generation(
-    totals: ConnectorTotals, generation: int, measures: Mapping[int, TaskMeasures], counts: Counts
+    totals: ConnectorTotals,
+    generation: int,
+    measures: Mapping[int, TaskMeasures],
+    counts: Counts,
+    existing: Collection[TopicPartition] | None = None,
 ) -> ConnectorTotals:
-    """Totals with a generation added; unchanged if they contain it."""
+    """Totals with a generation added; unchanged if they contain it.
+
+    Args:
+        existing: the partitions that the source has, if that is known. Counters of others become one sum.
+    """
     if generation <= totals.generation:
         return totals
     tasks = {row.task: row for row in totals.tasks}
@@ -231,6 +239,9 @@ def with_generation(
     for partition, more in counts.items():
         if more:
             partitions[partition] = added(partitions.get(partition, {}), more)
+    vanished: Mapping[str, int] = totals.vanished
+    for partition in partitions.keys() - (partitions.keys() if existing is None else existing):
+        vanished = added(vanished, partitions.pop(partition))
     return ConnectorTotals(
         generation=generation,
         tasks=tuple(row for _, row in sorted(tasks.items())),
@@ -238,6 +249,7 @@ def with_generation(
             PartitionTotals(topic=p.topic, partition=p.partition, counts=dict(found))
             for p, found in sorted(partitions.items())
         ),
+        vanished=dict(vanished),
     )
 
 
@@ -293,13 +305,19 @@ class TotalsKeeper:
         except ConnectException as error:
             self._failed(error)
 
-    def add(self, generation: int, measures: Mapping[int, TaskMeasures], counts: Counts) -> None:
-        """A generation has ended."""
+    def add(
+        self,
+        generation: int,
+        measures: Mapping[int, TaskMeasures],
+        counts: Counts,
+        existing: Collection[TopicPartition] | None = None,
+    ) -> None:
+        """A generation has ended. Arguments as of :func:`with_generation`."""
         if self._totals is None:
             self.catch_up()
         if self._totals is None:
             return
-        self._totals = with_generation(self._totals, generation, measures, counts)
+        self._totals = with_generation(self._totals, generation, measures, counts, existing)
         try:
             self._write(self._totals)
             self._outage.worked()

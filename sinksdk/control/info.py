@@ -90,6 +90,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
         status.waiting or (first_wait(partitions) if state == "RUNNING" else None) if is_driven else None,
         status.unavailable if is_driven else (),
         status.unavailable_count if is_driven else 0,
+        totals.vanished,
     )
 
 

@@ -178,6 +178,7 @@ class ConnectorInfo:
         waiting: the unavailable system that it waits for.
         unavailable: partitions without a leader, not read until they have one; of many, the first.
         unavailable_count: their number.
+        vanished_counts: sums of the counters of partitions that the source no longer has.
     """
 
     # More than ten attributes: each is a field of REST responses.
@@ -200,6 +201,7 @@ class ConnectorInfo:
     waiting: Waiting | None = None
     unavailable: tuple[Unavailable, ...] = ()
     unavailable_count: int = 0
+    vanished_counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:

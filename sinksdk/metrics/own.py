@@ -67,6 +67,14 @@ OWN_METRICS: Final = (
         lambda info: info.unavailable_count,
     ),
     _connector.metric(
+        "vanished_counted_total",
+        "by name",
+        "The counters of `sinksdk_partition_counted_total`, of all partitions together that the source no "
+        "longer has.",
+        lambda info: dict(sorted(info.vanished_counts.items())),
+        by="name",
+    ),
+    _connector.metric(
         "waiting_since_timestamp_seconds",
         "s",
         "Time since which the connector waits for an unavailable system, in seconds since the epoch; no "

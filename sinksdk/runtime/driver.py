@@ -201,7 +201,8 @@ class SinkSession:
         outcomes = partition_outcomes(ended, plan)
         self._planner.ended(session.clock.now() - ended.began)
         lost = self._lag.lost_before({outcome.partition: outcome.committed for outcome in outcomes})
-        self._reporter.measured(plan.generation, ended.measures, outcomes, lost)
+        existing = None if self._monitor.unseen_for else self._monitor.ends
+        self._reporter.measured(plan.generation, ended.measures, outcomes, lost, existing)
         has_failed = any(outcome.failure for outcome in outcomes)
         gone = self._monitor.gone_of(topics) if has_failed else set()
         overtaken = self._monitor.overtaken(next_offsets(plan, outcomes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
@@ -108,12 +108,18 @@ class SinkReporter(Reporter):
         measures: Mapping[int, TaskMeasures],
         outcomes: Sequence[PartitionOutcome],
         lost: Mapping[TopicPartition, int],
+        existing: Collection[TopicPartition] | None,
     ) -> None:
-        """What an ended generation comes to; ``lost`` are offsets that its commits have skipped for good."""
+        """Add up an ended generation.
+
+        Args:
+            lost: offsets that its commits have skipped for good.
+            existing: the source's partitions; None while they are unknown.
+        """
         counts = {o.partition: dict(o.counts) for o in outcomes}
         for partition, offsets in lost.items():
             counts[partition][LOST] = offsets
-        self._totals.add(generation, measures, counts)
+        self._totals.add(generation, measures, counts, existing)
 
     def ended(self, generation: int, outcomes: Sequence[PartitionOutcome]) -> None:
         """Report the outcomes of a generation's partitions."""

@@ -277,11 +277,17 @@ class PartitionTotals(OfPartition):
 
 
 class ConnectorTotals(Value):
-    """Measurements and counters of a connector's generations, up to ``generation``."""
+    """Measurements and counters of a connector's generations, up to ``generation``.
+
+    Args:
+        partitions: those that the source has; it grows no further.
+        vanished: sums of the counters of all others.
+    """
 
     generation: int = 0
     tasks: tuple[TaskTotals, ...] = ()
     partitions: tuple[PartitionTotals, ...] = ()
+    vanished: dict[str, int] = Field(default_factory=dict)
 
 
 class Bucket(Value):

@@ -274,3 +274,30 @@ def test_what_nobody_drives_keeps_its_counters(store: Moody) -> None:
 
     info = connector_info(store, "c", 1e12)
     assert (info.driver, told(info)[0]) == ("", 6)
+
+
+# -- partitions that are gone ------------------------------------------------------------------------
+
+
+def test_counters_of_vanished_partitions_become_one_sum() -> None:
+    """Topics that come and go by the hour leave no rows; nothing of their counters is lost."""
+    totals = ConnectorTotals()
+    for generation in range(1, 101):
+        partition = TopicPartition(f"hourly-{generation}", 0)
+        totals = with_generation(
+            totals, generation, {0: read(1)}, {partition: {"files": 2}, P0: {"files": 1}}, {partition, P0}
+        )
+
+    assert [(row.topic_partition, row.counts) for row in totals.partitions] == [
+        (TopicPartition("hourly-100", 0), {"files": 2}),
+        (P0, {"files": 100}),
+    ]
+    assert totals.vanished == {"files": 198}
+
+
+def test_partitions_stay_while_the_source_is_not_seen() -> None:
+    """An outage of the source is no reason to forget whose counters these are."""
+    totals = with_generation(ConnectorTotals(), 1, {}, {P0: {"files": 1}, P1: {"files": 1}}, None)
+
+    assert len(totals.partitions) == 2
+    assert totals.vanished == {}

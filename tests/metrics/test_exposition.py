@@ -103,7 +103,9 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
     generations.plan(generations.claim(), [], 1)
     totals = TotalsKeeper(store, "archive")
     totals.catch_up()
-    totals.add(1, {0: BEFORE, 1: TaskMeasures(records_read=5)}, {P0: {"files": 7}})
+    gone = TopicPartition("gone", 0)
+    counts = {P0: {"files": 7}, gone: {"files": 4}}
+    totals.add(1, {0: BEFORE, 1: TaskMeasures(records_read=5)}, counts, existing={P0})
     ranges = tuple(PlannedRange(topic="orders", partition=p, start=0, end=100) for p in (0, 1))
     generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
     taken = take_over(store, "archive", 2, 0)
@@ -323,6 +325,7 @@ def test_a_source_task_that_does_not_run_has_nothing_active(store: Counting, sta
         ("partition_lag", {"topic": "orders", "partition": "1"}, 40),
         ("partition_failures", {"topic": "orders", "partition": "1"}, 3),
         ("partition_counted_total", {"topic": "orders", "partition": "0", "name": "files"}, 9),
+        ("connector_vanished_counted_total", {"name": "files"}, 4),
         ("task_put_seconds_sum", {"task": "0"}, 7.0),
         ("task_put_seconds_count", {"task": "0"}, 14),
         ("task_offset_commit_seconds_sum", {"task": "0"}, 2.3),

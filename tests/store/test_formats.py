@@ -518,6 +518,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             generation=7,
             tasks=(TaskTotals(task=0, total=MEASURES, last=TaskMeasures(records_read=1)),),
             partitions=(PartitionTotals(topic="flights", partition=3, counts={"files": 4}),),
+            vanished={"files": 5},
         ),
         {
             "generation": 7,
@@ -525,6 +526,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 {"task": 0, "total": MEASURES_JSON, "last": {**NOTHING_JSON, "records_read": 1}},
             ],
             "partitions": [{"topic": "flights", "partition": 3, "counts": {"files": 4}}],
+            "vanished": {"files": 5},
         },
     ),
     (
