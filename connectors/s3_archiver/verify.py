@@ -240,7 +240,7 @@ def verify(config: S3ArchiverConfig, s3: S3, commits: Callable[[], Commits]) -> 
             "files of bytes do not tell their values apart: there are as many records as the commits say"
         )
     report.notes += _judgements(report)
-    report.notes += _pending_uploads(config, s3, topics, after)
+    report.notes += _pending_uploads(s3, places, topics, after)
     return report
 
 
@@ -627,26 +627,31 @@ def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: 
     return len(waiting)
 
 
-def _pending_uploads(config: S3ArchiverConfig, s3: S3, topics: Iterable[str], commits: Commits) -> list[str]:
+def _pending_uploads(s3: S3, places: Sequence[Place], topics: Iterable[str], commits: Commits) -> list[str]:
     """Uploads under way: a running task's, or a dead one's that the next generation discards."""
-    layout = config.layout()
     committed = {token.id for offset in commits.values() for token in offset.tokens}
+    folders = dict.fromkeys(
+        (place.bucket, place.layout.folder(topic)) for topic in topics for place in places
+    )
+    uploads = dict.fromkeys(
+        (Location(bucket, upload.key), upload.upload_id)
+        for bucket, folder in folders
+        for upload in s3.list_uploads(bucket, folder)
+    )
     notes, empty = [], 0
-    for topic in topics:
-        for upload in s3.list_uploads(config.s3_bucket_name, layout.folder(topic)):
-            location = Location(config.s3_bucket_name, upload.key)
-            sizes = s3.part_sizes(location, upload.upload_id)
-            if sizes is None:  # completed or aborted since it was listed
-                continue
-            size = sum(sizes)
-            if upload.upload_id in committed:
-                what = f"{size} bytes, is committed and will be published"
-            elif size:
-                what = f"{size} bytes, is a running task's, or will be discarded when the connector starts"
-            else:
-                empty += 1
-                continue
-            notes.append(f"upload {upload.upload_id} of {location}: {what}")
+    for location, upload_id in uploads:
+        sizes = s3.part_sizes(location, upload_id)
+        if sizes is None:  # completed or aborted since it was listed
+            continue
+        size = sum(sizes)
+        if upload_id in committed:
+            what = f"{size} bytes, is committed and will be published"
+        elif size:
+            what = f"{size} bytes, is a running task's, or will be discarded when the connector starts"
+        else:
+            empty += 1
+            continue
+        notes.append(f"upload {upload_id} of {location}: {what}")
     if empty:
         notes.append(
             "1 upload is empty; it costs nothing"

@@ -14,7 +14,7 @@ import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import __main__ as command
-from sinksdk.connectors.s3_archiver import inspection
+from sinksdk.connectors.s3_archiver import crc, inspection
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.codecs import codec
 from sinksdk.connectors.s3_archiver.compare import TopicDirectory, compare
@@ -553,6 +553,24 @@ def test_uploads_under_way_are_listed_with_what_they_hold() -> None:
     assert "2 uploads are empty; they cost nothing" in notes, "one line, however many there are"
     assert len(notes) == 2
     assert any("bytes, is a running task's" in note for note in notes)
+
+
+def test_uploads_in_places_of_before_are_listed() -> None:
+    """`topics.dir` or the bucket has changed: what a killed task has left in the old place costs money there, too."""
+    one = bench(settings=config({"flush.size": "2"}))
+    one.put(4)
+    one.harness.revoke()
+    settings = config({"topics.dir": "elsewhere", "flush.size": "2"})
+    other = archived_in(one, settings, [b"x", b"y"])
+    for folder in ("topics", "elsewhere"):
+        location = Location("bucket", f"{folder}/orders/partition=0/left")
+        upload = other.s3.create_upload(location, {})
+        other.s3.upload_part(location, upload, 1, b"12345", crc.encode(crc.of(b"12345")))
+
+    notes = verify(settings, other.s3, lambda: other.harness.committed).notes
+
+    pending = [note for note in notes if "5 bytes, is a running task's" in note]
+    assert ["topics/orders" in note for note in pending] == [False, True]
 
 
 def test_other_objects_in_the_folder_are_named() -> None:
