@@ -320,6 +320,31 @@ def test_a_configuration_is_validated(client: TestClient) -> None:
     assert good.json()["error_count"] == 0
 
 
+@pytest.mark.parametrize("kind", ["AvroFormat", "ParquetFormat"])
+def test_a_connector_that_could_archive_no_record_is_refused(client: TestClient, kind: str) -> None:
+    """400 for a format that needs a converter and has none: at once, and not with the first record."""
+    bare = {"format.class": kind}
+    told = client.put(
+        "/connector-plugins/s3-archiver/config/validate", json={**CONFIG, **bare, "name": "archive"}
+    ).json()
+    rows = {row["value"]["name"]: row["value"] for row in told["configs"]}
+    assert ["'value.converter' is not set" in each for each in rows["value.converter"]["errors"]] == [True]
+
+    refused = create(client, **bare)
+    assert refused.status_code == 400
+    assert "'value.converter' is not set" in refused.json()["message"]
+    assert client.get("/connectors").json() == []
+
+    assert create(client).status_code == 201
+    path = "/connectors/archive/config"
+    for changed in (client.put(path, json={**CONFIG, **bare}), client.patch(path, json=bare)):
+        assert changed.status_code == 400
+        assert "'value.converter' is not set" in changed.json()["message"]
+    assert "format.class" not in client.get(path).json()
+    typed = {**bare, "value.converter": "json", "value.converter.schemas.enable": "true"}
+    assert client.patch(path, json=typed).status_code == 200
+
+
 def test_keys_of_transforms_are_validated(client: TestClient) -> None:
     """As Connect has it: each transform's keys by name, with default and meaning, and what is wrong with them."""
     chain = {
