@@ -127,12 +127,16 @@ class Conversion:
             return records, {}
         made = {part: self._part(part, records, keeps_json=keeps_json) for part in PARTS}
         errors: dict[int, _Failed] = {}
+        offsets = records.offsets
+        read = records.arrow if records.read is None else records.read
         for part in PARTS:
             converted, stage = made[part], _STAGES[part]
             for row, error in (converted.failed if converted else {}).items():
                 if row not in errors:
-                    errors[row] = _Failed(stage, _as_read(records, row), error, self._converters[part])
-        _check_one_type(records.offsets, [one for one in made.values() if one is not None])
+                    # Where key and value are: to make objects of them costs most of a bad record.
+                    record = SinkRecord(*records.partition, offset=int(offsets[row]), read_from=(read, row))
+                    errors[row] = _Failed(stage, record, error, self._converters[part])
+        _check_one_type(offsets, [one for one in made.values() if one is not None])
         failed += errors.values()
         untyped: dict[Part, Flags] = {}
         for part, converted in made.items():
@@ -223,12 +227,6 @@ class _Failed(NamedTuple):
     record: SinkRecord
     error: Exception
     failed_in: object
-
-
-def _as_read(records: SinkRecords, row: int) -> SinkRecord:
-    """A record that says where its key and value are: to make objects of them costs most of a bad record."""
-    read = records.arrow if records.read is None else records.read
-    return SinkRecord(*records.partition, offset=int(records.offsets[row]), read_from=(read, row))
 
 
 _STAGES: Final[Mapping[Part, Stage]] = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER"}

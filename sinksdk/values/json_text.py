@@ -119,8 +119,8 @@ def read_json(values: pa.Array) -> JsonTexts:
     normal: dict[int, bytes] = {}
     if worst >= Verdict.ODD:
         verdicts = verdicts.copy()
-        for row in np.flatnonzero(verdicts >= Verdict.ODD).tolist():
-            data = values[row].as_buffer().to_pybytes()
+        rows = np.flatnonzero(verdicts >= Verdict.ODD)
+        for row, data in zip(rows.tolist(), values.take(rows_to_take(rows)).to_pylist(), strict=True):
             if verdicts[row] == Verdict.ODD:
                 verdicts[row], normal[row] = _normal(data)
             if verdicts[row] == Verdict.BAD:
@@ -169,7 +169,7 @@ def bad_json(texts: pa.Array) -> dict[int, str]:
 def why_not_json(data: bytes) -> str:
     """Why a value is no JSON, as a clause that quotes nothing of it: it ends up in logs."""
     try:
-        text = data.decode(encoding_of(data) or "utf-8-sig")
+        text = data.decode(encoding_of(data) or ("utf-8-sig" if data[:1] == b"\xef" else "utf-8"))
         end = _DECODER.raw_decode(text, len(text) - len(text.lstrip(_SPACE)))[1]
     except UnicodeDecodeError as error:
         return f"it is no text in UTF-8 ({error.reason} at byte {error.start})"
