@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sinksdk.support.hooks import check_hooks, finished
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sinksdk.context import SinkTaskContext
     from sinksdk.records import OffsetAndMetadata, SinkRecords, Token, TopicPartition
 
@@ -48,6 +50,14 @@ class SinkTask(ABC):
 
     What a transform has made objects of becomes such a column again. It means nothing with
     :attr:`takes_bytes`.
+    """
+
+    json_of: Callable[[pa.Array], pa.Array] | None = None
+    """How a task that :attr:`takes_json` writes a column of any type as JSON texts; ``start`` may set it.
+
+    Then values of several types in one batch are one column of JSON texts, which this makes of each type.
+    Otherwise each run of records of one type is a batch of its own: costly where the type changes with
+    each record.
     """
 
     def initialize(self, context: SinkTaskContext) -> None:

@@ -98,6 +98,7 @@ class S3ArchiverTask(SinkTask):
         """Make the client and what begins files."""
         self._config = config
         self.takes_bytes = config.takes_bytes
+        self.json_of = config.json_of
         self._rounds = Rounds(
             self._together, self._room, config.s3_retry_backoff_ms / 1000, self._clock, self._sleep
         )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinksdk.engine.converters import BatchConverter, Converted, Converter, Piece, with_objects
+from sinksdk.engine.converters import BatchConverter, Converted, Converter, Piece, as_texts, with_objects
 from sinksdk.engine.encoding import BytesRead, as_bytes, as_json
 from sinksdk.engine.errant import Stage, WorkerErrantRecordReporter
 from sinksdk.engine.options import EngineOptions
@@ -71,7 +71,8 @@ class Conversion:
         failed: list[_Failed] = []
         task = self._task()
         keeps_json = self._chain is None and task.takes_json and not task.takes_bytes
-        converted, untyped = self._converted(records, failed, keeps_json=keeps_json)
+        json_of = task.json_of if keeps_json else None
+        converted, untyped = self._converted(records, failed, keeps_json=keeps_json, json_of=json_of)
         by_content = self._chain is not None and self._chain.has_authors
         read = None
         if task.takes_bytes:
@@ -121,11 +122,18 @@ class Conversion:
         )
 
     def _converted(
-        self, records: SinkRecords, failed: list[_Failed], *, keeps_json: bool = False
+        self,
+        records: SinkRecords,
+        failed: list[_Failed],
+        *,
+        keeps_json: bool = False,
+        json_of: Callable[[pa.Array], pa.Array] | None = None,
     ) -> tuple[SinkRecords, Untyped]:
         if self._converters["key"] is None and self._converters["value"] is None:
             return records, {}
         made = {part: self._part(part, records, keeps_json=keeps_json) for part in PARTS}
+        if json_of is not None and made["value"] is not None:
+            made["value"] = _as_one_type(made["value"], json_of)
         errors: dict[int, _Failed] = {}
         offsets = records.offsets
         read = records.arrow if records.read is None else records.read
@@ -306,6 +314,14 @@ def _begins(converted: Converted) -> Iterator[int]:
         else:
             yield row
             seen, kind = {number}, _kind(pieces[number])
+
+
+def _as_one_type(converted: Converted, json_of: Callable[[pa.Array], pa.Array]) -> Converted:
+    """Columns of several types as columns of JSON texts."""
+    pieces = converted.pieces
+    if len(pieces) < 2 or None in map(_kind, pieces) or _all_join(pieces):  # noqa: PLR2004 - of two pieces
+        return converted
+    return as_texts(converted, json_of)
 
 
 def _all_join(pieces: Sequence[Piece]) -> bool:

@@ -506,6 +506,12 @@ def _without_bytes(error: UnicodeDecodeError) -> str:
     return f"{error.reason} at byte {error.start}"
 
 
+def as_texts(converted: Converted, json_of: Callable[[pa.Array], pa.Array]) -> Converted:
+    """Columns of any types as columns of JSON texts."""
+    texts = [Piece(piece.rows, json_column(json_of(piece.content))) for piece in converted.pieces]
+    return Converted(texts, converted.failed, JSON)
+
+
 def with_objects(converted: Converted) -> Converted:
     """JSON texts as objects, for transforms, and for tasks that do not take JSON."""
     pieces, failed = [], dict(converted.failed)

@@ -208,3 +208,37 @@ def test_a_record_is_transformed_as_if_alone(name: str, chain: str, has_predicat
     alone = {record: rows_in_files(keys, [record]) for record in set(records)}
     assert rows_in_files(keys, records) == sum((alone[record] for record in records), Counter())
     assert any(alone.values())
+
+
+@pytest.mark.parametrize(
+    ("keys", "puts"),
+    [
+        ({"format.class": "JsonFormat"}, 1),
+        ({"format.class": "ParquetFormat"}, len(WRITTEN)),
+        (
+            {
+                "format.class": "JsonFormat",
+                "partitioner.class": "FieldPartitioner",
+                "partition.field.name": "n",
+            },
+            len(WRITTEN),
+        ),
+    ],
+    ids=["lines", "Parquet", "folders by field"],
+)
+def test_types_that_change_with_each_record_are_one_put_of_json_lines(
+    keys: dict[str, str], puts: int
+) -> None:
+    """Where types make neither files nor folders: a put for each run of a type cost a millisecond a record."""
+    registry = RegistryServer()
+    with registry.running():
+        converter = {"value.converter": "avro", "value.converter.schema.registry.url": registry.url}
+        settings = config({**TOLERANT, **converter, **keys})
+        made = bench(settings=settings, options=EngineOptions.of(settings, connect))
+        records = [
+            SinkRecord(*TP, offset, value=framed(registry.register("v", json.dumps(schema)), schema, value))
+            for offset, (schema, value) in enumerate(WRITTEN)
+        ]
+        made.harness.deliver(TP, SinkRecords.of(TP, records))
+        made.harness.revoke()
+    assert sum(call.name == "put" for call in made.harness.calls) == puts

@@ -88,14 +88,21 @@ class JsonLines:
             ConfigException: values have a type of which there is no JSON.
         """
         column = value_column(batch)
-        if is_json(column.type):
-            joined = join_values(column.storage, ValueKind.JSON, after=_END, loop=self._loop)
-        else:
-            # Confluent's JsonFormat has Connect's JsonConverter write structures, and Jackson all else.
-            like: Literal["connect", "jackson"] = "connect" if pa.types.is_struct(column.type) else "jackson"
-            texts = json_texts(column, like, decimals=self._decimals)
-            joined = join_values(texts, ValueKind.PLAIN, after=_END, loop=self._loop)
+        kind = ValueKind.JSON if is_json(column.type) else ValueKind.PLAIN
+        joined = join_values(self.texts(column), kind, after=_END, loop=self._loop)
         return encoded(partition, batch, joined, self._nulls, _not_taken)
+
+    def texts(self, column: pa.Array) -> pa.Array:
+        """The JSON texts of values.
+
+        Raises:
+            ConfigException: values have a type of which there is no JSON.
+        """
+        if is_json(column.type):
+            return column.storage
+        # Confluent's JsonFormat has Connect's JsonConverter write structures, and Jackson all else.
+        like: Literal["connect", "jackson"] = "connect" if pa.types.is_struct(column.type) else "jackson"
+        return json_texts(column, like, decimals=self._decimals)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
         """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+import pyarrow as pa
 from pydantic import Field, ValidationInfo, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Verdict
@@ -346,6 +347,15 @@ class FormatConfig(ConnectorConfig):
             and self.takes_what_was_read(is_key=True)
             and not (is_spliced and self.has_transforms)
         )
+
+    @property
+    def json_of(self) -> Callable[[pa.Array], pa.Array] | None:
+        """How files hold values of any type as JSON texts; None if types make files or folders."""
+        if not self.holds_values or self.format_name != "JsonFormat" or self.reads_fields:
+            return None
+        from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines  # noqa: PLC0415 - slow to load
+
+        return JsonLines(decimals=self.json_decimal_format).texts
 
     def needs_registry(self) -> bool:
         """Whether a schema registry will be asked, be it by the engine or by the format."""
