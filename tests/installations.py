@@ -1,0 +1,89 @@
+"""The installations that pages name, and the test that runs each page's feature from its installation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parent.parent
+RUN_BY: Final = ROOT / "tests/integration/test_installations.py"
+
+
+class Installation(NamedTuple):
+    """Extras of sinksdk that some pages name together.
+
+    Args:
+        pages: the pages, from the root of the repository.
+        extras: the extras, separated by commas.
+        tests: the tests that run what these pages describe, in an environment with these extras only.
+        others: further packages that the pages tell to install.
+    """
+
+    pages: tuple[str, ...]
+    extras: str
+    tests: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+
+INSTALLATIONS: Final = (
+    Installation(
+        ("README.md", "docs/kafka.md", "docs/spark-clusters.md"),
+        "kafka,s3,spark,cli",
+        ("test_kafka_topics_are_archived_and_verified", "test_transforms_change_what_is_archived"),
+    ),
+    Installation(
+        (
+            "docs/decisions/0026-tasks-read-for-themselves.md",
+            "sinksdk/templates/my-sink/README.md",
+            "sinksdk/templates/my-source/README.md",
+        ),
+        "kafka,spark,cli",
+        ("test_a_new_source_and_a_new_sink_run_on_kafka",),
+    ),
+    Installation(
+        ("docs/server.md",), "server,cli,spark,s3", ("test_the_server_archives_and_exports_metrics",)
+    ),
+    Installation(("docs/write-a-dataframe.md",), "spark", ("test_dataframes_are_written",)),
+    Installation(
+        ("docs/write-a-dataframe.md",),
+        "spark",
+        ("test_dataframes_of_spark_connect_are_written",),
+        others=("pyspark[connect]",),
+    ),
+    Installation(
+        ("docs/write-a-database-sink.md",), "postgres", ("test_a_database_sink_writes_to_postgresql",)
+    ),
+    Installation(("docs/stores.md",), "postgres", ("test_a_store_in_postgresql_keeps_a_commit",)),
+    Installation(("docs/stores.md",), "s3", ("test_a_store_on_s3_keeps_a_commit",)),
+    Installation(("docs/errors-and-dead-letters.md",), "kafka", ("test_avro_of_a_registry_is_converted",)),
+    Installation(
+        ("docs/kafka.md", "docs/missing-topics.md"), "kafka", ("test_executors_read_kafka_and_its_topic_ids",)
+    ),
+    Installation(
+        ("docs/test-your-connector.md",),
+        "testing",
+        ("test_the_kit_finds_a_bug_and_passes_its_repair",),
+        others=("pytest",),
+    ),
+    Installation(("docs/write-a-connector.md",), "cli", ("test_the_command_line_creates_a_package",)),
+    Installation(("sinksdk/cli/demo/__init__.py",), "all", ("test_the_demonstration_runs",)),
+)
+
+NOT_RUN: Final = {
+    ("docs/kafka.md", "confluent-kafka"): "needs a librdkafka with Kerberos from the system's packages",
+}
+"""Other packages that a page tells to install, with the reason why no test installs them."""
+
+
+def extras_named(text: str) -> set[frozenset[str]]:
+    """Each group of extras that a page names behind ``sinksdk``."""
+    return {frozenset(found.split(",")) for found in re.findall(r"\bsinksdk\[([a-z\d,-]+)\]", text)}
+
+
+def others_named(text: str) -> set[str]:
+    """Packages besides sinksdk that a page tells pip to install."""
+    commands: list[str] = re.findall(r"\bpip install ([^`\n]+)", text)
+    words = {word.strip("'\"") for command in commands for word in command.split(" ")}
+    is_package = re.compile(r"[a-z][\w-]*(\[[\w,-]+\])?")
+    return {word for word in words if is_package.fullmatch(word) and not word.startswith("sinksdk")}
