@@ -23,7 +23,7 @@ from sinksdk.store.generations import Generations
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import GenerationPlan, TaskCountRecord, TaskPlan
 from sinksdk.topics.kafka import KafkaClient, KafkaTarget, ensure_offsets_topic
-from tests.kafka.topics import consume, create_topic, unused_name
+from tests.kafka.topics import consume, consume_decided, create_topic, unused_name
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Fencing
 
@@ -166,7 +166,7 @@ def test_the_decision_table(
 
     assert scene.recorded() == tasks
     assert [len(plan.tasks) for plan in scene.plans] == [tasks]
-    seen = sorted(record.value or b"" for record in consume(bootstrap, scene.topic))
+    seen = sorted(record.value or b"" for record in consume_decided(bootstrap, scene.topic))
     assert seen == [b"%d" % task for task in range(recorded or 0) if task not in expected]
 
 

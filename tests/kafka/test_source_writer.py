@@ -24,7 +24,7 @@ from sinksdk.topics.kafka import KafkaClient, KafkaOffsets, KafkaWriter, ensure_
 from sinksdk.topics.kafka.offsets import offset_record, parsed_key, parsed_offset
 from tests.engine.sources import Script, lines
 from tests.kafka.broker import serving
-from tests.kafka.topics import consume, create_topic, unused_name
+from tests.kafka.topics import consume, consume_decided, create_topic, unused_name
 from tests.topics.writer_contract import Place, WriterContract, at, write
 
 pytestmark = pytest.mark.slow
@@ -59,8 +59,11 @@ class Cluster:
         config = SourceConnectorConfig.parse({**self.raw, "name": connector})
         return KafkaOffsets.of(config, self.client)
 
-    def values(self, topic: str) -> list[bytes | None]:
+    def visible(self, topic: str) -> list[bytes | None]:
         return [record.value for record in consume(self.bootstrap, self.topic(topic))]
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [record.value for record in consume_decided(self.bootstrap, self.topic(topic))]
 
 
 @pytest.fixture
@@ -88,7 +91,7 @@ def test_the_offsets_topic_is_compacted_and_in_connects_format(bootstrap: str, p
     writer = place.writer()
     writer.init()
     write(place, writer, [b"1"], [at(1)])
-    (record,) = consume(bootstrap, topic)
+    (record,) = consume_decided(bootstrap, topic)
     assert (record.key, record.value) == (b'["files",{"file":"x"}]', b'{"line":1}')
     writer.close()
 

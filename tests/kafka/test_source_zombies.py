@@ -24,7 +24,7 @@ from tests.integration.held_site import (
     says_fenced,
 )
 from tests.integration.held_source import SHARES
-from tests.kafka.topics import consume, create_topic, unused_name
+from tests.kafka.topics import consume, consume_decided, create_topic, unused_name
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed
@@ -58,7 +58,7 @@ def test_a_frozen_transaction_is_never_visible(bootstrap: str, before: int, afte
     assert running.error is None
     assert [type(end).__name__ for end in zombies.ended] == ["FencedException"] * before
     assert [committed(target, f"old-{task}", settings) for task in range(before)] == [2] * before
-    values = [record.value or b"" for record in consume(bootstrap, topic)]
+    values = [record.value or b"" for record in consume_decided(bootstrap, topic)]
     assert sorted(value for value in values if value.startswith(b"old")) == sorted(
         b"old-%d %d" % (task, number) for task in range(before) for number in range(2)
     )

@@ -131,6 +131,14 @@ def await_decided(bootstrap: str, topic: str, partition: int) -> None:
     raise TimeoutError(message)
 
 
+def consume_decided(bootstrap: str, topic: str) -> list[Read]:
+    """All committed records of a topic, once no transaction is open in it."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for partition in admin.list_topics(topic, timeout=_TIMEOUT).topics[topic].partitions:
+        await_decided(bootstrap, topic, partition)
+    return consume(bootstrap, topic)
+
+
 def consume(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[Read]:
     """All records of a topic, partition by partition, as any consumer reads them."""
     consumer = Consumer(

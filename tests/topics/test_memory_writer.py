@@ -29,6 +29,8 @@ class Memory:
     def values(self, topic: str) -> list[bytes | None]:
         return [record.value for record in self.topics.records(topic)]
 
+    visible = values
+
 
 class TestMemory(WriterContract):
     """In memory."""

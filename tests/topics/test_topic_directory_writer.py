@@ -56,6 +56,8 @@ class Directory:
                     found += pq.read_table(file.path, partitioning=None).column("value").to_pylist()
         return found
 
+    visible = values
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Directory:

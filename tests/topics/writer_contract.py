@@ -30,8 +30,15 @@ class Place(Protocol):
         """A new reader of a connector's offsets."""
         ...
 
+    def visible(self, topic: str) -> list[bytes | None]:
+        """What a reader that reads only committed records gets now."""
+        ...
+
     def values(self, topic: str) -> list[bytes | None]:
-        """What a reader sees that reads committed records only."""
+        """What it gets once every transaction that was committed or aborted has taken effect.
+
+        Kafka confirms a commit before it writes the markers that readers wait for.
+        """
         ...
 
 
@@ -71,7 +78,7 @@ class WriterContract:
         writer.begin()
         for topic in ("a", "b", "a"):
             writer.send(SourceRecord({}, {}, place.topic(topic), topic.encode(), partition=0))
-        assert (place.values("a"), place.values("b"), offsets.offset({"file": "x"})) == ([], [], None)
+        assert (place.visible("a"), place.visible("b"), offsets.offset({"file": "x"})) == ([], [], None)
 
         written = writer.commit([at(3)])
 
