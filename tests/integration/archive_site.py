@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import boto3
 import fastavro
@@ -46,17 +47,32 @@ def nothing(operation: str, path: str) -> bool:
 
 @dataclass
 class SlowS3:
-    """Takes its time, and refuses what it is told to refuse."""
+    """Takes its time, and refuses or holds back what it is told to."""
 
     app: Callable[..., Any]
     delays: dict[str, float] = field(default_factory=dict)
     refuses: Callable[[str, str], bool] = nothing
     operations: list[str] = field(default_factory=list)
+    held_parts: int = 0
+    """Parts that were held back since :meth:`hold_parts`."""
+    _first_held: int | None = None
+    _released: threading.Event = field(default_factory=threading.Event)
+
+    def hold_parts(self, first: int = 1) -> None:
+        """Keep parts waiting, of each upload from this one on, until :meth:`heal`.
+
+        A delay opens an upload for a while that a busy machine can outlast; this one stays open.
+        """
+        self.held_parts = 0
+        self._released = threading.Event()
+        self._first_held = first
 
     def heal(self) -> None:
-        """Be fast, and refuse nothing."""
+        """Be fast, refuse nothing, and hold nothing back."""
         self.delays.clear()
         self.refuses = nothing
+        self._first_held = None
+        self._released.set()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         if PROBES in environ["PATH_INFO"]:  # a start's own uploads, which no test is about
@@ -64,6 +80,10 @@ class SlowS3:
         operation = operation_of(environ)
         self.operations.append(operation)
         time.sleep(self.delays.get(operation, 0.0))
+        released, first = self._released, self._first_held
+        if operation == "UploadPart" and first is not None and part_number(environ) >= first:
+            self.held_parts += 1
+            released.wait(PATIENCE)
         if self.refuses(operation, environ["PATH_INFO"]):
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             return _error(start_response, "403 Forbidden", "AccessDenied")
@@ -71,6 +91,10 @@ class SlowS3:
             return self.app(environ, start_response)
         except KeyError:  # moto stumbles over parts of an upload that was aborted
             return _error(start_response, "404 Not Found", "NoSuchUpload")
+
+
+def part_number(environ: Mapping[str, Any]) -> int:
+    return int(parse_qs(environ["QUERY_STRING"])["partNumber"][0])
 
 
 def _error(start_response: Callable[..., Any], status: str, code: str) -> list[bytes]:
@@ -226,6 +250,15 @@ class Site:
         """Uploads that are neither complete nor aborted and hold parts."""
         pending = client(self.endpoint).list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
         return [upload["Key"] for upload in pending if self._has_parts(upload)]
+
+    def files_in_mid_upload(self) -> set[str]:
+        """Ids of uploads that hold parts and are neither complete nor aborted; a start's probes are not files."""
+        pending = client(self.endpoint).list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
+        return {
+            upload["UploadId"]
+            for upload in pending
+            if PROBES not in f"/{upload['Key']}" and self._has_parts(upload)
+        }
 
     def _has_parts(self, upload: Mapping[str, str]) -> bool:
         s3 = client(self.endpoint)

@@ -71,7 +71,7 @@ def keys(archive: Site) -> set[str]:
 
 def live_through(archive: Site, operator: Operator, driver: subprocess.Popen[str]) -> None:
     """What happens to the connector while its driver runs."""
-    wait_until(lambda: bool(archive.uploads_with_data()), driver, "a part was sent")
+    wait_until(lambda: bool(archive.files_in_mid_upload()), driver, "a part was sent")
 
     operator("pause", "archive")
     wait_until(becomes("PAUSED", operator), driver, "it was paused")

@@ -32,11 +32,11 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
-    """Files of 10 MB that take seconds to send; whoever is asked to close has two seconds for it."""
+    """Files of 10 MB, of which S3 takes one part; whoever is asked to close has two seconds for it."""
     with site(tmp_path) as made:
         made.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=2_000)
         made.produce(PARTITIONS, RECORDS)
-        made.s3.delays["UploadPart"] = 1.0
+        made.s3.hold_parts(2)
         yield made
 
 
@@ -54,8 +54,8 @@ def start(archive: Site) -> Iterator[Start]:
 
 
 def in_mid_upload(archive: Site, driver: subprocess.Popen[str]) -> None:
-    """Wait until an upload holds a part and is not finished."""
-    wait_until(lambda: bool(archive.uploads_with_data()), driver, "a part was sent")
+    """Wait until a file's upload holds a part and is not finished."""
+    wait_until(lambda: bool(archive.files_in_mid_upload()), driver, "a part was sent")
 
 
 def assert_fenced(driver: subprocess.Popen[str], message: str = "(took|taken) over") -> str:
@@ -86,7 +86,7 @@ def assert_complete(archive: Site) -> None:
 
 def assert_replaced_while_frozen(archive: Site, start: Start, frozen: list[int]) -> None:
     """While the first driver's processes stand still in mid-upload, a second one archives everything."""
-    assert archive.uploads_with_data(), "no upload was open when they froze"
+    assert archive.files_in_mid_upload(), "no upload was open when they froze"
     archive.s3.heal()
 
     code, output = ended(start("--until-caught-up"))
@@ -119,15 +119,14 @@ def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs
     first = start("--until-caught-up")
     in_mid_upload(archive, first)
     frozen = freeze(archive.store_file, everything_of(first))
-    before = set(archive.uploads())
+    before = archive.files_in_mid_upload()
     second = start("--until-caught-up")
     wait_until(
-        lambda: bool(set(archive.uploads_with_data()) and set(archive.uploads()) - before),
-        second,
-        "the second one began files of its own",
+        lambda: bool(archive.files_in_mid_upload() - before), second, "the second one began files of its own"
     )
 
     wake(frozen)
+    archive.s3.heal()
 
     assert_fenced(first)
     code, output = ended(second)
@@ -151,7 +150,7 @@ def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
     first = start("--until-caught-up", master=master)
     in_mid_upload(archive, first)
     frozen = freeze(archive.store_file, part(first))
-    assert archive.uploads_with_data(), "no upload was open when they froze"
+    assert archive.files_in_mid_upload(), "no upload was open when they froze"
     archive.s3.heal()
 
     code, output = ended(start("--until-caught-up"))
@@ -167,6 +166,8 @@ def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
     archive: Site, start: Start
 ) -> None:
     """The other one ends with code 3, whichever it is."""
+    archive.s3.heal()
+    archive.s3.delays["UploadPart"] = 1.0
     both = [start("--until-caught-up"), start("--until-caught-up")]
 
     ends = [ended(driver) for driver in both]
@@ -178,9 +179,9 @@ def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
 def test_a_rolling_deploy_needs_no_stop_of_the_old_driver(archive: Site, start: Start) -> None:
     """It is asked to close, commits what it has in mid-file, and ends with 3; the second goes on from there."""
     archive.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=30_000)
-    archive.s3.delays["UploadPart"] = (
-        4.0  # the first one is in mid-file for longer than the second takes to ask
-    )
+    archive.s3.heal()
+    # The first one is in mid-file for longer than the second takes to ask.
+    archive.s3.delays["UploadPart"] = 4.0
     first = start()
     in_mid_upload(archive, first)
 
