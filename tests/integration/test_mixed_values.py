@@ -30,7 +30,8 @@ import pytest
 from sinksdk import TopicPartition
 from sinksdk.topics import write_records
 from tests.depth import DEPTH
-from tests.integration.archive_site import Site, client, descendants, ended, site, wait_until
+from tests.integration.archive_site import Site, client, ended, site, wait_until
+from tests.integration.freezing import python_workers_of
 from tests.registry_server import RegistryServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -148,45 +149,66 @@ FORMS = {
 }
 
 
-def write_topic(archive: Site, value: Any) -> dict[int, list[Value]]:
-    """Write the topic; returns its values by partition, in order."""
+def values_of(value: Any) -> dict[int, list[Value]]:
+    """The topic's values by partition, in order."""
     made = {}
     for number in range(PARTITIONS):
         chance = random.Random(f"{value.__name__} {number}")  # noqa: S311 - the same in each run
         made[number] = [value(offset, chance) for offset in range(RECORDS // PARTITIONS)]
-        rows = pa.table(
-            {
-                "offset": range(len(made[number])),
-                "key": [b"k%d" % offset for offset in range(len(made[number]))],
-                "value": pa.array([each.data for each in made[number]], pa.binary()),
-                "timestamp": pa.array([1_700_000_000_000] * len(made[number]), pa.timestamp("ms", "UTC")),
-            }
-        )
-        write_records(archive.topics, TopicPartition(archive.topic, number), rows)
     return made
 
 
-def run_with_kills(archive: Site) -> None:
-    """Kill Python workers, then a driver, each after something was committed; the last run catches up."""
-    archive.s3.delays["CompleteMultipartUpload"] = 0.5  # else all is archived before anything is killed
+def append_third(archive: Site, topic: dict[int, list[Value]], third: int) -> None:
+    """Append the third that has this number, from 0, of each partition's values."""
+    for number, values in topic.items():
+        first, end = (len(values) * part // 3 for part in (third, third + 1))
+        rows = pa.table(
+            {
+                "offset": range(first, end),
+                "key": [b"k%d" % offset for offset in range(first, end)],
+                "value": pa.array([each.data for each in values[first:end]], pa.binary()),
+                "timestamp": pa.array([1_700_000_000_000] * (end - first), pa.timestamp("ms", "UTC")),
+            }
+        )
+        write_records(archive.topics, TopicPartition(archive.topic, number), rows)
 
-    def committed() -> int:
-        return sum(archive.committed().values())
 
-    def goes_on(run: subprocess.Popen[str]) -> None:
-        before = committed()
-        wait_until(lambda: committed() > before, run, "more was committed")
+def committed(archive: Site) -> int:
+    return sum(archive.committed().values())
 
+
+def append_in_mid_upload(
+    archive: Site, run: subprocess.Popen[str], topic: dict[int, list[Value]], third: int
+) -> None:
+    """Append a third, and wait until S3 holds back a part of a file."""
+    archive.s3.hold_parts()
+    append_third(archive, topic, third)
+    wait_until(lambda: archive.s3.held_parts > 0, run, "a part was sent")
+
+
+def run_with_kills(archive: Site, topic: dict[int, list[Value]]) -> None:
+    """Kill Python workers, then a driver, each in mid-upload after a commit; the last run catches up.
+
+    The topic grows before each kill: one commit may cover all files that are full, and nothing commits the rest.
+    """
+    append_third(archive, topic, 0)
     run = archive.start()
-    goes_on(run)
-    workers = [pid for pid, command in descendants(run.pid) if "pyspark.worker" in command]
-    for pid in workers[-2:]:
+    wait_until(lambda: committed(archive) > 0, run, "something was committed")
+
+    append_in_mid_upload(archive, run, topic, 1)
+    workers = python_workers_of(run)()
+    assert workers, "there was no Python worker to kill"
+    for pid in workers:
         os.kill(pid, signal.SIGKILL)
-    goes_on(run)
+    before = committed(archive)
+    archive.s3.heal()
+    wait_until(lambda: committed(archive) > before, run, "more was committed")
+
+    append_in_mid_upload(archive, run, topic, 2)
     os.killpg(run.pid, signal.SIGKILL)
     ended(run)
-    assert 0 < committed() < RECORDS
     archive.s3.heal()
+    assert 0 < committed(archive) < RECORDS
     code, output = ended(archive.start("--until-caught-up"), 600.0)
     assert code == 0, output
 
@@ -260,8 +282,8 @@ def test_each_good_value_is_archived_as_if_alone_and_each_bad_one_is_a_dead_lett
             report_null_values_to_dlq="false",
             offset_flush_interval_ms=500,
         )
-        topic = write_topic(archive, form.value)
-        run_with_kills(archive)
+        topic = values_of(form.value)
+        run_with_kills(archive, topic)
         assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
         expected = {n: [each.good for each in values if each.good is not None] for n, values in topic.items()}
         found = archived(archive)
