@@ -26,7 +26,7 @@ from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver.advice import hidden_warning, topic_problem
 from sinksdk.connectors.s3_archiver.client import S3, Abilities, Connect, Location, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.endpoint import find_abilities, probe, sweep
+from sinksdk.connectors.s3_archiver.endpoint import Patience, find_abilities, probe, sweep
 from sinksdk.connectors.s3_archiver.errors import (
     NO_ANSWER,
     NO_SUCH_KEY,
@@ -190,13 +190,15 @@ class S3ArchiverConnector(SinkConnector):
 
     Args:
         connect: makes S3 clients; boto3's by default.
+        patience: repeats what a start tries.
     """
 
     config_class: ClassVar[type[S3ArchiverConfig]] = S3ArchiverConfig
     task_class: ClassVar[type[SinkTask]] = S3ArchiverTask
 
-    def __init__(self, *, connect: Connect = connect) -> None:
+    def __init__(self, *, connect: Connect = connect, patience: Patience | None = None) -> None:
         self._connect = connect
+        self._patience = patience or Patience()
         self._owners: Owners | None = None
         self._abilities: Abilities | None = None
         self._longest = ""
@@ -309,8 +311,10 @@ class S3ArchiverConnector(SinkConnector):
         longest = max(topics, key=len, default="")
         if len(longest) > len(self._longest):
             if self._abilities is None:
-                self._abilities = find_abilities(owners.s3, self._config, self.identity.incarnation)
-            probe(owners.s3, self._config, longest, self._abilities.checksum)
+                self._abilities = find_abilities(
+                    owners.s3, self._config, self.identity.incarnation, self._patience
+                )
+            probe(owners.s3, self._config, longest, self._abilities.checksum, self._patience)
             self._longest = longest
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
+import uuid
 from collections.abc import Callable, Collection, Container
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sinksdk import ConfigException
 from sinksdk.connectors.s3_archiver import crc
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _UPLOAD_KEYS: Final = {
     "s3_sse_algorithm": "s3.ssea.name",
     "s3_sse_kms_key_id": "s3.sse.kms.key.id",
@@ -41,11 +45,58 @@ _BAD_DIGEST: Final = "BadDigest"
 _SKEW: Final = 5.0
 """Seconds by which clocks of one endpoint's servers may differ."""
 
+_FIRST_DELAY: Final = 0.3  # seconds; doubles with each attempt
 
-def find_abilities(s3: S3, config: S3ArchiverConfig, incarnation: str) -> Abilities:
+
+class Patience:
+    """Repeats a probe that a transient response, a lost one or another start has disturbed.
+
+    Args:
+        sleep: waits for so many seconds.
+        clock: monotonic seconds.
+        timeout: seconds after its first failure until which a probe is repeated: as long as a task retries in
+            place. After them the start fails with the S3Trouble, and the driver waits, reports it, and starts
+            again.
+    """
+
+    def __init__(
+        self,
+        sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        timeout: float = 5.0,
+    ) -> None:
+        self._sleep = sleep
+        self._clock = clock
+        self._timeout = timeout
+
+    def __call__(self, attempt: Callable[[], T]) -> T:
+        """Make attempts until one succeeds or is refused for good.
+
+        Raises:
+            S3Error: refused.
+            S3Trouble: no attempt succeeded in time.
+        """
+        give_up, delay = None, _FIRST_DELAY
+        while True:
+            try:
+                return attempt()
+            except S3Trouble as error:
+                now = self._clock()
+                give_up = now + self._timeout if give_up is None else give_up
+                if now + delay > give_up:
+                    raise
+                log.info("what an endpoint can do is tried again in %.1f s: %s", delay, error)
+                self._sleep(delay)
+                delay *= 2
+
+
+def find_abilities(
+    s3: S3, config: S3ArchiverConfig, incarnation: str, patience: Patience | None = None
+) -> Abilities:
     """Complete a small upload with the best checksum that the endpoint takes, and remove the object.
 
-    Without s3:DeleteObject it stays, and the next start writes over it.
+    Without s3:DeleteObject it stays, and the next start writes over it. Starts at the same time share the
+    object, and abort no upload of each other.
 
     Args:
         incarnation: of the connector, so that connectors that start at the same time have a key each.
@@ -54,13 +105,14 @@ def find_abilities(s3: S3, config: S3ArchiverConfig, incarnation: str) -> Abilit
         ConfigException: uploads as configured are refused.
         S3Trouble: try again later.
     """
+    patience = patience or Patience()
     where = Location(config.s3_bucket_name, config.layout().tried(incarnation))
     kinds = list(Checksum) if config.s3_checksum == "auto" else [Checksum(config.s3_checksum)]
     refused: list[S3Error] = []
     for kind in kinds:
         try:
             _expect_permission(lambda: s3.abort_upload(where, "probe"))
-            has_conditions = _has_conditions(s3, where, kind, config.s3_conditional_writes)
+            has_conditions = _has_conditions(s3, where, kind, config.s3_conditional_writes, patience)
         except S3Error as error:
             refused.append(error)
             if not may_be_a_checksum(error.code):
@@ -95,28 +147,39 @@ def _tell(
         )
 
 
-def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str) -> bool:
+def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, patience: Patience) -> bool:
     """Complete uploads to one key, the second one over the object of the first."""
+
+    def completes(at: Location, *, if_absent: bool) -> bool:
+        return patience(lambda: _complete(s3, at, kind, if_absent=if_absent))
+
+    def are_honoured(at: Location) -> bool:
+        if completes(at, if_absent=True):
+            return not completes(at, if_absent=True)
+        # Left by an earlier start that may not delete: is the checksum good, too?
+        completes(at, if_absent=False)
+        return True
+
+    made = [where]
     if configured == "false":
-        _complete(s3, where, kind, if_absent=False)
+        completes(where, if_absent=False)
         has_conditions = False
     else:
         try:
-            has_conditions = not _complete(s3, where, kind, if_absent=True)
-            if has_conditions:  # left by an earlier start that may not delete: is the checksum good, too?
-                _complete(s3, where, kind, if_absent=False)
-            else:
-                has_conditions = not _complete(s3, where, kind, if_absent=True)
+            has_conditions = are_honoured(where)
+            if not has_conditions:
+                # Another start of this connector may have removed the object in between.
+                made.append(where._replace(key=f"{where.key}-{uuid.uuid4().hex}"))
+                has_conditions = are_honoured(made[-1])
         except S3Error as error:
             if error.code != NOT_IMPLEMENTED:
                 raise
-            _complete(s3, where, kind, if_absent=False)
+            completes(where, if_absent=False)
             has_conditions = False
     try:
-        s3.delete(where)
-        for left in _uploads_left(s3, where):
-            _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, left.upload_id))
-    except S3Error as error:
+        for each in made:
+            patience(partial(s3.delete, each))
+    except (S3Error, S3Trouble) as error:
         log.info("%s stays: %s", where, error)
     return has_conditions or configured == "true"
 
@@ -124,7 +187,8 @@ def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str) ->
 def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bool:
     """Upload a few bytes and complete them. False: an object is there, and the condition is honoured.
 
-    An upload that is gone was aborted by another start, which took it for left over.
+    An upload that is gone was aborted by the sweep of another start, which took it for left over; or it is
+    completed, and the response was lost. Both are tried again with a new upload.
     """
     upload_id = s3.create_upload(where, {}, kind)
     try:
@@ -138,20 +202,25 @@ def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bo
             if_absent=if_absent,
             checksum=kind,
         )
-    except S3Trouble as error:
-        if error.code != _BAD_DIGEST:
-            raise
-        # Sent several times: not damaged on its way, but compared with another kind of checksum.
-        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
-        raise S3Error(str(error), error.code) from error
-    except S3Error as error:
-        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
+    except (S3Error, S3Trouble) as error:
+        _give_up(s3, where, upload_id)
         if error.code == PRECONDITION_FAILED and if_absent:
             return False
         if error.code == NO_SUCH_UPLOAD:
             raise S3Trouble(str(error), CONFLICT) from error
+        if error.code == _BAD_DIGEST:
+            # Sent several times: not damaged on its way, but compared with another kind of checksum.
+            raise S3Error(str(error), error.code) from error
         raise
     return True
+
+
+def _give_up(s3: S3, where: Location, upload_id: str) -> None:
+    """Abort an upload that failed; the sweep of a later start aborts what cannot be aborted now."""
+    try:
+        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
+    except S3Trouble as error:
+        log.info("an upload to %s is left to the next start: %s", where, error)
 
 
 def _refusal(config: S3ArchiverConfig, kinds: list[Checksum], refused: list[S3Error]) -> ConfigException:
@@ -208,7 +277,9 @@ def sweep(
         log.info("connector %s: aborted %d empty uploads of earlier runs", config.name, swept)
 
 
-def probe(s3: S3, config: S3ArchiverConfig, topic: str, checksum: Checksum) -> None:
+def probe(
+    s3: S3, config: S3ArchiverConfig, topic: str, checksum: Checksum, patience: Patience | None = None
+) -> None:
     """Try what uploads need, before any record is taken, with a key that no file has.
 
     Nothing stays behind: where nothing may be aborted, nothing is created, and what an answer that was lost
@@ -219,18 +290,22 @@ def probe(s3: S3, config: S3ArchiverConfig, topic: str, checksum: Checksum) -> N
         S3Trouble: try again later.
     """
     where = Location(config.s3_bucket_name, config.layout().probe(topic))
+    patience = patience or Patience()
     try:
-        _expect(
-            NO_SUCH_KEY, lambda: s3.read(where).close()
-        )  # MinIO begins uploads of names that it cannot have
-        _expect_permission(lambda: s3.abort_upload(where, "probe"))
-        if config.s3_object_tagging:
-            _probe_tags(s3, where, config)
-        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, s3.create_upload(where, {}, checksum)))
-        for left in _uploads_left(s3, where):
-            _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, left.upload_id))
+        patience(lambda: _probe(s3, where, config, checksum))
     except S3Error as error:
         raise ConfigException(f"files of topic {topic} cannot be written{_asked(config)}: {error}") from error
+
+
+def _probe(s3: S3, where: Location, config: S3ArchiverConfig, checksum: Checksum) -> None:
+    # MinIO begins uploads of names that it cannot have.
+    _expect(NO_SUCH_KEY, lambda: s3.read(where).close())
+    _expect_permission(lambda: s3.abort_upload(where, "probe"))
+    if config.s3_object_tagging:
+        _probe_tags(s3, where, config)
+    _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, s3.create_upload(where, {}, checksum)))
+    for left in _uploads_left(s3, where):
+        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, left.upload_id))
 
 
 def _expect(code: str, request: Callable[[], object]) -> None:

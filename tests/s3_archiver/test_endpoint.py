@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import logging
 import zlib
-from contextlib import suppress
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -10,11 +11,11 @@ from sinksdk import ConfigException, OffsetAndMetadata, SinkRecord, SinkRecords,
 from sinksdk.connector import ConnectorContext, ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector, crc
 from sinksdk.connectors.s3_archiver.client import Abilities, Checksum, Location
-from sinksdk.connectors.s3_archiver.endpoint import find_abilities, sweep
+from sinksdk.connectors.s3_archiver.endpoint import Patience, find_abilities, sweep
 from sinksdk.connectors.s3_archiver.errors import Request, S3Error, S3Trouble, failure_of
 from sinksdk.connectors.s3_archiver.limits import Limits
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer
-from tests.s3_archiver.support import TP, Turns, bench, config, records
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
+from tests.s3_archiver.support import TP, HandClock, Turns, bench, config, records
 
 FILE = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
 PROBE = Location("bucket", "topics/_sinksdk/probes/first")
@@ -143,9 +144,10 @@ def test_a_start_that_may_not_delete_leaves_one_small_object_for_all_starts(s3: 
     assert s3.uploads == {}
 
 
-@pytest.mark.parametrize("request_number", range(10))
-def test_a_lost_response_at_the_start_is_made_up_for_by_the_next(request_number: int, s3: FakeS3) -> None:
-    """Whatever request it was, the next start finds the same, and leaves nothing."""
+@pytest.mark.parametrize("request_number", range(9))
+def test_a_start_repeats_what_a_lost_response_has_disturbed(request_number: int) -> None:
+    """Whatever request it was: the start finds the same, and the sweep of the next one leaves nothing."""
+    s3, waited = Clocked(), HandClock()
     left = [request_number]
 
     def lose(_: Asked) -> Fault | None:
@@ -153,13 +155,88 @@ def test_a_lost_response_at_the_start_is_made_up_for_by_the_next(request_number:
         return Fault(no_answer(), after_effect=True) if left[0] == -1 else None
 
     s3.plan = lose
-    with suppress(S3Trouble):
-        find_abilities(s3, config(), "first")
-    assert left[0] < 0
-    assert find_abilities(s3, config(), "first") == Abilities()
 
+    assert find_abilities(s3, config(), "first", patience(waited)) == Abilities()
+    assert left[0] < 0
+    assert s3.visible() == []
+    sweep(s3, config(), ["orders"], claimed=s3.now + 60, named=())
+    assert s3.uploads == {}
+
+
+@pytest.mark.parametrize(
+    "operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "DeleteObject"]
+)
+@pytest.mark.parametrize("failure", [slow_down(), no_answer()])
+def test_a_start_repeats_what_is_refused_for_a_while(operation: str, failure: BaseException) -> None:
+    """Throttling and broken connections pass; the checksum is not taken for a worse one."""
+    s3, waited = FakeS3(), HandClock()
+    s3.fail_next(operation, failure, times=3)
+
+    assert find_abilities(s3, config(), "first", patience(waited)) == Abilities()
+    assert waited.slept == [0.3, 0.6, 1.2]
     assert s3.uploads == {}
     assert s3.visible() == []
+
+
+def test_a_start_gives_up_what_is_refused_for_long_and_may_be_tried_again() -> None:
+    """The driver reports it, waits, and starts again: the failure is a RetriableException."""
+    s3, waited = FakeS3(), HandClock()
+    s3.fail_next("CompleteMultipartUpload", slow_down(), times=100)
+
+    with pytest.raises(S3Trouble, match="SlowDown"):
+        find_abilities(s3, config(), "first", patience(waited))
+    assert sum(waited.slept) <= 5
+    assert s3.uploads == {}
+
+
+@pytest.mark.parametrize("at", ["UploadPart", "CompleteMultipartUpload"])
+@pytest.mark.parametrize("number", range(2))
+def test_a_start_repeats_an_upload_that_another_start_has_aborted(at: str, number: int) -> None:
+    """The other one's sweep took it for left over."""
+    s3, waited = FakeS3(), HandClock()
+    left = [number]
+
+    def abort(asked: Asked) -> Fault | None:
+        if asked.operation == at:
+            left[0] -= 1
+            if left[0] == -1:
+                s3.uploads.clear()
+        return None
+
+    s3.plan = abort
+
+    assert find_abilities(s3, config(), "first", patience(waited)) == Abilities()
+    assert waited.slept == [0.3]
+    assert s3.visible() == []
+
+
+@pytest.mark.parametrize(
+    ("has_conditions", "made"), [(True, FakeS3), (False, partial(FakeS3, ignores_conditions=True))]
+)
+@pytest.mark.parametrize("request_number", range(14))
+def test_two_starts_at_a_time_find_the_same_and_disturb_no_upload(
+    request_number: int, made: Callable[[], FakeS3], *, has_conditions: bool
+) -> None:
+    """A whole start runs between two requests of another one, which has the same key."""
+    s3, waited, left = made(), HandClock(), [request_number]
+    found = []
+
+    def begin_another(_: Asked) -> None:
+        left[0] -= 1
+        if left[0] == -1:
+            found.append(find_abilities(s3, config(), "first", patience(waited)))
+
+    s3.plan = begin_another
+    found.append(find_abilities(s3, config(), "first", patience(waited)))
+
+    assert set(found) == {Abilities(has_conditions=has_conditions)}
+    assert waited.slept == []
+    assert s3.uploads == {}
+    assert s3.visible() == []
+
+
+def patience(clock: HandClock) -> Patience:
+    return Patience(clock.sleep, clock)
 
 
 # -- objects without bytes ---------------------------------------------------------------------------
