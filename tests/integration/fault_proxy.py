@@ -166,7 +166,7 @@ class FaultProxy:
         if fault.then:
             fault.then()
         if fault.cuts:
-            return cut(environ)
+            cut(environ)
         return refuse(environ, start_response, fault.status or 500, fault.code)
 
     def _fault_of(self, environ: Environ) -> Fault | None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
@@ -70,7 +70,7 @@ class FaultyS3:
         else:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         if fault.status is None:
-            return cut(environ)
+            cut(environ)
         return refuse(environ, start_response, fault.status, fault.code)
 
     def spoil(self, operation: str, **what: Any) -> None:
@@ -113,10 +113,10 @@ class Throttling:
         return refuse(environ, start_response, 503, "SlowDown")
 
 
-def cut(environ: Environ) -> Iterable[bytes]:
-    """Close the connection without an answer."""
+def cut(environ: Environ) -> NoReturn:
+    """Close the connection without a response. Raises what werkzeug takes for a client that has gone."""
     environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-    return [b""]
+    raise ConnectionAbortedError
 
 
 def refuse(environ: Environ, start_response: StartResponse, status: int, code: str) -> Iterable[bytes]:
