@@ -29,17 +29,25 @@ def site(tmp_path: Path, bootstrap: str) -> Site:
 
 
 def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
-    """Kafka to Kafka: each record is delivered or a dead letter, once, byte for byte with headers and timestamp."""
+    """Kafka to Kafka: each record is delivered or a dead letter, byte for byte with headers and timestamp.
+
+    Each once, unless a generation could not commit what it had delivered: then a later one delivers it again.
+    """
     site.produce(value)
     code, said = site.run(["--bootstrap-servers", site.bootstrap])
     assert code == 0, said
     assert site.committed() == {0: RECORDS, 1: RECORDS}
     letters = consume(site.bootstrap, site.letters)
+    # The broker of a busy machine may take more than ten seconds to confirm a topic's id, without which no task commits.
+    is_once = "kept for later" not in said
     for partition in range(2):
-        assert site.delivered(partition) == [offset for offset in range(RECORDS) if not is_bad(offset)]
+        delivered = site.delivered(partition)
+        good = [offset for offset in range(RECORDS) if not is_bad(offset)]
+        assert (delivered if is_once else sorted(set(delivered))) == good, said
         own = [letter for letter in letters if context(letter)["partition"] == b"%d" % partition]
-        offsets = sorted(int(context(letter)["offset"] or b"") for letter in own)
-        assert offsets == [offset for offset in range(RECORDS) if is_bad(offset)]
+        offsets = [int(context(letter)["offset"] or b"") for letter in own]
+        bad = [offset for offset in range(RECORDS) if is_bad(offset)]
+        assert sorted(offsets if is_once else set(offsets)) == bad, said
     for letter in letters:
         offset = int(context(letter)["offset"] or b"")
         assert (letter.key, letter.value) == (b"k%d" % offset, value(offset))
