@@ -145,7 +145,11 @@ class TableTask(SinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        return {p: replace(offset, metadata=str(self.watermarks[p])) for p, offset in offsets.items()}
+        # A skip beyond the end of a range is committed up to there; the next range goes on with it.
+        return {
+            p: replace(offset, metadata=str(min(self.watermarks[p], offset.offset)))
+            for p, offset in offsets.items()
+        }
 
 
 class TableConnector(SinkConnector):
