@@ -7,7 +7,7 @@ import json
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -27,9 +27,10 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
-from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.client import Location, PendingUpload
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.endpoint import Patience
+from sinksdk.connectors.s3_archiver.errors import NO_SUCH_UPLOAD
 from sinksdk.connectors.s3_archiver.files import Grain
 from sinksdk.connectors.s3_archiver.layout import Archived, FileName, Layout
 from sinksdk.connectors.s3_archiver.part import one_by_one
@@ -76,19 +77,55 @@ OWN = ("/_sinksdk/deleted/", "/_sinksdk/probes/")
 
 
 class SimulatedS3(FakeS3):
-    """An S3 model whose every request goes through the scheduler."""
+    """An S3 model whose every request goes through the scheduler.
 
-    def __init__(self, world: World, on_complete: Callable[[str], None], *, goes_away: bool) -> None:
-        super().__init__("bucket")
+    Stores differ by schedule: in conditions, in what they know of completed uploads, in whether a failure says
+    the truth, and in how late their listings of uploads are.
+
+    Args:
+        is_plain: it does what AWS does, and does not go away for long.
+    """
+
+    def __init__(self, world: World, on_complete: Callable[[str], None], *, is_plain: bool) -> None:
+        chance = random.Random(f"{world.seed} store")  # noqa: S311 - chance, not secrets; drawn apart
+        conditions = (
+            "conditional" if is_plain else chance.choice((*5 * ["conditional"], "refused", "ignored"))
+        )
+        super().__init__(
+            "bucket",
+            knows_conditions=conditions != "refused",
+            ignores_conditions=conditions == "ignored",
+            forgets_completed=not is_plain and chance.random() < 0.5,
+        )
         self._world = world
         self._on_complete = on_complete
+        self._chance = chance
+        self.contradicts = 0.0 if is_plain else chance.choice((0.0, 0.0, 0.02, 0.1))
+        """Chance that a request that took effect is answered with an error."""
+        self.lags = 0.0 if is_plain else chance.choice((0.0, 0.0, 0.2, 0.6))
+        """Chance that a listing shows uploads as they were when it was last asked for, or leaves some out."""
+        self._listed: dict[str, list[PendingUpload]] = {}
+        self.shown_late = set[str]()
+        """Uploads that a listing has shown when they were gone."""
+        world.happened[f"schedules whose store has conditions {conditions}"] += conditions != "conditional"
         self.completes_from = 0.0
         """Until then nothing is completed: access is denied."""
         self.time = world.time  # type: ignore[method-assign] # the endpoint's clock
-        chance = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets; drawn apart
-        begin = chance.uniform(0.5, 8.0) if goes_away and chance.random() < 0.5 else math.inf
-        self._away = begin, begin + chance.choice((30.0, 90.0))
+        away = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets; drawn apart
+        begin = away.uniform(0.5, 8.0) if not is_plain and away.random() < 0.5 else math.inf
+        self._away = begin, begin + away.choice((30.0, 90.0))
         """From when until when it asks for patience, whatever is asked of a task's upload."""
+
+    def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
+        """See :meth:`FakeS3.list_uploads`. It may be late, and lack some."""
+        found, before = list(super().list_uploads(bucket, prefix)), self._listed.get(prefix, [])
+        self._listed[prefix] = found
+        if self._chance.random() >= self.lags:
+            return iter(found)
+        shown = before if self._chance.random() < 0.5 else [u for u in found if self._chance.random() < 0.5]
+        self._world.happened["listing of uploads that is late, or lacks some"] += shown != found
+        self.shown_late.update({upload.upload_id for upload in shown} - self.uploads.keys())
+        return iter(shown)
 
     def _do(self, asked: Asked, effect: Callable[[], T]) -> T:
         what = f"{asked.operation} {asked.upload_id or asked.key}"
@@ -105,9 +142,13 @@ class SimulatedS3(FakeS3):
             if is_a_tasks and self._away[0] <= self._world.now() < self._away[1]:
                 self._world.happened["S3 is away"] += 1
                 raise slow_down()
+            is_forgotten = self.forgets_completed and is_completing and asked.upload_id in self.completed
+            self._world.happened["completed upload that S3 had forgotten"] += is_forgotten
             result = effect()
             if is_completing and asked.upload_id is not None:
                 self._on_complete(asked.upload_id)
+            if asked.operation in CHANGES and self._chance.random() < self.contradicts:
+                raise self._contradiction(asked)
             return result
 
         return self._world.operate(
@@ -117,6 +158,19 @@ class SimulatedS3(FakeS3):
             refused=lambda _: slow_down(),
             tell=asked.operation in CHANGES,
         )
+
+    def _contradiction(self, asked: Asked) -> BaseException:
+        """An error of a request that took effect: 503, or what a retry within the client is told."""
+        self._world.happened["error although it took effect"] += 1
+        self._world.tell(
+            f"{asked.operation} {asked.upload_id or asked.key}: took effect, and is answered with an error"
+        )
+        if (
+            asked.operation in ("CompleteMultipartUpload", "AbortMultipartUpload")
+            and self._chance.random() < 0.5
+        ):
+            return self._refuse(asked, NO_SUCH_UPLOAD, 404)
+        return slow_down()
 
 
 class SimulatedGroup:
@@ -281,7 +335,7 @@ class Archive:
         Archive.current = self
         dice = world.dice
         self.world = world
-        self.s3 = SimulatedS3(world, self._completed, goes_away=not whole_files)
+        self.s3 = SimulatedS3(world, self._completed, is_plain=whole_files)
         self.tasks: list[SimulatedTask] = []
         self.portion: int | None = None
         """How many records one put gets at most, unless more share an offset."""
@@ -638,7 +692,8 @@ class Archive:
         """An upload has become visible; now and then another one of its group expires at that moment."""
         self.check()
         siblings = self._siblings(upload_id)
-        if gone := siblings & self.groups.gone.get(self.world.current, set()):
+        # Whether a group is whole can only be seen as truly as S3 shows it.
+        if gone := siblings & self.groups.gone.get(self.world.current, set()) - self.s3.shown_late:
             self.world.violation(f"{upload_id} is completed, though {gone} of its group had expired before")
         pending = [upload for upload in sorted(siblings) if upload in self.s3.uploads]
         if pending and self.groups.dice.random() < self.groups.siblings_expire:
