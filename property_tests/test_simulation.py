@@ -38,6 +38,10 @@ EXPECTED = (
     "schedules with a transform",
     "transform dropped",
     "transform multiplied",
+    "schedules with bad records",
+    "dead letter",
+    "dead letter written again",
+    "error although it took effect",
 )
 
 
@@ -57,6 +61,11 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["order violated"] >= AT_ONCE // 50
     assert happened["late row was passed over before it came"] >= AT_ONCE // 500
     assert happened["deletion asked for while something is unpublished"] >= AT_ONCE // 30
+    assert happened["schedules that report records without a value"] >= AT_ONCE // 150
+    assert happened["schedules whose store has conditions refused"] >= AT_ONCE // 20
+    assert happened["schedules whose store has conditions ignored"] >= AT_ONCE // 20
+    assert happened["completed upload that S3 had forgotten"] >= AT_ONCE // 100
+    assert happened["listing of uploads that is late, or lacks some"] >= AT_ONCE // 20
     assert happened["transform failed"] >= AT_ONCE // 30
     assert happened["transform dropped all of a range"] >= AT_ONCE // 10
     assert happened["left so by several generations"] >= AT_ONCE // 150

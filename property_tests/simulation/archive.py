@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from property_tests.simulation.groups import FLUSH_SIZE, Content, Groups, is_in, offsets_in
-from property_tests.simulation.sink_cluster import LateRow, SinkCluster
+from property_tests.simulation.groups import FLUSH_SIZE, VALUES, Content, Groups, is_in, offsets_in
+from property_tests.simulation.sink_cluster import Bad, LateRow, SinkCluster
 from property_tests.simulation.store import Bystander
 from property_tests.simulation.world import Process, World
 from sinksdk import (
@@ -102,7 +102,7 @@ class SimulatedS3(FakeS3):
         self._chance = chance
         self.contradicts = 0.0 if is_plain else chance.choice((0.0, 0.0, 0.02, 0.1))
         """Chance that a request that took effect is answered with an error."""
-        self.lags = 0.0 if is_plain else chance.choice((0.0, 0.0, 0.2, 0.6))
+        self.lags = 0.0 if is_plain else chance.choice((0.0, 0.2, 0.6))
         """Chance that a listing shows uploads as they were when it was last asked for, or leaves some out."""
         self._listed: dict[str, list[PendingUpload]] = {}
         self.shown_late = set[str]()
@@ -320,6 +320,29 @@ class SimulatedConnector(S3ArchiverConnector):
         super().__init__(connect=lambda *_: Archive.current.s3, patience=Patience(world.sleep, world.now))
 
 
+def _settings(world: World) -> dict[str, str]:
+    """Of the connector, whatever the schedule is about."""
+    dice = world.dice
+    raw = {
+        "name": CONNECTOR,
+        "connector.class": f"{__name__}:{SimulatedConnector.__name__}",
+        "topics": "orders",
+        "tasks.max": str(dice.randint(1, 3)),
+        "s3.bucket.name": "bucket",
+        "flush.size": str(FLUSH_SIZE),
+        "generation.max.records": str(FLUSH_SIZE * dice.randint(1, 4)),
+        "offset.flush.interval.ms": dice.choice(("500", "60000")),
+        "task.shutdown.graceful.timeout.ms": dice.choice(("5000", "60000")),
+        "errors.retry.timeout": dice.choice(("0", "3000")),
+        "restart.backoff.ms": "1000",
+        "restart.max.attempts": "20",
+    }
+    waits = random.Random(f"{world.seed} waits")  # noqa: S311 - chance, not secrets
+    if raw["errors.retry.timeout"] != "0" and waits.random() < 0.5:
+        raw["errors.retry.timeout"] = "120000"  # longer than a task waits on its place
+    return raw
+
+
 class Archive:
     """A cluster that archives, and what can be seen of it from outside.
 
@@ -341,23 +364,7 @@ class Archive:
         """How many records one put gets at most, unless more share an offset."""
         self.put: Counter[tuple[TopicPartition, int]] = Counter()
         """How often each record was put and taken."""
-        raw = {
-            "name": CONNECTOR,
-            "connector.class": f"{__name__}:{SimulatedConnector.__name__}",
-            "topics": "orders",
-            "tasks.max": str(dice.randint(1, 3)),
-            "s3.bucket.name": "bucket",
-            "flush.size": str(FLUSH_SIZE),
-            "generation.max.records": str(FLUSH_SIZE * dice.randint(1, 4)),
-            "offset.flush.interval.ms": dice.choice(("500", "60000")),
-            "task.shutdown.graceful.timeout.ms": dice.choice(("5000", "60000")),
-            "errors.retry.timeout": dice.choice(("0", "3000")),
-            "restart.backoff.ms": "1000",
-            "restart.max.attempts": "20",
-        }
-        waits = random.Random(f"{world.seed} waits")  # noqa: S311 - chance, not secrets
-        if raw["errors.retry.timeout"] != "0" and waits.random() < 0.5:
-            raw["errors.retry.timeout"] = "120000"  # longer than a task waits on its place
+        raw = _settings(world)
         self._retry_timeout = int(raw["errors.retry.timeout"]) / 1000
         # Drawn apart, so that schedules without a deletion are what they were before there were any.
         self.operator = random.Random(f"{world.seed} deletes")  # noqa: S311 - chance, not secrets
@@ -373,6 +380,7 @@ class Archive:
             self.portion = transforms.choice((None, 2))
         # A deletion forgets which rows are visible above a withdrawn commit: see docs/decisions/0037.
         self.groups = Groups(world, are_wanted=not whole_files)
+        self._bad = None if whole_files else self._some_bad(raw)
         if whole_files:
             raw["task.shutdown.graceful.timeout.ms"] = "60000"
         elif dice.random() < 0.5:
@@ -383,11 +391,12 @@ class Archive:
             SimulatedConnector,
             raw | self.groups.settings,
             partitions=dice.randint(1, 3),
-            has_keys=bool(self.groups.settings),
+            has_keys=len(self.groups.views) > 1,
             tombstones=self.groups.tombstones,
             on_end=self._expect_stopped,
             on_result=self._look_at_result,
             group=self.group if self.deletes else None,
+            bad=self._bad,
         )
         self.cluster.log.on_late = self._comes_late
         self._late: dict[tuple[Process, TopicPartition], tuple[LateRow, int]] = {}
@@ -412,6 +421,23 @@ class Archive:
         self._left: set[str] = set()
         """Tokens that a deletion could not discard."""
         self._newest: Process | None = None
+
+    def _some_bad(self, raw: dict[str, str]) -> Bad | None:
+        """In some schedules, records that cannot be archived, and dead letters for them."""
+        chance = random.Random(f"{self.world.seed} bad")  # noqa: S311 - chance, not secrets; drawn apart
+        if self.groups.arguments.get("file_format") or chance.random() >= 0.3:
+            return None
+        if not self.groups.settings:  # no record is bad that is archived as it is
+            self.groups.settings = dict(VALUES)
+        self.world.happened["schedules with bad records"] += 1
+        raw["errors.tolerance"] = "all"
+        raw["errors.deadletterqueue.topic.name"] = "bad"
+        raw["errors.deadletterqueue.max.share"] = "1"
+        are_tombstones = bool(self.groups.tombstones) and chance.random() < 0.5
+        if are_tombstones:
+            self.world.happened["schedules that report records without a value"] += 1
+            self.groups.settings["behavior.on.null.values"] = "ignore"
+        return Bad(chance.choice((0, 1, 1, 4)), chance.choice((0.0, 0.0, 0.2)), are_tombstones)
 
     def _expect_stopped(self, process: Process) -> None:
         """A task process that ends by itself has closed everything and has stopped."""
@@ -514,10 +540,7 @@ class Archive:
     def _expected(self, content: Content) -> Mapping[int, int]:
         """How many rows there are to be of each offset."""
         log = self.cluster.log
-        expected = log.expected[content.partition]
-        if content.view or not log.tombstones:
-            return expected
-        return {offset: times for offset, times in expected.items() if not log.is_tombstone(offset)}
+        return (log.good if content.view else log.with_value)[content.partition]
 
     def _check_deletion(self, last: TaskCountRecord) -> None:
         """From here on nobody knows what was committed: all of it is visible, and the group says how far."""
@@ -637,10 +660,24 @@ class Archive:
             entry = commits.get(partition)
             if problem := self._went_back(partition, entry):
                 self.world.violation(f"{partition}: {problem}")
+            if problem := self._lost_letters(partition):
+                self.world.violation(f"{partition}: {problem}")
             for view in self.groups.views:
                 content = Content(partition, view)
                 if problem := self._problem(content, visible[content], entry):
                     self.world.violation(f"{content}: {problem}")
+
+    def _lost_letters(self, partition: TopicPartition) -> str | None:
+        """A bad record's dead letter is there before the commit that covers it."""
+        committed, log = self._highest[partition], self.cluster.log
+        lost = [
+            offset
+            for offset in log.letters[partition]
+            if offset < committed
+            and not self.cluster.letters.durable[partition, offset]
+            and offset not in log.withheld[partition]
+        ]
+        return f"committed to {committed}, lost the dead letters of {lost}" if lost else None
 
     def _went_back(self, partition: TopicPartition, entry: Entry | None) -> str | None:
         committed = entry.offset if entry else self._begins.get(partition, 0)
@@ -740,6 +777,9 @@ class Archive:
                 )
             if offsets != produced:
                 self.world.violation(f"{content}: in the end {offsets} are visible of {produced}")
+        bad = {(p, offset) for p, offsets in self.cluster.log.letters.items() for offset in offsets}
+        if wrong := self.cluster.letters.durable.keys() - bad:
+            self.world.violation(f"good records among the dead letters: {wrong}")
         leaked = [
             f"{upload.location}"
             for upload_id, upload in self.s3.uploads.items()

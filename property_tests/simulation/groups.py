@@ -23,9 +23,10 @@ from sinksdk.connectors.s3_archiver.ranges import RowRanges, Skip, numbers_of
 
 FLUSH_SIZE = 6
 _STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
+VALUES: Final = {"format.class": "JsonFormat", "value.converter": _STRINGS}
+"""Settings for lines of values, of which those are bad that are no UTF-8."""
 _WITH_KEYS_AND_HEADERS: Final = {
-    "format.class": "JsonFormat",
-    "value.converter": _STRINGS,
+    **VALUES,
     "store.kafka.keys": "true",
     "keys.format.class": "JsonFormat",
     "key.converter": _STRINGS,

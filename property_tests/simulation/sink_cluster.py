@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,11 +17,12 @@ from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.engine.worker import ClosingRequest, Unread
+from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS, Header, OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.session import Settings
-from sinksdk.spark.executor import run_attempt
+from sinksdk.spark.executor import Outside, run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.spark.transform_task import arranged
@@ -44,6 +46,20 @@ class LateRow(NamedTuple):
     highest: int
 
 
+class Bad(NamedTuple):
+    """Which records cannot be archived.
+
+    Args:
+        of_eight: at most so many in eight.
+        blocks: chance that all of eight offsets are.
+        are_tombstones: whether those without a value are: they are reported and left out.
+    """
+
+    of_eight: int
+    blocks: float
+    are_tombstones: bool = False
+
+
 class Log:
     """The source: partitions that grow. Offsets may have gaps. Now and then it breaks their order.
 
@@ -56,6 +72,7 @@ class Log:
         is_transformed: whether a transform follows.
         has_keys: whether records have keys and headers; they say their offsets, as values do.
         tombstones: each so many offsets a record has no value; 0: all have one.
+        bad: why some records cannot be archived; None: all can.
     """
 
     def __init__(
@@ -66,9 +83,11 @@ class Log:
         is_transformed: bool = False,
         has_keys: bool = False,
         tombstones: int = 0,
+        bad: Bad | None = None,
     ) -> None:
         self.is_transformed = is_transformed
         self.tombstones = tombstones
+        self.bad = bad
         self._has_keys = has_keys
         self._seed = seed
         chance = random.Random(f"transform {seed}")  # noqa: S311 - chance, not secrets
@@ -89,6 +108,12 @@ class Log:
         }
         self.expected: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
         """How many records there are to be of each offset."""
+        self.good: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
+        """Those of them that can be archived."""
+        self.with_value: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
+        """Those of them that have a value."""
+        self.letters: dict[TopicPartition, list[int]] = {partition: [] for partition in self.records}
+        """Offsets of which there are to be dead letters."""
         self.ends = dict.fromkeys(self.records, 0)
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
@@ -100,15 +125,35 @@ class Log:
         first = self.ends[partition] + gap
         produced = [self._record(partition, offset) for offset in range(first, first + count)]
         self.records[partition] += produced
-        self.expected[partition] |= {record.offset: self._times(record) for record in produced}
+        for record in produced:
+            offset, times = record.offset, self._times(record)
+            self.expected[partition][offset] = times
+            if times and self.is_bad(partition, offset):
+                self.letters[partition].append(offset)
+                continue
+            self.good[partition][offset] = times
+            if not self.is_tombstone(offset):
+                self.with_value[partition][offset] = times
         self.ends[partition] = first + count + gap // 2
 
     def _record(self, partition: TopicPartition, offset: int) -> SinkRecord:
         value = None if self.is_tombstone(offset) else b"%030d" % offset
+        if value is not None and self.is_bad(partition, offset):
+            value = b"\xff" + value  # no UTF-8
         if not self._has_keys:
             return SinkRecord(*partition, offset=offset, value=value)
         said = b"%d" % offset
         return SinkRecord(*partition, offset=offset, key=said, value=value, headers=(Header("offset", said),))
+
+    def is_bad(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether the record of an offset cannot be archived, and goes to the dead letters."""
+        if self.bad is None:
+            return False
+        if self.is_tombstone(offset):
+            return self.bad.are_tombstones
+        block, place = divmod(offset, 8)
+        chance = random.Random(f"{self._seed} bad {partition.partition} {block}")  # noqa: S311 - the same
+        return chance.random() < self.bad.blocks or place in chance.choices(range(8), k=self.bad.of_eight)
 
     def is_tombstone(self, offset: int) -> bool:
         """Whether the record of an offset has no value."""
@@ -278,6 +323,60 @@ def _columns(rows: Sequence[SinkRecord]) -> dict[str, Any]:
     return {name: pa.array(column, RECORD_COLUMNS[name]) for name, column in found.items()}
 
 
+class DeadLetters:
+    """Where records go that cannot be archived; a writer that is killed loses what nobody has waited for.
+
+    Args:
+        world: whose.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.dice = random.Random(f"{world.seed} letters")  # noqa: S311 - chance, not secrets; drawn apart
+        self.durable: Counter[tuple[TopicPartition, int]] = Counter()
+        """How often each record is there."""
+
+    def send(self, record: SinkRecord) -> Future[None]:
+        """See :class:`sinksdk.engine.commits.DeadLetters`. Some are written at once, as by a thread."""
+        letter = _Letter(self, record)
+        if self.dice.random() < 0.3:
+            letter.try_to_write()
+        return letter
+
+
+class _Letter(Future[None]):
+    """Written when it is waited for, if it was not before."""
+
+    def __init__(self, letters: DeadLetters, record: SinkRecord) -> None:
+        super().__init__()
+        self._letters = letters
+        self._where = record.topic_partition, record.offset
+
+    def try_to_write(self) -> None:
+        """Write it. What goes wrong is raised where it is waited for."""
+
+        def effect() -> None:
+            self._letters.durable[self._where] += 1
+            self._letters.world.happened["dead letter"] += 1
+            self._letters.world.happened["dead letter written again"] += (
+                self._letters.durable[self._where] > 1
+            )
+
+        what = f"dead letter of {self._where[0].partition} at {self._where[1]}"
+        try:
+            self._letters.world.operate(what, effect, lost=ConnectException, refused=ConnectException)
+        except ConnectException as error:
+            self.set_exception(error)
+        else:
+            self.set_result(None)
+
+    def result(self, timeout: float | None = None) -> None:
+        """See :meth:`Future.result`."""
+        if not self.done():
+            self.try_to_write()
+        return super().result(timeout)
+
+
 class SinkCluster(Cluster):
     """A cluster with a log that grows, and a sink that reads it.
 
@@ -292,6 +391,7 @@ class SinkCluster(Cluster):
         on_end: told of each task process that has ended by itself, in it.
         on_result: told what a task process reports, in it.
         group: what the commits are mirrored to, if anything.
+        bad: see :class:`Log`.
     """
 
     def __init__(
@@ -307,14 +407,18 @@ class SinkCluster(Cluster):
         on_end: Callable[[Process], None] = lambda _: None,
         on_result: Callable[[TaskResult], None] = lambda _: None,
         group: OffsetGroup | None = None,
+        bad: Bad | None = None,
     ) -> None:
         super().__init__(world, name, raw, on_end=on_end)
+        self.letters = DeadLetters(world)
+        self._outside = Outside(dead_letters=lambda *_: nullcontext(self.letters if bad else None))
         self.log = Log(
             partitions,
             world.seed,
             is_transformed="records.sql" in raw,
             has_keys=has_keys,
             tombstones=tombstones,
+            bad=bad,
         )
         self._on_result = on_result
         self._connector = connector
@@ -353,6 +457,7 @@ class SinkCluster(Cluster):
             partial(self.log.reading, self.world),
             clock=self.world,
             watch=self._watch,
+            outside=self._outside,
         )
         self._on_result(result)
         return result

@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
 from sinksdk.engine import EngineOptions, WallClock, WorkerSinkTask
+from sinksdk.engine.commits import DeadLetters, TopicIdCheck
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun, Unread
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
@@ -22,6 +23,9 @@ from sinksdk.spark.progress import ProgressWriter
 from sinksdk.spark.task_result import TaskResult, peak_memory
 from sinksdk.spark.watches import ClosingWatch, HangWatch, Watch, watch_in_thread
 from sinksdk.store import Store
+
+if TYPE_CHECKING:
+    from sinksdk.topics.kafka.client import KafkaClient
 
 _PATIENCE: Final = 5.0
 """Maximum seconds that a task waits in place for a retry; it takes longer pauses between batches."""
@@ -35,6 +39,23 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 Read = Callable[[Ranges, Mapping[str, str]], AbstractContextManager[Batches]]
 """Gives the batches of ranges while the block runs; the second argument: client properties that the connector
 overrides."""
+
+
+class Outside(NamedTuple):
+    """How a task reaches what is neither its store nor its destination.
+
+    Args:
+        dead_letters: opens their writer, given the place that the driver has found.
+        vouch: makes the check of topic ids, given the ids of the plan.
+    """
+
+    dead_letters: Callable[
+        [ConnectorConfig, KafkaClient | str | None], AbstractContextManager[DeadLetters | None]
+    ] = open_dead_letters
+    vouch: Callable[[ConnectorConfig, KafkaClient | None, Mapping[str, str]], TopicIdCheck] = vouch_for
+
+
+_OUTSIDE: Final = Outside()
 
 
 def run_task(spec: GenerationSpec, task: int) -> TaskResult:
@@ -67,19 +88,20 @@ def run_attempt(
     *,
     clock: WallClock | None = None,
     watch: Watch = watch_in_thread,
+    outside: Outside = _OUTSIDE,
 ) -> TaskResult:
     """Run one attempt at a task: take its record over, work, report. Raises as :func:`run_owned`."""
     return run_owned(
         spec,
         store,
         task,
-        lambda attempt: _run(attempt, read, watch),
+        lambda attempt: _run(attempt, read, watch, outside),
         nothing=TaskResult(task, 0, []),
         clock=clock,
     )
 
 
-def _run(attempt: Attempt, read: Read, watch: Watch) -> TaskResult:
+def _run(attempt: Attempt, read: Read, watch: Watch, outside: Outside) -> TaskResult:
     clock, ahead = attempt.clock, attempt.ahead()
     assigned = [
         AssignedRange(
@@ -94,7 +116,7 @@ def _run(attempt: Attempt, read: Read, watch: Watch) -> TaskResult:
     ]
     with ExitStack() as stack:
         try:
-            worker, config = _worker(attempt, stack)
+            worker, config = _worker(attempt, stack, outside)
         except Exception as error:  # noqa: BLE001 - the author's class and configuration may fail anyhow
             starts = {planned.topic_partition: planned.start for planned in attempt.plan.ranges}
             return TaskResult.unmade(attempt.task, attempt.number, starts, error)
@@ -127,7 +149,7 @@ def _run(attempt: Attempt, read: Read, watch: Watch) -> TaskResult:
         )
 
 
-def _worker(attempt: Attempt, stack: ExitStack) -> tuple[WorkerSinkTask, ConnectorConfig]:
+def _worker(attempt: Attempt, stack: ExitStack, outside: Outside) -> tuple[WorkerSinkTask, ConnectorConfig]:
     connector = attempt.sink_class()
     config = connector.config_class.parse(attempt.raw)
     worker = WorkerSinkTask(
@@ -139,8 +161,8 @@ def _worker(attempt: Attempt, stack: ExitStack) -> tuple[WorkerSinkTask, Connect
         generation=attempt.spec.generation,
         raw_config=attempt.raw,
         options=EngineOptions.of(config, schema_registry, patience=_PATIENCE),
-        dead_letters=stack.enter_context(open_dead_letters(config, attempt.spec.dead_letters)),
-        check_topics=vouch_for(config, attempt.spec.source, attempt.taken.plan.topic_ids),
+        dead_letters=stack.enter_context(outside.dead_letters(config, attempt.spec.dead_letters)),
+        check_topics=outside.vouch(config, attempt.spec.source, attempt.taken.plan.topic_ids),
     )
     return worker, config
 
