@@ -66,6 +66,12 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["schedules whose store has conditions ignored"] >= AT_ONCE // 20
     assert happened["completed upload that S3 had forgotten"] >= AT_ONCE // 100
     assert happened["listing of uploads that is late, or lacks some"] >= AT_ONCE // 20
+    assert happened["schedules whose topic changes"] >= AT_ONCE // 10
+    assert happened["topic created again"] >= AT_ONCE // 100
+    assert happened["retention removed records before they were committed"] >= AT_ONCE // 20
+    assert happened["log lost records below the commit"] >= AT_ONCE // 100
+    assert happened["read on past lost records"] >= AT_ONCE // 50
+    assert happened["range whose records were removed before they were read"] >= AT_ONCE // 300
     assert happened["transform failed"] >= AT_ONCE // 30
     assert happened["transform dropped all of a range"] >= AT_ONCE // 10
     assert happened["left so by several generations"] >= AT_ONCE // 150

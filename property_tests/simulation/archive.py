@@ -12,7 +12,16 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from property_tests.simulation.groups import FLUSH_SIZE, VALUES, Content, Groups, is_in, offsets_in
+from property_tests.simulation.changing_log import ANOTHER, ChangingLog
+from property_tests.simulation.groups import (
+    FLUSH_SIZE,
+    VALUES,
+    Content,
+    Groups,
+    is_in,
+    numbers_in,
+    offsets_in,
+)
 from property_tests.simulation.sink_cluster import Bad, LateRow, SinkCluster
 from property_tests.simulation.store import Bystander
 from property_tests.simulation.world import Process, World
@@ -320,7 +329,7 @@ class SimulatedConnector(S3ArchiverConnector):
         super().__init__(connect=lambda *_: Archive.current.s3, patience=Patience(world.sleep, world.now))
 
 
-def _settings(world: World) -> dict[str, str]:
+def _settings(world: World, *, whole_files: bool) -> dict[str, str]:
     """Of the connector, whatever the schedule is about."""
     dice = world.dice
     raw = {
@@ -340,6 +349,10 @@ def _settings(world: World) -> dict[str, str]:
     waits = random.Random(f"{world.seed} waits")  # noqa: S311 - chance, not secrets
     if raw["errors.retry.timeout"] != "0" and waits.random() < 0.5:
         raw["errors.retry.timeout"] = "120000"  # longer than a task waits on its place
+    if whole_files:
+        raw["task.shutdown.graceful.timeout.ms"] = "60000"
+    elif dice.random() < 0.5:
+        raw["rotate.schedule.interval.ms"] = dice.choice(("2000", "30000"))
     return raw
 
 
@@ -364,7 +377,7 @@ class Archive:
         """How many records one put gets at most, unless more share an offset."""
         self.put: Counter[tuple[TopicPartition, int]] = Counter()
         """How often each record was put and taken."""
-        raw = _settings(world)
+        raw = _settings(world, whole_files=whole_files)
         self._retry_timeout = int(raw["errors.retry.timeout"]) / 1000
         # Drawn apart, so that schedules without a deletion are what they were before there were any.
         self.operator = random.Random(f"{world.seed} deletes")  # noqa: S311 - chance, not secrets
@@ -380,23 +393,24 @@ class Archive:
             self.portion = transforms.choice((None, 2))
         # A deletion forgets which rows are visible above a withdrawn commit: see docs/decisions/0037.
         self.groups = Groups(world, are_wanted=not whole_files)
-        self._bad = None if whole_files else self._some_bad(raw)
-        if whole_files:
-            raw["task.shutdown.graceful.timeout.ms"] = "60000"
-        elif dice.random() < 0.5:
-            raw["rotate.schedule.interval.ms"] = dice.choice(("2000", "30000"))
+        changes = self._changes(raw, whole_files=whole_files)
+        self._bad = None if whole_files or changes else self._some_bad(raw)
+        partitions = dice.randint(1, 3)
+        self.changing = ChangingLog(world, partitions, world.seed) if changes else None
+        """The source, where its topic changes."""
         self.cluster = SinkCluster(
             world,
             CONNECTOR,
             SimulatedConnector,
             raw | self.groups.settings,
-            partitions=dice.randint(1, 3),
+            partitions=partitions,
             has_keys=len(self.groups.views) > 1,
             tombstones=self.groups.tombstones,
             on_end=self._expect_stopped,
             on_result=self._look_at_result,
             group=self.group if self.deletes else None,
             bad=self._bad,
+            log=self.changing,
         )
         self.cluster.log.on_late = self._comes_late
         self._late: dict[tuple[Process, TopicPartition], tuple[LateRow, int]] = {}
@@ -421,6 +435,23 @@ class Archive:
         self._left: set[str] = set()
         """Tokens that a deletion could not discard."""
         self._newest: Process | None = None
+
+    def _changes(self, raw: dict[str, str], *, whole_files: bool) -> bool:
+        """Whether the topic changes in this schedule; what the connector is to do then."""
+        chance = random.Random(f"{self.world.seed} changes")  # noqa: S311 - chance, not secrets; drawn apart
+        if (
+            whole_files
+            or self.deletes
+            or "records.sql" in raw
+            or self.groups.settings
+            or chance.random() >= 0.5
+        ):
+            return False
+        self.world.happened["schedules whose topic changes"] += 1
+        raw["on.data.loss"] = chance.choice(("skip", "fail"))
+        raw["missing.topic.policy"] = chance.choice(("wait", "fail"))
+        raw["missing.topic.grace.ms"] = chance.choice(("0", "2000"))
+        return True
 
     def _some_bad(self, raw: dict[str, str]) -> Bad | None:
         """In some schedules, records that cannot be archived, and dead letters for them."""
@@ -500,9 +531,30 @@ class Archive:
                     self._check_deletion(counts[0])
             self.check()
         elif key.startswith(plans_prefix(CONNECTOR)):
+            if self.changing and before is None and after is not None and '"tasks"' in after.body:
+                self._expect_no_silent_loss(GenerationPlan.model_validate_json(after.body), self.changing)
             self.check()
         elif key == config_key(CONNECTOR):
             self._on_config_change(before, after)
+
+    def _expect_no_silent_loss(self, plan: GenerationPlan, log: ChangingLog) -> None:
+        """Nothing is read past lost records unless the configuration says so."""
+        commits = self.commits()
+        for planned in (planned for task in plan.tasks for planned in task.ranges):
+            partition = planned.topic_partition
+            entry = commits.get(partition)
+            if entry is None or planned.start >= planned.end:
+                continue
+            epochs = entry.leader_epoch, planned.leader_epoch
+            lost = None if None in epochs else log.lost_since(partition, entry.leader_epoch)
+            is_past_lost = lost is not None and lost < entry.offset and epochs[0] != epochs[1]
+            if planned.start <= entry.offset and not is_past_lost:
+                continue
+            self.world.happened["read on past lost records"] += 1
+            if plan.config.get("on.data.loss") != "skip":
+                self.world.violation(
+                    f"{planned} reads past lost records, the commit is {entry.offset} of {epochs}"
+                )
 
     def _on_config_change(self, before: Stored | None, after: Stored | None) -> None:
         if after is None:
@@ -561,6 +613,31 @@ class Archive:
         stale = {token for tokens in self._merged(last).stale.values() for token in tokens}
         self.world.happened["begun, and left behind by a deletion"] += bool(stale)
         self._left |= stale
+
+    def change_topic(self, log: ChangingLog) -> None:
+        """One thing happens to the topic."""
+        dice, kind = log.events, log.events.choice(log.kinds)
+        has_commit = [p for p, offset in self._highest.items() if offset]
+        partition = dice.choice(has_commit if has_commit and kind != "retention" else list(log.records))
+        committed, start, end = self._highest.get(partition, 0), log.starts[partition], log.ends[partition]
+        if kind == "recreation":
+            if log.id is None:
+                dice.choice((log.restore, log.create_again))()
+            elif log.id != "first":
+                dice.choice((log.restore, log.delete, log.create_again))()
+            elif self._highest and max(self._highest.values()):  # its id is known from the first plan on
+                dice.choice((log.delete, log.delete, log.create_again_at_once))()
+        elif log.id != "first":
+            log.restore()
+        elif kind == "retention":
+            log.retain(
+                partition, dice.choice((dice.randint(start, end), max(start, min(committed, end)))), committed
+            )
+        else:
+            below = max(start, min(committed, end) - dice.randint(1, 3))
+            log.elect(
+                partition, dice.choice((end, dice.randint(max(start, end - 12), end), below)), committed
+            )
 
     def has_rows_ahead(self) -> bool:
         """Whether rows above a withdrawn commit are visible."""
@@ -647,6 +724,8 @@ class Archive:
                 self._decoded.add(location)
                 name = LAYOUT.parse(location.key)
                 if name is not None:
+                    if self.changing and max(numbers_in(name, found.data)) >= ANOTHER:
+                        self.world.violation(f"{location} holds records of a topic that was created again")
                     rows = self._visible[Content(name.partition, name.view)]
                     rows += offsets_in(name, found.data)
                     rows.sort()
@@ -688,6 +767,9 @@ class Archive:
             if not self._pending.get(partition, set()) & self._expired:
                 return f"the commit was withdrawn from {before} to {committed}, though none of its uploads expired"
             self.world.happened["commit withdrawn"] += 1
+            if self.changing and partition in self.changing.shaken:  # its records may be gone by now
+                again = (o for o in self.changing.expected[partition] if committed <= o < before)
+                self.changing.withheld[partition].update(again)
         self._highest[partition] = committed
         self._pending[partition] = {token.id for token in entry.publish} if entry else set()
         return None
@@ -769,7 +851,7 @@ class Archive:
             seen, parted = Counter(offsets), self._parted[content]
             left = {o: seen[o] for o in self.cluster.log.withheld[partition] if not seen[o] or o in parted}
             expected = self._expected(content)
-            produced = [o for o, times in expected.items() for _ in range(left.get(o, times))]
+            produced = [o for o, times in sorted(expected.items()) for _ in range(left.get(o, times))]
             if self._highest[partition] != self.cluster.log.ends[partition]:
                 self.world.violation(
                     f"{partition}: in the end {self._highest[partition]} is committed, its end is "

@@ -142,6 +142,8 @@ class Cluster(ABC):
         self._drivers: dict[Process, ClosingSignal] = {}
         self._generations: list[SimulatedGeneration] = []
         self._orphans: list[Process] = []
+        self.settings: dict[str, str] = {}
+        """What an operator has changed for all drivers that start from now on."""
         self.started = 0
         self.deletions = 0
         self.ended: dict[str, str] = {}
@@ -178,7 +180,7 @@ class Cluster(ABC):
     def start_driver(self, *, until_caught_up: bool = False, **settings: str) -> Process:
         """Start one more driver for the same connector, maybe with another configuration."""
         self.started += 1
-        raw = {**self._raw, **settings}
+        raw = {**self._raw, **settings, **self.settings}
         name = f"driver {self.started}"
         signal = SimulatedSignal(self.world)
 

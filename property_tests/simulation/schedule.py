@@ -97,7 +97,8 @@ def _live(archive: Archive) -> None:
     for partition in cluster.log.records:
         cluster.log.produce(partition, dice.randint(0, 20), dice.choice((0, 0, 3)))
     world.chaos = Chaos.drawn(dice)
-    cluster.log.breaks_order = cluster.log.dice.choice((0.0, 0.0, 0.0, 0.0, 0.2))
+    if not archive.changing:
+        cluster.log.breaks_order = cluster.log.dice.choice((0.0, 0.0, 0.0, 0.0, 0.2))
     if cluster.log.is_transformed:
         cluster.log.cuts = cluster.log.dice.choice((0.0, 0.3, 0.6))
     for _ in range(dice.randint(4, 16)):
@@ -106,6 +107,8 @@ def _live(archive: Archive) -> None:
         _something_happens(archive)
         if archive.deletes:
             _an_operator_deletes(archive)
+        if archive.changing and archive.changing.events.random() < 0.6:
+            archive.change_topic(archive.changing)
         if dice.random() < 0.2:
             archive.expire()
         for _ in range(dice.randint(5, 80)):
@@ -169,6 +172,12 @@ def _calm_down(archive: Archive) -> None:
     archive.s3.completes_from = archive.groups.siblings_expire = 0.0
     archive.s3.contradicts = archive.s3.lags = 0.0
     world.tell("from here on nothing goes wrong any more")
+    if archive.changing:
+        # The operator has read what the connector failed of: nothing but this lets it go on.
+        archive.changing.calm_down(
+            {partition: entry.offset for partition, entry in archive.commits().items()}
+        )
+        cluster.settings["on.data.loss"] = "skip"
     _catch_up(archive)
     # The marker of an incarnation goes with it.
     late = {location: archive.s3.objects[location].data for location in archive.files()}

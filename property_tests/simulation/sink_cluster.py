@@ -16,6 +16,7 @@ from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.engine.commits import TopicIdCheck, always_valid
 from sinksdk.engine.worker import ClosingRequest, Unread
 from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS, Header, OffsetRange, SinkRecord, SinkRecords, TopicPartition
@@ -183,8 +184,12 @@ class Log:
         return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """None: no topic of the simulation is ever made again."""
+        """None: this topic is never created again."""
         return {}
+
+    def vouch(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
+        """See :class:`sinksdk.spark.executor.Outside`."""
+        return always_valid
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
         """See :meth:`sinksdk.topics.Source.first_records`."""
@@ -270,7 +275,7 @@ class Log:
             yield from _in_batches(world, rows)
             if late is not None:
                 self.on_late(LateRow(partition, late.offset, rows[-1].offset))
-                yield _batch([late])
+                yield batch_of([late])
                 yield from _in_batches(world, rest)
 
     def _hold_back(self, rows: list[SinkRecord]) -> tuple[SinkRecord | None, list[SinkRecord]]:
@@ -293,7 +298,7 @@ def _in_batches(world: World, rows: Sequence[SinkRecord]) -> Iterator[SinkRecord
             world.sleep(0.1)
             yield None
         count = world.dice.choice((1, 3, 9, 30))
-        yield _batch(rows[:count])
+        yield batch_of(rows[:count])
         rows = rows[count:]
 
 
@@ -311,7 +316,8 @@ def _wide(rows: Sequence[SinkRecord]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _batch(rows: Sequence[SinkRecord]) -> SinkRecords:
+def batch_of(rows: Sequence[SinkRecord]) -> SinkRecords:
+    """Rows of one partition, as a reader gives them."""
     return SinkRecords(rows[0].topic_partition, pa.RecordBatch.from_pydict(_columns(rows)))
 
 
@@ -393,6 +399,7 @@ class SinkCluster(Cluster):
         on_result: told what a task process reports, in it.
         group: what the commits are mirrored to, if anything.
         bad: see :class:`Log`.
+        log: the source, if it is a special one.
     """
 
     def __init__(
@@ -409,17 +416,20 @@ class SinkCluster(Cluster):
         on_result: Callable[[TaskResult], None] = lambda _: None,
         group: OffsetGroup | None = None,
         bad: Bad | None = None,
+        log: Log | None = None,
     ) -> None:
         super().__init__(world, name, raw, on_end=on_end)
         self.letters = DeadLetters(world)
-        self._outside = Outside(dead_letters=lambda *_: nullcontext(self.letters if bad else None))
-        self.log = Log(
+        self.log = log or Log(
             partitions,
             world.seed,
             is_transformed="records.sql" in raw,
             has_keys=has_keys,
             tombstones=tombstones,
             bad=bad,
+        )
+        self._outside = Outside(
+            dead_letters=lambda *_: nullcontext(self.letters if bad else None), vouch=self.log.vouch
         )
         self._on_result = on_result
         self._connector = connector

@@ -1,0 +1,235 @@
+"""A source whose topic changes while it is read: retention, lost tails, deletion and creation again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+from property_tests.simulation.sink_cluster import Log, batch_of
+from property_tests.simulation.world import World
+from sinksdk.engine.commits import TopicIdCheck
+from sinksdk.engine.worker import Unread
+from sinksdk.errors import MissingSourceTopicException, OffsetOutOfRangeException, RetriableException
+from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.topics import Subscription
+from sinksdk.topics.base import Partitions, Position
+from sinksdk.topics.kafka.cluster import replaced_topics
+
+T = TypeVar("T")
+
+TOPIC = "orders"
+ANOTHER = 1_000_000
+"""Values of a topic that was created again are larger by so much than their offsets."""
+
+
+class _Topic(NamedTuple):
+    """What a topic holds."""
+
+    id: str
+    records: dict[TopicPartition, list[SinkRecord]]
+    starts: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int]
+
+
+class ChangingLog(Log):
+    """As :class:`Log`, of a topic with an id and leader epochs; each request to it goes through the scheduler.
+
+    Readers know its name only, as Kafka's do: they read on in another topic of that name.
+
+    Args:
+        world: whose.
+    """
+
+    def __init__(self, world: World, partitions: int, seed: int, *, bad: object = None) -> None:
+        assert bad is None, "its values say which topic they are of"
+        super().__init__(partitions, seed)
+        self._world = world
+        self.events = random.Random(f"{seed} events")  # noqa: S311 - chance, not secrets; drawn apart
+        self.kinds = self.events.sample(("retention", "truncation", "recreation"), self.events.randint(1, 2))
+        """What happens to it."""
+        self.id: str | None = "first"
+        """None: the topic is deleted."""
+        self.starts = dict.fromkeys(self.records, 0)
+        self.epochs = dict.fromkeys(self.records, 1)
+        self.begins: dict[TopicPartition, dict[int, int]] = {partition: {1: 0} for partition in self.records}
+        """Where each leader epoch has begun."""
+        self.peaks = dict.fromkeys(self.records, 0)
+        """Offsets below which a partition had other records once than it has now."""
+        self.shaken = set[TopicPartition]()
+        """Partitions that no longer have all their records."""
+        self._first: _Topic | None = None
+        """The topic that was deleted."""
+
+    # -- what happens to it --------------------------------------------------------------------------
+
+    def retain(self, partition: TopicPartition, start: int, committed: int) -> None:
+        """Retention removes records, committed or not."""
+        self._world.tell(f"retention removes what {partition.partition} has below {start}")
+        self._world.happened["retention removed records before they were committed"] += start > committed
+        self._give_up(partition, committed, range(start))
+        self.starts[partition] = start
+        self.records[partition] = [r for r in self.records[partition] if r.offset >= start]
+
+    def elect(self, partition: TopicPartition, loses_from: int, committed: int) -> None:
+        """Another leader, which may not have the newest records."""
+        end = self.ends[partition]
+        self._world.tell(
+            f"{partition.partition} has another leader, its log ends at {loses_from} instead of {end}"
+        )
+        self._world.happened["another leader"] += 1
+        self._world.happened["log lost records below the commit"] += loses_from < min(end, committed)
+        self._give_up(partition, committed, range(loses_from, end))
+        self.peaks[partition] = max(self.peaks[partition], end if loses_from < end else 0)
+        self.records[partition] = [r for r in self.records[partition] if r.offset < loses_from]
+        self.ends[partition] = loses_from
+        self.epochs[partition] += 1
+        self.begins[partition][self.epochs[partition]] = loses_from
+
+    def _give_up(self, partition: TopicPartition, committed: int, offsets: range) -> None:
+        """What is not committed of them may be read by a task that has it already, or by none."""
+        self.shaken.add(partition)
+        self.withheld[partition].update(
+            o for o in self.expected[partition] if o in offsets and o >= committed
+        )
+
+    def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
+        """See :meth:`Log.produce`. Where a tail was lost, a new record may lie where there was a gap."""
+        if self.id != "first":
+            return
+        known = set(self.expected[partition])
+        super().produce(partition, count, gap)
+        new = (o for o in self.expected[partition] if o < self.peaks[partition])
+        self.withheld[partition].update(o for o in new if o not in known)
+
+    def delete(self) -> None:
+        """Delete the topic."""
+        self._world.tell("the topic is deleted")
+        self._world.happened["topic deleted"] += 1
+        if self._first is None:
+            self._first = _Topic("first", dict(self.records), dict(self.starts), dict(self.ends))
+        self.id = None
+        for partition in self.records:
+            self.records[partition], self.starts[partition], self.ends[partition] = [], 0, 0
+
+    def create_again(self) -> None:
+        """Create another topic of the same name, which may be longer than the old one."""
+        self._world.tell("the topic is created again")
+        self._world.happened["topic created again"] += 1
+        self.id = f"again-{self.events.randrange(10**6)}"
+        for partition in self.records:
+            end = self.events.choice((0, 3, 20, 80))
+            self.ends[partition] = end
+            self.records[partition] = [
+                SinkRecord(*partition, offset=offset, value=b"%030d" % (offset + ANOTHER))
+                for offset in range(end)
+            ]
+
+    def create_again_at_once(self) -> None:
+        """Nobody sees in between that it is gone."""
+        self.delete()
+        self.create_again()
+
+    def restore(self) -> None:
+        """The topic that was deleted is there again, with its id and its offsets."""
+        if self._first is not None:
+            self._world.tell("the deleted topic is restored")
+            self.id = self._first.id
+            self.records.update(self._first.records)
+            self.starts.update(self._first.starts)
+            self.ends.update(self._first.ends)
+            self._first = None
+
+    def calm_down(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Nothing more happens to it; each partition has grown beyond what it once had."""
+        self.kinds = []
+        self.restore()
+        for partition, end in self.ends.items():
+            beyond = max(self.peaks[partition], committed.get(partition, 0)) - end
+            self.produce(partition, 1, gap=max(beyond + 1, 0))
+
+    # -- what is asked of it -------------------------------------------------------------------------
+
+    def partitions(self, subscription: Subscription) -> Partitions:
+        """See :meth:`sinksdk.topics.Source.partitions`."""
+
+        def effect() -> Partitions:
+            if self.id is None:
+                raise MissingSourceTopicException([TOPIC])
+            found = {p: OffsetRange(self.starts[p], end) for p, end in self.ends.items()}
+            return Partitions(found, (), self.epochs)
+
+        return self._ask("offsets", effect)
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """See :meth:`sinksdk.topics.Source.topic_ids`."""
+        return self._ask("topic ids", lambda: dict.fromkeys(topics, self.id) if self.id is not None else {})
+
+    def truncated(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
+        """See :meth:`sinksdk.topics.Source.truncated`."""
+
+        def effect() -> dict[TopicPartition, int | None]:
+            found = dict[TopicPartition, int | None]()
+            for partition, (offset, epoch) in positions.items():
+                lost = self.lost_since(partition, epoch)
+                if lost is not None and lost < offset:
+                    found[partition] = lost
+            return found
+
+        return self._ask("ends of epochs", effect)
+
+    def lost_since(self, partition: TopicPartition, epoch: int) -> int | None:
+        """Where the first epoch after this one has begun; None: it is the newest."""
+        return min(
+            (begin for number, begin in self.begins[partition].items() if number > epoch), default=None
+        )
+
+    def vouch(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
+        """See :class:`sinksdk.spark.executor.Outside`."""
+        return lambda topics: replaced_topics(ids, self.topic_ids, topics)
+
+    def _ask(self, what: str, effect: Callable[[], T]) -> T:
+        return self._world.operate(
+            f"asks the source for {what}",
+            effect,
+            lost=RetriableException,
+            refused=RetriableException,
+            tell=False,
+        )
+
+    @contextmanager
+    def reading(
+        self, world: World, ranges: Mapping[TopicPartition, OffsetRange], overrides: Mapping[str, str]
+    ) -> Iterator[Iterator[SinkRecords | Unread | None]]:
+        """See :meth:`Log.reading`."""
+        yield self._live(world, ranges)
+
+    def _live(
+        self, world: World, ranges: Mapping[TopicPartition, OffsetRange]
+    ) -> Iterator[SinkRecords | Unread | None]:
+        """Records as the topic has them when they are fetched."""
+        for partition, offsets in ranges.items():
+            at = offsets.start
+            while at < offsets.end:
+                if world.dice.random() < 0.2:
+                    world.sleep(world.dice.choice((0.1, 1.0)))
+                    yield None
+                if at < self.starts[partition]:
+                    world.happened["range whose records were removed before they were read"] += 1
+                    yield Unread(
+                        partition, OffsetOutOfRangeException(f"{partition} has not got {at} any more")
+                    )
+                    break
+                some = [r for r in self.records[partition] if at <= r.offset < offsets.end]
+                if some:
+                    some = some[: world.dice.choice((1, 3, 9, 30))]
+                    yield batch_of(some)
+                    at = some[-1].offset + 1
+                elif self.ends[partition] >= offsets.end:
+                    break  # it ends in a gap
+                else:
+                    world.happened["range that the log no longer has"] += 1
+                    world.sleep(5.0)
+                    yield Unread(partition, RetriableException(f"nothing came of {partition} at {at}"))
+                    break
