@@ -8,6 +8,7 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -46,6 +47,7 @@ from sinksdk.connectors.s3_archiver.part import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import view_of
 from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.control.herder import Herder
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import says_news, table, whole
 from sinksdk.store.base import Stored
@@ -66,7 +68,7 @@ from sinksdk.store.records import (
     Value,
 )
 from tests.s3_archiver.beside import at_once
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, denied, no_answer, slow_down
+from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Value)
@@ -419,7 +421,8 @@ class Archive:
         self._bystander = Bystander(self.cluster.records.stored)
         self._rows: dict[str, tuple[str, Any]] = {}
         self._whole: dict[int, tuple[TaskRecord, TaskRecord | None]] = {}
-        self._decoded: set[Location] = set()
+        self._decoded: dict[Location, FakeObject | None] = {}
+        """Objects that have been looked into; None: no file of records."""
         self._visible: dict[Content, list[int]] = {
             Content(partition, view): []
             for partition in self.cluster.log.records
@@ -469,6 +472,11 @@ class Archive:
             self.world.happened["schedules that report records without a value"] += 1
             self.groups.settings["behavior.on.null.values"] = "ignore"
         return Bad(chance.choice((0, 1, 1, 4)), chance.choice((0.0, 0.0, 0.2)), are_tombstones)
+
+    @cached_property
+    def alters(self) -> bool:
+        """Whether an operator alters offsets."""
+        return not (self.deletes or self.changing) and self.operator.random() < 0.4
 
     def _expect_stopped(self, process: Process) -> None:
         """A task process that ends by itself has closed everything and has stopped."""
@@ -614,6 +622,32 @@ class Archive:
         self.world.happened["begun, and left behind by a deletion"] += bool(stale)
         self._left |= stale
 
+    def alter_offsets(self) -> None:
+        """An operator stops the connector, and alters offsets of one partition, whether that may be or not."""
+        dice, log = self.operator, self.cluster.log
+        partition = dice.choice(list(log.records))
+        end, now = log.ends[partition], self._highest.get(partition, 0)
+        offset = dice.choice((None, dice.randint(0, end), dice.randint(min(now, end), end)))
+        if dice.random() < 0.9:
+            self.cluster.wish("stop")
+        self.world.tell(f"an operator alters the offset of {partition.partition} to {offset}")
+
+        def ask(herder: Herder) -> None:
+            herder.alter_offsets(CONNECTOR, {partition: offset})
+
+        self.cluster.start_operator("offsets altered", ask)
+
+    def _has_altered(self, partition: TopicPartition, committed: int) -> bool:
+        """Whether an operator alters this commit just now: what he skips may be archived or not."""
+        if self.world.current not in self.cluster.operators:
+            return False
+        before = self._highest.get(partition, 0)
+        self.world.happened["commit moved by an operator"] += committed != before
+        self.cluster.log.withheld[partition].update(
+            o for o in self.cluster.log.expected[partition] if before <= o < committed
+        )
+        return True
+
     def change_topic(self, log: ChangingLog) -> None:
         """One thing happens to the topic."""
         dice, kind = log.events, log.events.choice(log.kinds)
@@ -721,8 +755,8 @@ class Archive:
         """Offsets that readers of the bucket see, sorted."""
         for location, found in self.s3.objects.items():
             if location not in self._decoded:
-                self._decoded.add(location)
                 name = LAYOUT.parse(location.key)
+                self._decoded[location] = found if name is not None else None
                 if name is not None:
                     if self.changing and max(numbers_in(name, found.data)) >= ANOTHER:
                         self.world.violation(f"{location} holds records of a topic that was created again")
@@ -733,6 +767,10 @@ class Archive:
 
     def check(self) -> None:
         """Within what is committed, each record once; no commit goes back; nothing committed is lost."""
+        objects = self.s3.objects
+        gone = [each for each, found in self._decoded.items() if found and objects.get(each) is not found]
+        if gone:
+            self.world.violation(f"{gone} have vanished, or are replaced")
         commits = self.commits()
         visible = self.visible()
         for partition in self.cluster.log.records:
@@ -761,7 +799,9 @@ class Archive:
     def _went_back(self, partition: TopicPartition, entry: Entry | None) -> str | None:
         committed = entry.offset if entry else self._begins.get(partition, 0)
         before = self._highest.get(partition, 0)
-        if committed < before:
+        if committed != before and self._has_altered(partition, committed):
+            self._pending.pop(partition, None)
+        elif committed < before:
             if entry is None or entry.withdrawn_from != before:
                 return f"the commit went back from {before} to {committed}"
             if not self._pending.get(partition, set()) & self._expired:

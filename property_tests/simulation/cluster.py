@@ -14,6 +14,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
+from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
@@ -146,6 +147,8 @@ class Cluster(ABC):
         """What an operator has changed for all drivers that start from now on."""
         self.started = 0
         self.deletions = 0
+        self.operators: list[Process] = []
+        """Of operators' commands that take a while."""
         self.ended: dict[str, str] = {}
         """How each driver that has ended did so: ``well``, or what it raised."""
 
@@ -219,6 +222,25 @@ class Cluster(ABC):
             self.world.happened[f"deletion ended: {end}"] += 1
 
         return self._spawn(f"deletion {self.deletions}", run, signal)
+
+    def start_operator(self, what: str, ask: Callable[[Herder], object]) -> None:
+        """Let an operator ask something that is done in his own process, for as long as it is not answered."""
+
+        def run() -> None:
+            herder = Herder(self.store(), self.world, sinks=self.opened, executors=INLINE.calls)
+            try:
+                ask(herder)
+                end = "well"
+            except ConnectException as error:
+                end = type(error).__name__
+                self.world.tell(f"ends: {end}: {error}")
+            self.world.happened[f"operator: {what}: {end}"] += 1
+
+        self.operators.append(self.world.spawn(f"operator {len(self.operators) + 1}", run))
+
+    def opened(self, raw: Mapping[str, str]) -> OpenedSink:
+        """The sink, made to be asked about its offsets."""
+        raise NotImplementedError
 
     def _environment(self, signal: ClosingSignal) -> Environment:
         """Of one process: virtual time, no threads but the scheduler's, no chance but its dice."""

@@ -105,10 +105,7 @@ def _live(archive: Archive) -> None:
         if not cluster.drivers and cluster.started < MOST_DRIVERS:
             cluster.start_driver(until_caught_up=dice.random() < 0.3, **_variation(dice))
         _something_happens(archive)
-        if archive.deletes:
-            _an_operator_deletes(archive)
-        if archive.changing and archive.changing.events.random() < 0.6:
-            archive.change_topic(archive.changing)
+        _something_special_happens(archive)
         if dice.random() < 0.2:
             archive.expire()
         for _ in range(dice.randint(5, 80)):
@@ -144,6 +141,25 @@ def _something_happens(archive: Archive) -> None:
         world.happened["frozen for very long"] += 1
         world.tell(f"{process.name} is frozen for very long")
         world.freeze(process, 10_000)
+
+
+def _something_special_happens(archive: Archive) -> None:
+    """What only some schedules are about."""
+    if archive.deletes:
+        _an_operator_deletes(archive)
+    if archive.alters:
+        _an_operator_alters(archive)
+    if archive.changing and archive.changing.events.random() < 0.6:
+        archive.change_topic(archive.changing)
+
+
+def _an_operator_alters(archive: Archive) -> None:
+    """He stops the connector, alters offsets, and resumes it, in any order."""
+    dice = archive.operator
+    if dice.random() < 0.3:
+        archive.alter_offsets()
+    if dice.random() < 0.3:
+        archive.cluster.wish("resume")
 
 
 def _an_operator_deletes(archive: Archive) -> None:

@@ -16,6 +16,7 @@ from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
+from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.engine.commits import TopicIdCheck, always_valid
 from sinksdk.engine.worker import ClosingRequest, Unread
 from sinksdk.errors import ConnectException
@@ -439,6 +440,11 @@ class SinkCluster(Cluster):
         """See :meth:`Cluster.to_delete`."""
         connector = self._connector()
         return connector, connector.config_class.parse(record.config)
+
+    def opened(self, raw: Mapping[str, str]) -> OpenedSink:
+        """See :meth:`Cluster.opened`."""
+        connector = self._connector()
+        return OpenedSink(connector, connector.config_class.parse(raw))
 
     def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:
         """See :meth:`Cluster.group_of`."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sinksdk.control import registry
+from sinksdk.control.connector_calls import ThreadExecutor
 from sinksdk.control.history import read_history
 from sinksdk.control.info import OnDamage, connector_info, of_all, overdue
 from sinksdk.control.offsets import StoppedConnector
@@ -32,12 +33,21 @@ class Herder:
 
     Args:
         sinks: opens a sink to alter its offsets; by default without its source.
+        executors: create what runs the sink's own code then.
     """
 
-    def __init__(self, store: Store, clock: WallClock | None = None, *, sinks: Sinks = opened_sink) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: WallClock | None = None,
+        *,
+        sinks: Sinks = opened_sink,
+        executors: Callable[[], ThreadExecutor] = ThreadExecutor,
+    ) -> None:
         self._store = store
         self._clock = clock or SystemWallClock()
         self._opened = sinks
+        self._executors = executors
 
     def connectors(self) -> list[str]:
         """Names of all connectors, sorted."""
@@ -233,7 +243,7 @@ class Herder:
                 such offsets.
             ConnectException: the source is known and does not answer.
         """
-        stopped = StoppedConnector(self._store, name, self._clock)
+        stopped = StoppedConnector(self._store, name, self._clock, self._executors)
         opened = self._opened(stopped.record.config)
         expect_there(opened, offsets)
         claim = stopped.claim(opened.config, patience)
@@ -271,7 +281,7 @@ class Herder:
         except registry.ConnectorExistsException:
             self.stop(name)
             self.configure(name, config)
-        stopped = StoppedConnector(self._store, name, self._clock)
+        stopped = StoppedConnector(self._store, name, self._clock, self._executors)
         claim = stopped.claim(opened.config, patience)
         connector = opened.connector
         if claim.all_unsettled():
@@ -289,7 +299,7 @@ class Herder:
 
     def reset_offsets(self, name: str, *, patience: float = math.inf) -> None:
         """Remove all commits. Raises as :meth:`alter_offsets`."""
-        stopped = StoppedConnector(self._store, name, self._clock)
+        stopped = StoppedConnector(self._store, name, self._clock, self._executors)
         opened = self._opened(stopped.record.config)
         claim = stopped.claim(opened.config, patience)
         _ask(stopped, opened, claim, dict.fromkeys(claim.committed))

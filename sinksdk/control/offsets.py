@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
 from sinksdk.control import registry
-from sinksdk.control.connector_calls import ConnectorCalls
+from sinksdk.control.connector_calls import ConnectorCalls, ThreadExecutor
 from sinksdk.control.deletion import settle
 from sinksdk.control.liveness import await_end
 from sinksdk.engine.clock import WallClock
@@ -37,16 +37,26 @@ class OffsetsRefusedException(ConnectException):
 class StoppedConnector:
     """A connector whose offsets are altered.
 
+    Args:
+        executors: as of :class:`ConnectorCalls`.
+
     Raises:
         ConnectorNotFoundException: there is none of that name.
         ConnectorRunsException: its target state is not STOPPED.
         WrongKindException: DataFrames are written under this name.
     """
 
-    def __init__(self, store: Store, name: str, clock: WallClock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        clock: WallClock,
+        executors: Callable[[], ThreadExecutor] = ThreadExecutor,
+    ) -> None:
         self._store = store
         self._name = name
         self._clock = clock
+        self._executors = executors
         self.generations = Generations(store, name)
         self.record = self._stopped()
 
@@ -110,7 +120,7 @@ class StoppedConnector:
             OffsetsRefusedException: it raised something, or did not return in time.
         """
         connector.identity = ConnectorIdentity(identify(self._store), self._name, self.record.incarnation)
-        calls = ConnectorCalls(connector, self._name, self._clock)
+        calls = ConnectorCalls(connector, self._name, self._clock, self._executors)
         timeout = config.connector_start_timeout_ms / 1000
         try:
             return calls.call(what, method, timeout=timeout)
