@@ -75,6 +75,8 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["commit moved by an operator"] >= AT_ONCE // 50
     assert happened["operator: offsets altered: OffsetsRefusedException"] >= AT_ONCE // 50
     assert happened["operator: offsets altered: ConnectorRunsException"] >= AT_ONCE // 20
+    assert happened["schedules with long ranges"] >= AT_ONCE // 10
+    assert happened["second attempt committed again"] >= AT_ONCE // 20
     assert happened["transform failed"] >= AT_ONCE // 30
     assert happened["transform dropped all of a range"] >= AT_ONCE // 10
     assert happened["left so by several generations"] >= AT_ONCE // 150

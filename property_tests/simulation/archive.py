@@ -75,6 +75,8 @@ V = TypeVar("V", bound=Value)
 
 CONNECTOR = "archive"
 LAYOUT = Layout()
+LONG = 30 * FLUSH_SIZE
+"""Records of a generation in schedules with long ranges."""
 CHANGES = {
     "CreateMultipartUpload",
     "UploadPart",
@@ -351,6 +353,11 @@ def _settings(world: World, *, whole_files: bool) -> dict[str, str]:
     waits = random.Random(f"{world.seed} waits")  # noqa: S311 - chance, not secrets
     if raw["errors.retry.timeout"] != "0" and waits.random() < 0.5:
         raw["errors.retry.timeout"] = "120000"  # longer than a task waits on its place
+    long = random.Random(f"{world.seed} long")  # noqa: S311 - chance, not secrets; drawn apart
+    if not whole_files and long.random() < 0.15:
+        world.happened["schedules with long ranges"] += 1
+        raw["generation.max.records"] = str(LONG)
+        raw["offset.flush.interval.ms"] = "500"
     if whole_files:
         raw["task.shutdown.graceful.timeout.ms"] = "60000"
     elif dice.random() < 0.5:
@@ -474,6 +481,16 @@ class Archive:
         return Bad(chance.choice((0, 1, 1, 4)), chance.choice((0.0, 0.0, 0.2)), are_tombstones)
 
     @cached_property
+    def _committed_by(self) -> dict[tuple[str, int], set[int]]:
+        """Attempts that have committed something, by task and generation."""
+        return defaultdict(set)
+
+    @cached_property
+    def is_long(self) -> bool:
+        """Whether ranges are so long that several attempts at a task commit something of them."""
+        return int(self.cluster.raw["generation.max.records"]) == LONG
+
+    @cached_property
     def alters(self) -> bool:
         """Whether an operator alters offsets."""
         return not (self.deletes or self.changing) and self.operator.random() < 0.4
@@ -530,6 +547,7 @@ class Archive:
                     "attempt"
                 ]:
                     self.world.violation(f"{key} went back to an older generation or attempt")
+                self._count_attempts(key, old, new)
             self.check()
         elif key == task_count_key(CONNECTOR):
             self._newest = self.world.current
@@ -544,6 +562,18 @@ class Archive:
             self.check()
         elif key == config_key(CONNECTOR):
             self._on_config_change(before, after)
+
+    def _count_attempts(self, key: str, old: dict[str, Any], new: dict[str, Any]) -> None:
+        """How often another attempt at a task of a generation commits after an earlier one has."""
+        which, attempt = (key, new["generation"]), new["attempt"]
+        before = {entry["partition"]: entry["offset"] for entry in old["entries"]}
+        if old["attempt"] != attempt or all(
+            entry["offset"] == before.get(entry["partition"]) for entry in new["entries"]
+        ):
+            return
+        committed = self._committed_by[which]
+        self.world.happened["second attempt committed again"] += any(one < attempt for one in committed)
+        committed.add(attempt)
 
     def _expect_no_silent_loss(self, plan: GenerationPlan, log: ChangingLog) -> None:
         """Nothing is read past lost records unless the configuration says so."""
@@ -916,6 +946,6 @@ class Archive:
         bystander = FakeS3("bucket")
         bystander.objects = self.s3.objects
         commits = {partition: entry.committed() for partition, entry in self.commits().items()}
-        report = verify(SimulatedConfig.parse(self.cluster._raw), bystander, lambda: commits)
+        report = verify(SimulatedConfig.parse(self.cluster.raw), bystander, lambda: commits)
         if report.problems:
             self.world.violation(f"verify finds {report.problems}")

@@ -139,7 +139,7 @@ class Cluster(ABC):
         self.name = name
         self.records = Records()
         self.on_end = on_end
-        self._raw = raw
+        self.raw = raw
         self._drivers: dict[Process, ClosingSignal] = {}
         self._generations: list[SimulatedGeneration] = []
         self._orphans: list[Process] = []
@@ -183,7 +183,7 @@ class Cluster(ABC):
     def start_driver(self, *, until_caught_up: bool = False, **settings: str) -> Process:
         """Start one more driver for the same connector, maybe with another configuration."""
         self.started += 1
-        raw = {**self._raw, **settings, **self.settings}
+        raw = {**self.raw, **settings, **self.settings}
         name = f"driver {self.started}"
         signal = SimulatedSignal(self.world)
 

@@ -96,6 +96,9 @@ def _live(archive: Archive) -> None:
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     for partition in cluster.log.records:
         cluster.log.produce(partition, dice.randint(0, 20), dice.choice((0, 0, 3)))
+    if archive.is_long:
+        for partition in cluster.log.records:
+            cluster.log.produce(partition, archive.operator.randint(30, 90))
     world.chaos = Chaos.drawn(dice)
     if not archive.changing:
         cluster.log.breaks_order = cluster.log.dice.choice((0.0, 0.0, 0.0, 0.0, 0.2))
@@ -149,6 +152,8 @@ def _something_special_happens(archive: Archive) -> None:
         _an_operator_deletes(archive)
     if archive.alters:
         _an_operator_alters(archive)
+    if archive.is_long:
+        archive.cluster.double()
     if archive.changing and archive.changing.events.random() < 0.6:
         archive.change_topic(archive.changing)
 
