@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 from property_tests.simulation.frames import Query, Spark
@@ -33,8 +34,12 @@ def run(seed: int) -> Counter[str]:
 def _live(spark: Spark) -> None:
     world, dice = spark.world, spark.world.dice
     world.chaos = Chaos.drawn(dice)
+    chance = random.Random(f"{world.seed} checkpoints")  # noqa: S311 - chance, not secrets; drawn apart
+    restores = chance.random() < 0.4
     for _ in range(dice.randint(4, 14)):
         _something_happens(spark)
+        if restores and chance.random() < 0.3:
+            _restore_a_checkpoint(spark, chance)
         for _ in range(dice.randint(5, 120)):
             world.step()
 
@@ -74,6 +79,18 @@ def _something_happens(spark: Spark) -> None:
             spark.start(query)
 
 
+def _restore_a_checkpoint(spark: Spark, chance: random.Random) -> None:
+    """An operator's mistake, and its mending."""
+    streams = [query for query in spark.queries if query.is_stream and query.done]
+    if streams:
+        query = chance.choice(streams)
+        if query.done < query.right:
+            spark.come_right(query)
+        else:
+            spark.go_back(query, chance.choice((query.done - 1, chance.randrange(query.done))))
+            spark.start(query)
+
+
 def _calm_down(spark: Spark) -> None:
     """No more faults: each query comes to its end, one after the other, and a last write settles what is left."""
     world = spark.world
@@ -81,6 +98,7 @@ def _calm_down(spark: Spark) -> None:
     world.tell("from here on nothing goes wrong any more")
     _wait(world, *spark.running.values())
     for query in spark.queries:
+        spark.come_right(query)
         # Tasks whose driver is dead may still take the connector over, once for each run that has not written.
         for _ in range(3 + spark.runs_yet_to_write()):
             if query.is_stream and query.done < len(query.batches):

@@ -231,12 +231,14 @@ class Query:
     Args:
         batches: rows of each micro-batch, decided before it runs; of a batch write there is one.
         done: micro-batches that the checkpoint says are over.
+        right: what it said before an operator restored an older copy.
     """
 
     name: str
     is_stream: bool
     batches: list[list[str]] = field(default_factory=list)
     done: int = 0
+    right: int = 0
     has_failed: bool = False
 
     def rows(self) -> list[str]:
@@ -288,6 +290,18 @@ class Spark:
         place = f"{query.name}/{len(query.batches)}"
         query.batches.append([f"{place}/{number}" for number in range(rows)])
 
+    def go_back(self, query: Query, done: int) -> None:
+        """An operator stops a query, and restores an older copy of its checkpoint."""
+        if (process := self.running.get(query.name)) is not None and process.is_alive:
+            self.world.kill(process)
+        self.world.tell(f"the checkpoint of {query.name} goes back from {query.done} to {done}")
+        self.world.happened["checkpoint went back"] += 1
+        query.right, query.done = max(query.right, query.done), done
+
+    def come_right(self, query: Query) -> None:
+        """He restores the newest checkpoint, as the refusal says."""
+        query.done = max(query.right, query.done)
+
     def start(self, query: Query) -> Process:
         """Start a run of a query; beside one that runs already, if there is one."""
         run = str(UUID(int=self.world.dice.getrandbits(128)))
@@ -306,14 +320,23 @@ class Spark:
                 query.done = 1
                 return
             while (number := query.done) < len(query.batches):
+                behind = number < self._newest_of(query)
                 self._run_batch(query, Writing(query.name, run, number), number)
+                if behind and query.batches[number]:
+                    self.world.violation(f"{query.name} writes {number}, which a later one follows")
                 self.world.operate(
                     f"checkpoint: {number} is over", partial(self._over, query, number + 1), lost=OSError
                 )
         except (ConnectException, OSError) as error:
             query.has_failed = True
             self.ended[type(error).__name__] += 1
+            self.world.happened["checkpoint refused"] += "Start it with its newest checkpoint" in str(error)
             self.world.tell(f"{query.name} ends: {error}")
+
+    def _newest_of(self, query: Query) -> int:
+        """The newest micro-batch of a query that is committed; -1: none is."""
+        numbers = (batch for name, batch in self.destination.committed if name == query.name)
+        return max((number for number in numbers if number is not None), default=-1)
 
     @staticmethod
     def _over(query: Query, done: int) -> None:
