@@ -9,6 +9,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -266,6 +267,7 @@ class SimulatedTask(S3ArchiverTask):
         self._expect(
             records.partition not in self._closing, f"put to {records.partition} after its closing commit"
         )
+        self._expect(not self.archive.is_behind, "put, though the archive holds more than the store knows")
         super().put(records)
         self.archive.put.update((records.partition, record.offset) for record in records)
 
@@ -375,6 +377,12 @@ class Archive:
     """
 
     current: ClassVar[Archive]
+    copy: dict[str, Stored] | None = None
+    """Of the store, as an operator has kept it."""
+    copied: Mapping[TopicPartition, int] = MappingProxyType({})
+    """What was committed then."""
+    is_behind = False
+    """Whether the store is an old copy, and the archive holds more than it knows."""
 
     def __init__(self, world: World, *, whole_files: bool = False) -> None:
         Archive.current = self
@@ -491,9 +499,15 @@ class Archive:
         return int(self.cluster.raw["generation.max.records"]) == LONG
 
     @cached_property
+    def restores(self) -> bool:
+        """Whether an operator restores an old copy of the store; files of values do not say where they end."""
+        special = self.deletes or self.changing or self.groups.settings
+        return not special and self.operator.random() < 0.5
+
+    @cached_property
     def alters(self) -> bool:
         """Whether an operator alters offsets."""
-        return not (self.deletes or self.changing) and self.operator.random() < 0.4
+        return not (self.deletes or self.changing or self.restores) and self.operator.random() < 0.4
 
     def _expect_stopped(self, process: Process) -> None:
         """A task process that ends by itself has closed everything and has stopped."""
@@ -667,12 +681,55 @@ class Archive:
 
         self.cluster.start_operator("offsets altered", ask)
 
+    def keep_or_restore_the_store(self) -> None:
+        """An operator copies the store, and restores the copy later: everything is stopped for that, or lost."""
+        stored = self.cluster.records.stored
+        if self.copy is None:
+            self.copy = dict(stored) if self.commits() and not self.has_rows_ahead() else None
+            self.copied = dict(self._highest)
+            return
+        has_grown = any(offset > self.copied.get(p, 0) for p, offset in self._highest.items())
+        if self.is_behind or not has_grown or self.has_rows_ahead():
+            return
+        for process in list(self.world.processes):
+            self.world.kill(process)
+        self.world.tell("an old copy of the store is restored")
+        self.world.happened["old copy of the store restored"] += 1
+        stored.clear()
+        stored.update(self.copy)
+        self.copy = None
+        self._rows.clear()
+        self._whole.clear()
+        # Nobody knows of them any more: a rule of the bucket aborts them.
+        self._left |= self.s3.uploads.keys()
+        commits = self.commits()
+        self._pending = {p: {token.id for token in entry.publish} for p, entry in commits.items()}
+        self._highest = {p: entry.offset for p, entry in commits.items()}
+        self.is_behind = self._holds_more()
+        self.world.happened["archive that holds more than the store knows"] += self.is_behind
+
+    def _holds_more(self) -> bool:
+        """Whether files hold records that are not committed."""
+        return any(
+            offsets and offsets[-1] >= self._highest.get(partition, 0)
+            for (partition, _), offsets in self.visible().items()
+        )
+
+    def recover(self) -> None:
+        """An operator has the store commit what the archive holds."""
+        raw = {**self.cluster.raw, **self.cluster.settings}
+        self.cluster.start_operator(
+            "offsets recovered", lambda herder: herder.recover_offsets(CONNECTOR, raw, {})
+        )
+
     def _has_altered(self, partition: TopicPartition, committed: int) -> bool:
         """Whether an operator alters this commit just now: what he skips may be archived or not."""
         if self.world.current not in self.cluster.operators:
             return False
         before = self._highest.get(partition, 0)
         self.world.happened["commit moved by an operator"] += committed != before
+        if self.is_behind:
+            return True
         self.cluster.log.withheld[partition].update(
             o for o in self.cluster.log.expected[partition] if before <= o < committed
         )
@@ -803,6 +860,9 @@ class Archive:
             self.world.violation(f"{gone} have vanished, or are replaced")
         commits = self.commits()
         visible = self.visible()
+        if self.is_behind and self.world.current in self.cluster.operators:
+            self._highest |= {partition: entry.offset for partition, entry in commits.items()}
+            self.is_behind = self._holds_more()
         for partition in self.cluster.log.records:
             entry = commits.get(partition)
             if problem := self._went_back(partition, entry):
@@ -850,7 +910,7 @@ class Archive:
         expected, seen = self._expected(content), Counter(offsets)
         if any(times > expected.get(offset, 0) for offset, times in seen.items()):
             return f"seen twice in {offsets}"
-        if offsets and offsets[-1] >= committed:
+        if offsets and offsets[-1] >= committed and not self.is_behind:
             skip = self.groups.runs(Archived.of(entry.committed() if entry else None).skip, view)
             above = [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
             if above:

@@ -150,12 +150,23 @@ def _something_special_happens(archive: Archive) -> None:
     """What only some schedules are about."""
     if archive.deletes:
         _an_operator_deletes(archive)
+    if archive.restores:
+        _an_operator_restores(archive)
     if archive.alters:
         _an_operator_alters(archive)
     if archive.is_long:
         archive.cluster.double()
     if archive.changing and archive.changing.events.random() < 0.6:
         archive.change_topic(archive.changing)
+
+
+def _an_operator_restores(archive: Archive) -> None:
+    """He restores an old copy of the store, and recovers the offsets sooner or later."""
+    dice = archive.operator
+    if archive.is_behind and dice.random() < 0.3:
+        archive.recover()
+    elif dice.random() < (0.6 if archive.copy is None else 0.4):
+        archive.keep_or_restore_the_store()
 
 
 def _an_operator_alters(archive: Archive) -> None:
@@ -199,6 +210,7 @@ def _calm_down(archive: Archive) -> None:
             {partition: entry.offset for partition, entry in archive.commits().items()}
         )
         cluster.settings["on.data.loss"] = "skip"
+    _recover(archive)
     _catch_up(archive)
     # The marker of an incarnation goes with it.
     late = {location: archive.s3.objects[location].data for location in archive.files()}
@@ -212,6 +224,22 @@ def _calm_down(archive: Archive) -> None:
     for location, data in late.items():
         if archive.s3.objects[location].data != data:
             world.violation(f"{location} was changed by somebody who came late")
+
+
+def _recover(archive: Archive) -> None:
+    """Where the archive holds more than the store knows, a start is refused; then its offsets are recovered."""
+    for _ in range(MOST_DRIVERS):
+        if not archive.is_behind:
+            return
+        driver = archive.cluster.start_driver(until_caught_up=True)
+        _run_until(archive, lambda driver=driver: not driver.is_alive)  # type: ignore[misc]  # of this very turn
+        if archive.cluster.ended.get(driver.name) == "ConfigException":
+            archive.world.happened["start refused until the offsets are recovered"] += 1
+        archive.recover()
+        operator = archive.cluster.operators[-1]
+        _run_until(archive, lambda operator=operator: not operator.is_alive)  # type: ignore[misc]  # the same
+    message = "offsets cannot be recovered, though nothing goes wrong any more"
+    raise Violation(message)
 
 
 def _catch_up(archive: Archive) -> None:
