@@ -91,9 +91,13 @@ def _variation(dice: random.Random) -> dict[str, str]:
     return {"restart.backoff.ms": dice.choice(("1000", "1500"))}
 
 
-def _live(archive: Archive) -> None:
-    """Drivers come and go, records arrive, and things go wrong."""
+def _begin(archive: Archive) -> None:
+    """The first records, and what shall go wrong."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
+    if not archive.groups.settings:
+        blanks = random.Random(f"{world.seed} blanks")  # noqa: S311 - chance, not secrets; drawn apart
+        cluster.log.blanks = blanks.choice((0, 0, 1, 2, 5))
+        world.happened["schedules with empty values and none in whole records"] += cluster.log.blanks > 0
     for partition in cluster.log.records:
         cluster.log.produce(partition, dice.randint(0, 20), dice.choice((0, 0, 3)))
     if archive.is_long:
@@ -104,6 +108,12 @@ def _live(archive: Archive) -> None:
         cluster.log.breaks_order = cluster.log.dice.choice((0.0, 0.0, 0.0, 0.0, 0.2))
     if cluster.log.is_transformed:
         cluster.log.cuts = cluster.log.dice.choice((0.0, 0.3, 0.6))
+
+
+def _live(archive: Archive) -> None:
+    """Drivers come and go, records arrive, and things go wrong."""
+    world, cluster, dice = archive.world, archive.cluster, archive.world.dice
+    _begin(archive)
     for _ in range(dice.randint(4, 16)):
         if not cluster.drivers and cluster.started < MOST_DRIVERS:
             cluster.start_driver(until_caught_up=dice.random() < 0.3, **_variation(dice))

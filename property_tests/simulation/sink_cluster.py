@@ -96,6 +96,8 @@ class Log:
         self._drops_blocks = chance.choice((0.1, 0.4, 0.8)) if is_transformed else 0.0
         """Chance that a transform drops all of eight offsets, so that whole ranges may be empty."""
         self._weights = chance.choice(((1, 0, 0, 0), (1, 4, 1, 1), (4, 2, 1, 1), (1, 1, 4, 4)))
+        self.blanks = 0
+        """Of each so many records one has an empty value or none, which is archived as it is; 0: none."""
         self.cuts = 0.0
         """Chance that a transform fails while a task's ranges are read."""
         self.dice = random.Random(f"order {seed}")  # noqa: S311 - chance, not secrets
@@ -140,12 +142,19 @@ class Log:
 
     def _record(self, partition: TopicPartition, offset: int) -> SinkRecord:
         value = None if self.is_tombstone(offset) else b"%030d" % offset
+        said: bytes | None = b"%d" % offset
         if value is not None and self.is_bad(partition, offset):
-            # The converter refuses what is no UTF-8, and the archiver's task a missing value.
-            value = b"\xff" + value if self.tombstones or offset % 2 else None
+            # The converter refuses what is no UTF-8, and the archiver's task a missing value or key.
+            if offset % 2:
+                value = b"\xff" + value
+            elif self._has_keys:
+                said = None
+            else:
+                value = None
+        if self.blanks and offset % self.blanks == 0:
+            value = b"" if offset // self.blanks % 2 else None
         if not self._has_keys:
             return SinkRecord(*partition, offset=offset, value=value)
-        said = b"%d" % offset
         return SinkRecord(*partition, offset=offset, key=said, value=value, headers=(Header("offset", said),))
 
     def is_bad(self, partition: TopicPartition, offset: int) -> bool:
