@@ -743,13 +743,13 @@ class Archive:
         committed, start, end = self._highest.get(partition, 0), log.starts[partition], log.ends[partition]
         if kind == "recreation":
             if log.id is None:
-                dice.choice((log.restore, log.create_again))()
+                dice.choice((self.restore_topic, log.create_again))()
             elif log.id != "first":
-                dice.choice((log.restore, log.delete, log.create_again))()
+                dice.choice((self.restore_topic, log.delete, log.create_again))()
             elif self._highest and max(self._highest.values()):  # its id is known from the first plan on
                 dice.choice((log.delete, log.delete, log.create_again_at_once))()
         elif log.id != "first":
-            log.restore()
+            self.restore_topic()
         elif kind == "retention":
             log.retain(
                 partition, dice.choice((dice.randint(start, end), max(start, min(committed, end)))), committed
@@ -759,6 +759,13 @@ class Archive:
             log.elect(
                 partition, dice.choice((end, dice.randint(max(start, end - 12), end), below)), committed
             )
+
+    def restore_topic(self) -> None:
+        """An operator restores the topic that was deleted; nobody reads meanwhile, for the id would not tell."""
+        for process in self.cluster.attempts():
+            self.world.kill(process)
+        if self.changing:
+            self.changing.restore()
 
     def has_rows_ahead(self) -> bool:
         """Whether rows above a withdrawn commit are visible."""

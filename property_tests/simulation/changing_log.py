@@ -144,7 +144,6 @@ class ChangingLog(Log):
     def calm_down(self, committed: Mapping[TopicPartition, int]) -> None:
         """Nothing more happens to it; each partition has grown beyond what it once had."""
         self.kinds = []
-        self.restore()
         for partition, end in self.ends.items():
             beyond = max(self.peaks[partition], committed.get(partition, 0)) - end
             self.produce(partition, 1, gap=max(beyond + 1, 0))

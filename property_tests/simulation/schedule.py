@@ -216,6 +216,7 @@ def _calm_down(archive: Archive) -> None:
     world.tell("from here on nothing goes wrong any more")
     if archive.changing:
         # The operator has read what the connector failed of: nothing but this lets it go on.
+        archive.restore_topic()
         archive.changing.calm_down(
             {partition: entry.offset for partition, entry in archive.commits().items()}
         )
