@@ -59,7 +59,7 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["schedules with files of keys and headers"] >= AT_ONCE // 10
     assert happened["keys visible above a withdrawn commit"] >= AT_ONCE // 50
     assert happened["order violated"] >= AT_ONCE // 50
-    assert happened["late row was passed over before it came"] >= AT_ONCE // 500
+    assert happened["late row was passed over before it came"] >= AT_ONCE // 1000
     assert happened["deletion asked for while something is unpublished"] >= AT_ONCE // 30
     assert happened["schedules that report records without a value"] >= AT_ONCE // 150
     assert happened["schedules whose store has conditions refused"] >= AT_ONCE // 20

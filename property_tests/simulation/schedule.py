@@ -105,7 +105,7 @@ def _begin(archive: Archive) -> None:
             cluster.log.produce(partition, archive.operator.randint(30, 90))
     world.chaos = Chaos.drawn(dice)
     if not archive.changing:
-        cluster.log.breaks_order = cluster.log.dice.choice((0.0, 0.0, 0.0, 0.0, 0.2))
+        cluster.log.breaks_order = cluster.log.dice.choice((0.0, 0.0, 0.0, 0.0, 0.3))
     if cluster.log.is_transformed:
         cluster.log.cuts = cluster.log.dice.choice((0.0, 0.3, 0.6))
 

@@ -284,6 +284,9 @@ class Log:
             late, rest = self._hold_back(rows)
             yield from _in_batches(world, rows)
             if late is not None:
+                if self.dice.random() < 0.5:  # so late that a commit passes over it
+                    world.sleep(1.0)
+                    yield None
                 self.on_late(LateRow(partition, late.offset, rows[-1].offset))
                 yield batch_of([late])
                 yield from _in_batches(world, rest)
