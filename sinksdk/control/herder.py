@@ -237,7 +237,8 @@ class Herder:
             ConnectorRunsException: its target state is not STOPPED.
             WrongKindException: DataFrames are written under this name.
             ConnectorClosingException: it has not closed yet.
-            UnpublishedException: a partition has a commit that is not published yet.
+            UnpublishedException: a partition has a commit that is not published yet, or records above a
+                withdrawn commit are visible.
             OffsetsRefusedException: the connector does not let them be altered so.
             ConfigException: the connector cannot be made here to be asked, or the source is known and has no
                 such offsets.
@@ -309,6 +310,6 @@ class Herder:
 def _ask(
     stopped: StoppedConnector, opened: OpenedSink, claim: Claim, offsets: Mapping[TopicPartition, int | None]
 ) -> None:
-    stopped.generations.expect_published(claim, offsets.keys())
+    stopped.generations.expect_published(claim, offsets)
     connector, config, _ = opened
     stopped.ask(connector, config, lambda: connector.alter_offsets(config, dict(offsets)))

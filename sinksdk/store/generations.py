@@ -7,7 +7,7 @@ the version of the task count record it wrote last; a conflict there means that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
@@ -237,7 +237,8 @@ class Generations:
         was created again. Otherwise as :meth:`plan`.
 
         Raises:
-            UnpublishedException: a commit has tokens that are not published yet: they would be lost.
+            UnpublishedException: a commit has tokens that are not published yet, which would be lost, or
+                records above it are visible, which would be written twice.
         """
         self.expect_published(claim, offsets)
         kept = {p: entry for p, entry in claim.committed.items() if p not in offsets}
@@ -252,13 +253,27 @@ class Generations:
             undecided=_still_undecided(claim.undecided, offsets),
         )
 
-    def expect_published(self, claim: Claim, partitions: Collection[TopicPartition]) -> None:
-        """Raise UnpublishedException if tokens would be lost with these commits."""
-        unpublished = [str(p) for p in sorted(partitions) if (e := claim.committed.get(p)) and e.publish]
+    def expect_published(self, claim: Claim, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Raise UnpublishedException if these offsets lose tokens, or what is visible above a commit.
+
+        A withdrawn commit knows which records above it are visible; an operator's commit does not.
+        """
+        unpublished = [str(p) for p in sorted(offsets) if (e := claim.committed.get(p)) and e.publish]
         if unpublished:
             raise UnpublishedException(
                 f"connector {self._connector}: what is committed of {', '.join(unpublished)} is not "
                 f"published yet; resume the connector until it is, stop it, and alter its offsets then"
+            )
+        ahead = [
+            f"{p} (up to offset {entry.partly_visible_to})"
+            for p, entry in sorted(claim.partly_visible().items())
+            if p in offsets and (offsets[p] or 0) < (entry.partly_visible_to or 0)
+        ]
+        if ahead:
+            raise UnpublishedException(
+                f"connector {self._connector}: a part of the records above a withdrawn commit is visible of "
+                f"{', '.join(ahead)}, and would be written twice; resume the connector until it has "
+                f"committed beyond them, stop it, and alter its offsets then"
             )
 
     def reset(self, claim: Claim, config_version: int, config: Mapping[str, str]) -> None:

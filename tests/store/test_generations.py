@@ -11,7 +11,7 @@ from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store import StoreUnavailable, asked_to_close, read_commits, table, take_over
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.generations import Claim, Generations
+from sinksdk.store.generations import Claim, Generations, UnpublishedException
 from sinksdk.store.keys import (
     config_key,
     plan_key,
@@ -378,3 +378,25 @@ def test_a_connector_created_again_is_fenced_against_its_former_self(store: Memo
     assert claim.generation == 2
     with pytest.raises(FencedException):
         zombie.commit({TP: OffsetAndMetadata(1)})
+
+
+def test_offsets_below_records_that_are_visible_above_a_withdrawn_commit_are_refused(
+    store: MemoryStore,
+) -> None:
+    """An operator's commit does not know which of them are visible: they would be written twice."""
+    generations = Generations(store, "c")
+    generations.plan(generations.claim(), [task(TP, OTHER)], 1)
+    taken = take_over(store, "c", 1, 0)
+    assert taken is not None
+    taken.ledger.prepare({TP: [Token("a")]})
+    taken.ledger.commit({TP: OffsetAndMetadata(30, publish=[Token("a")])})
+    taken.ledger.withdraw(TP, OffsetAndMetadata(10), [Token("a")], 25)
+    taken.ledger.flush()
+    for offset in (None, 10, 24):
+        generations = Generations(store, "c")
+        with pytest.raises(UnpublishedException, match=r"visible of t-0 \(up to offset 25\)"):
+            generations.alter(generations.claim(), {TP: offset, OTHER: 3}, 1, {})
+    generations = Generations(store, "c")
+    generations.alter(generations.claim(), {TP: 25}, 1, {})
+
+    assert Generations(store, "c").claim().committed[TP].offset == 25
