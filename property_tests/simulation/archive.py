@@ -685,7 +685,11 @@ class Archive:
         """An operator copies the store, and restores the copy later: everything is stopped for that, or lost."""
         stored = self.cluster.records.stored
         if self.copy is None:
-            self.copy = dict(stored) if self.commits() and not self.has_rows_ahead() else None
+            # A copy with a commit whose upload expires later can neither be recovered, since the commit cannot
+            # be published, nor started, since the archive holds more: not mended yet.
+            is_published = not any(entry.publish for entry in self.commits().values())
+            is_whole = is_published and not self.has_rows_ahead()
+            self.copy = dict(stored) if self.commits() and is_whole else None
             self.copied = dict(self._highest)
             return
         has_grown = any(offset > self.copied.get(p, 0) for p, offset in self._highest.items())
