@@ -2,84 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
+from property_tests.simulation.frames import FileTask
 from property_tests.simulation.mutations import no_fence, writes_without_condition
-from sinksdk import FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.engine.worker import AssignedRange
-from sinksdk.frames import batches, protocol
+from property_tests.simulation.planted import (
+    COMMITS,
+    PLANS,
+    Patch,
+    Plant,
+    Value,
+    no_tokens,
+    others_read_as,
+    plants,
+    publishes_in_pre_commit,
+    writes_as,
+)
+from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.frames import batches, protocol, task
 from sinksdk.frames.batches import FrameBatches
 from sinksdk.frames.protocol import Settled, Share, Standing, Writing
-from sinksdk.frames.task import FrameTask, HeldCommits
-from sinksdk.store import TakenOver, table, take_over
-from sinksdk.store.keys import plan_key
+from sinksdk.frames.task import HeldCommits
+from sinksdk.store import TakenOver, table
+from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.ledger import Ledger
-from sinksdk.store.records import Begun, FrameState, GenerationPlan, WrittenBatch
-
-Patch = pytest.MonkeyPatch
+from sinksdk.store.records import Begun, FrameState, TaskCountRecord, WrittenBatch
 
 
 def number_is_not_committed(patch: Patch) -> None:
     """The commit does not say which micro-batch it is of."""
-    patch.setattr(batches, "with_batch", lambda frames, writing: frames)
+    writes_as(patch, PLANS, lambda plan: _with_written(plan, ()))
 
 
 def number_counts_for_every_query(patch: Patch) -> None:
     """A number is skipped, whichever checkpoint it is of."""
 
-    def anyhow(connector: str, frames: FrameState | None, writing: Writing) -> protocol.Standing:
-        found = standing(connector, frames, writing)
+    def anyhow(connector: str, frames: FrameState | None, writing: Writing) -> Standing:
+        found = protocol.standing(connector, frames, writing)
         numbers = [one.batch for one in frames.written if one.batch is not None] if frames else []
-        if writing.batch is not None and any(writing.batch <= number for number in numbers):
-            return protocol.Standing.COMMITTED
-        return found
+        is_passed = writing.batch is not None and any(writing.batch <= number for number in numbers)
+        return Standing.COMMITTED if is_passed else found
 
-    standing = protocol.standing
     patch.setattr(batches, "standing", anyhow)
 
 
 def only_the_last_query_is_remembered(patch: Patch) -> None:
     """The number of one query replaces that of another."""
-    with_batch = protocol.with_batch
+    writes_as(patch, PLANS, lambda plan: _with_written(plan, plan["frames"]["written"][-1:]))
 
-    def forgetful(frames: FrameState, writing: Writing) -> FrameState:
-        return with_batch(frames.model_copy(update={"written": ()}), writing)
 
-    patch.setattr(batches, "with_batch", forgetful)
+def _with_written(plan: Value, written: Sequence[Any]) -> Value:
+    return {**plan, "frames": {**plan["frames"], "written": list(written)}}
 
 
 def tasks_publish_what_they_commit(patch: Patch) -> None:
     """A task publishes before the driver has committed the micro-batch."""
-    commit = HeldCommits.commit
-
-    def eager(
-        self: HeldCommits,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        *records: Mapping[TopicPartition, int],
-    ) -> None:
-        commit(self, offsets, *records)
-        self._commits.update(offsets)
-
-    patch.setattr(HeldCommits, "commit", eager)
-    patch.setattr(HeldCommits, "published", lambda self, partition: None)
+    publishes_in_pre_commit(patch, FileTask, FileTask.publish)
 
 
 def attempts_discard_each_others(patch: Patch) -> None:
     """An attempt discards what another one has prepared, whose result Spark may take."""
+    patch.setattr(task, "HeldCommits", _DiscardsAll)
 
-    def all_of_them(self: HeldCommits, partition: TopicPartition) -> Sequence[Token]:
-        return self._ledger.stale(partition)
 
-    patch.setattr(HeldCommits, "stale", all_of_them)
+class _DiscardsAll(HeldCommits):
+    def __init__(self, taken: TakenOver) -> None:
+        super().__init__(taken)
+        self.ledger = taken.ledger
+
+    def stale(self, partition: TopicPartition) -> Sequence[Token]:
+        return self.ledger.stale(partition)
 
 
 def everything_prepared_is_committed(patch: Patch) -> None:
     """Also what attempts have prepared whose result Spark did not take."""
-    with_shares = protocol.with_shares
 
     def greedy(connector: str, before: Settled, shares: Iterable[Share], **rest: Any) -> Settled:
         more = []
@@ -87,43 +86,33 @@ def everything_prepared_is_committed(patch: Patch) -> None:
             found = {**before.stale.get(share.partition, {})}
             commit = OffsetAndMetadata(share.commit.offset, publish=tuple(found.values()))
             more.append(replace(share, commit=commit))
-        return with_shares(connector, before, more, **rest)
+        return protocol.with_shares(connector, before, more, **rest)
 
     patch.setattr(batches, "with_shares", greedy)
 
 
 def published_before_the_commit(patch: Patch) -> None:
     """The driver publishes what the tasks have prepared, then commits it."""
-    settled = FrameBatches._settled
+    commit = FrameBatches.commit
 
-    def eager(
-        self: FrameBatches, count: Any, writing: Writing, shares: Sequence[Share] | None, settle: Any
-    ) -> bool:
-        destination = settle.__self__.destination
-        for share in shares or ():
+    def eager(self: FrameBatches, writing: Writing, shares: Sequence[Share], settle: Any) -> None:
+        for share in shares:
             for token in share.commit.tokens:
-                destination.complete(token.id)
-        return settled(self, count, writing, shares, settle)
+                settle.__self__.destination.complete(token.id)
+        commit(self, writing, shares, settle)
 
-    patch.setattr(FrameBatches, "_settled", eager)
+    patch.setattr(FrameBatches, "commit", eager)
 
 
 def nothing_is_published_after_a_crash(patch: Patch) -> None:
     """A micro-batch that is committed needs nothing any more; nobody but its driver publishes it."""
-    commit, write = FrameBatches.commit, FrameTask.write
 
-    def careless(self: FrameBatches, writing: Writing, shares: Sequence[Share], settle: Any) -> None:
-        frames = self._newest().frames
-        if protocol.standing(self._connector, frames, writing) is not Standing.COMMITTED:
-            commit(self, writing, shares, settle)
+    def settled(value: Value) -> Value:
+        is_plan = value.get("frames") is not None
+        opened = {"frames": {**value["frames"], "is_open": True}} if is_plan else {}
+        return {**no_tokens(value), **opened}
 
-    def overwriting(self: FrameTask, rows: Any) -> Share:
-        self._worker._committer.publish = lambda partition, deadline=None: None
-        return write(self, rows)
-
-    patch.setattr(FrameBatches, "commit", careless)
-    patch.setattr(FrameTask, "write", overwriting)
-    patch.setattr(protocol, "_flaw", lambda *_: None)
+    others_read_as(patch, COMMITS, settled)
 
 
 def abort_discards_what_is_committed(patch: Patch) -> None:
@@ -144,42 +133,44 @@ def abort_discards_what_is_committed(patch: Patch) -> None:
 
 def fenced_runs_come_back(patch: Patch) -> None:
     """Nobody remembers which runs were fenced: two queries take the connector from each other for ever."""
-
-    def forgetful(frames: FrameState | None, run: str, *, is_open: bool) -> FrameState:
-        return (frames or FrameState(writer=run)).model_copy(update={"writer": run, "is_open": is_open})
-
-    patch.setattr(batches, "taken_over", forgetful)
+    writes_as(patch, PLANS, lambda plan: {**plan, "frames": {**plan["frames"], "superseded": []}})
 
 
 def uncounted_tasks(patch: Patch) -> None:
     """Further tasks are planned and not counted: nobody fences them, nobody finds what they have prepared."""
+    plan, claim_from, counted = Generations.plan, Generations.claim_from, dict[int, int]()
 
-    def taken(
-        self: FrameBatches, count: Any, plan: table.Row[GenerationPlan], writing: Any, number: int
-    ) -> TakenOver | None:
-        if number >= len(plan.value.tasks):
-            committed = {entry.topic_partition: entry for entry in plan.value.committed}
-            more = self._terms.tasks(number + 1, committed)
-            key = plan_key(self._connector, plan.value.generation)
-            longer = plan.value.model_copy(update={"tasks": more})
-            table.write(self._store, key, longer, plan.version)
-        return take_over(self._store, self._connector, plan.value.generation, number)
+    def noted(self: Generations, claim: Claim, tasks: Sequence[Any], *arguments: Any, **named: Any) -> Any:
+        counted[claim.generation] = len(tasks)
+        return plan(self, claim, tasks, *arguments, **named)
 
-    patch.setattr(FrameBatches, "_taken", taken)
+    def uncounted(self: Generations, seen: table.Row[TaskCountRecord] | None) -> Claim:
+        if seen is not None and seen.value.planned:
+            fewer = seen.value.model_copy(update={"tasks": counted[seen.value.planned]})
+            seen = table.Row(fewer, seen.version)
+        return claim_from(self, seen)
+
+    patch.setattr(Generations, "plan", noted)
+    patch.setattr(Generations, "claim_from", uncounted)
 
 
 def result_of_any_generation_is_taken(patch: Patch) -> None:
     """A task's result is committed, whatever has happened to its record since."""
-    with_shares = protocol.with_shares
 
-    def lenient(connector: str, before: Settled, shares: Iterable[Share], **rest: Any) -> Settled:
+    def lenient(
+        connector: str, before: Settled, shares: Iterable[Share], *, prepared_in: int, **rest: Any
+    ) -> Settled:
         known = {p: dict(tokens) for p, tokens in before.stale.items()}
+        committed, fitting = dict(before.committed), []
         for share in shares:
-            tokens = {token.id: token for token in share.commit.tokens}
-            known[share.partition] = {**known.get(share.partition, {}), **tokens}
-        return with_shares(connector, Settled(before.committed, known), shares, **rest)
+            known.setdefault(share.partition, {}).update({token.id: token for token in share.commit.tokens})
+            start, entry = 0, committed.get(share.partition)
+            if entry is not None:
+                start, committed[share.partition] = entry.offset, entry.model_copy(update={"publish": ()})
+            fitting.append(replace(share, generation=prepared_in, start=start))
+        settled = Settled(committed, known)
+        return protocol.with_shares(connector, settled, fitting, prepared_in=prepared_in, **rest)
 
-    patch.setattr(protocol, "_flaw", lambda *_: None)
     patch.setattr(batches, "with_shares", lenient)
     patch.setattr(batches, "standing", _never_fenced)
 
@@ -201,16 +192,20 @@ def stale_tokens_are_not_carried(patch: Patch) -> None:
 
 
 def rows_kept_back_are_taken_for_written(patch: Patch) -> None:
-    """A task's records count as written, whatever its last pre_commit has returned."""
+    """A task's records count as written, whatever its last pre_commit has returned or raised."""
+    pre_commit = FileTask.pre_commit
 
-    def anyhow(self: FrameTask, rows: Any) -> Share:
-        partition, start = self.partition, self._start
-        (outcome,) = self._run([AssignedRange(partition, None, due=False)], self._numbered(rows))
-        held = self._commits.held_commit(partition) or OffsetAndMetadata(start)
-        commit = OffsetAndMetadata(outcome.delivered, held.metadata, held.publish)
-        return Share(self._plan.generation, partition, start, commit, outcome.records)
+    def anyhow(
+        self: FileTask, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        returned: Mapping[TopicPartition, OffsetAndMetadata] = {}
+        with suppress(ConnectException):
+            returned = pre_commit(self, offsets)
+        if not self.context.is_closing():
+            return returned
+        return {p: replace(returned.get(p, offset), offset=offset.offset) for p, offset in offsets.items()}
 
-    patch.setattr(FrameTask, "write", anyhow)
+    patch.setattr(FileTask, "pre_commit", anyhow)
 
 
 def whatever_the_table_has_is_skipped(patch: Patch) -> None:
@@ -236,28 +231,25 @@ def first_offset_is_not_noted(patch: Patch) -> None:
     patch.setattr(Ledger, "begin_at", lambda self, offset: None)
 
 
-MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
-    mutation.__name__: mutation
-    for mutation in (
-        number_is_not_committed,
-        number_counts_for_every_query,
-        only_the_last_query_is_remembered,
-        tasks_publish_what_they_commit,
-        attempts_discard_each_others,
-        everything_prepared_is_committed,
-        published_before_the_commit,
-        nothing_is_published_after_a_crash,
-        abort_discards_what_is_committed,
-        fenced_runs_come_back,
-        uncounted_tasks,
-        result_of_any_generation_is_taken,
-        stale_tokens_are_not_carried,
-        rows_kept_back_are_taken_for_written,
-        whatever_the_table_has_is_skipped,
-        nothing_that_the_table_has_is_skipped,
-        first_offset_is_not_noted,
-        no_fence,
-        writes_without_condition,
-    )
-}
+MUTATIONS: Mapping[str, Plant] = plants(
+    number_is_not_committed,
+    number_counts_for_every_query,
+    only_the_last_query_is_remembered,
+    tasks_publish_what_they_commit,
+    attempts_discard_each_others,
+    everything_prepared_is_committed,
+    published_before_the_commit,
+    nothing_is_published_after_a_crash,
+    abort_discards_what_is_committed,
+    fenced_runs_come_back,
+    uncounted_tasks,
+    result_of_any_generation_is_taken,
+    stale_tokens_are_not_carried,
+    rows_kept_back_are_taken_for_written,
+    whatever_the_table_has_is_skipped,
+    nothing_that_the_table_has_is_skipped,
+    first_offset_is_not_noted,
+    no_fence,
+    writes_without_condition,
+)
 """What breaks the promise: random schedules must notice."""

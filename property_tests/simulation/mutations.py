@@ -2,149 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from property_tests.simulation import sink_cluster
-from property_tests.simulation.archive import SimulatedTask
+from property_tests.simulation.archive import Archive, SimulatedGroup, SimulatedS3, SimulatedTask
+from property_tests.simulation.planted import (
+    ANY,
+    COMMITS,
+    CONFIG,
+    COUNT,
+    PLANS,
+    SEGMENTS,
+    TASKS,
+    Patch,
+    Plant,
+    TakingOver,
+    Value,
+    commits_as,
+    driver,
+    drops,
+    fields,
+    ignores_compare,
+    no_tokens,
+    of_commits,
+    on_get,
+    others_read_as,
+    plants,
+    publishes_in_pre_commit,
+    reads_as,
+    task,
+    tokens_as,
+    writes_as,
+)
 from property_tests.simulation.store import SimulatedStore
-from sinksdk import ClosingReason, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.connectors.s3_archiver import task, upload, writer
+from property_tests.simulation.world import Process
+from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition, UnpublishableException
+from sinksdk.connectors.s3_archiver import writer
 from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.group import FileGroup
 from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.ranges import Skip
-from sinksdk.connectors.s3_archiver.upload import Publisher, groups_of
-from sinksdk.connectors.s3_archiver.writer import PartitionWriter
-from sinksdk.control import registry
-from sinksdk.control.deletion import Deletion
-from sinksdk.engine.committer import Committer
+from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.connectors.s3_archiver.upload import Publisher, UploadExpired, groups_of
+from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.partition import PartitionState
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.records import SinkRecords
-from sinksdk.runtime import session
 from sinksdk.runtime.handover import Handover
-from sinksdk.runtime.session import DriverSession
-from sinksdk.spark import attempts
 from sinksdk.spark.transform_task import arranged
-from sinksdk.store import Store, TakenOver, generations, ledger, table
+from sinksdk.store.base import Versioned
 from sinksdk.store.generations import Claim, Generations
-from sinksdk.store.keys import (
-    task_count_key,
-    task_key,
-)
-from sinksdk.store.ledger import Ledger, TaskLedger, current_plan, merge
-from sinksdk.store.records import (
-    ConnectorRecord,
-    Entry,
-    GenerationPlan,
-    TaskCountRecord,
-    TaskRecord,
-)
-from sinksdk.store.tokens import Tokens
 
-Patch = pytest.MonkeyPatch
+# -- the store forgets, or answers what it should not ----------------------------------------------------
 
 
 def no_fence(patch: Patch) -> None:
     """The records of the generation before are read, not moved."""
-
-    def read_only(self: Generations, task: int, generation: int) -> TaskRecord | None:
-        row = table.read(self._store, task_key(self._connector, task), TaskRecord)
-        return row.value if row else None
-
-    patch.setattr(Generations, "_fence", read_only)
+    drops(patch, TASKS, lambda _, value: not value["attempt"])
 
 
 def no_merge(patch: Patch) -> None:
     """The next plan is made from the plan before, without what its tasks have committed."""
-    patch.setattr(generations, "merge", lambda base, records: merge(base, []))
+    reads_as(patch, TASKS, fields(entries=[], segments=[]), driver)
 
 
 def segments_forgotten(patch: Patch) -> None:
     """The next plan is made without the commits that tasks have set apart."""
-    patch.setattr(generations, "whole", lambda store, connector, task, record: record)
+    reads_as(patch, TASKS, fields(segments=[]), driver)
+
+
+def segments_forget_tokens(patch: Patch) -> None:
+    """A second attempt finds the commits that the first one has set apart, and not what they publish."""
+    reads_as(patch, SEGMENTS, no_tokens, task)
 
 
 def no_attempt(patch: Patch) -> None:
     """A second attempt takes the record as it is, without moving it."""
+    taking = TakingOver()
+    drops(patch, TASKS, lambda store, value: taking.is_on(store) and value["attempt"] > 1)
+    taking.watch(patch)
 
-    def take_over(store: Store, connector: str, number: int, task: int) -> TakenOver | None:
-        plan = current_plan(store, connector, number)
-        key = task_key(connector, task)
-        before = table.read(store, key, TaskRecord)
-        if plan is None or (before is not None and before.value.generation > number):
-            return None
-        if before is not None and before.value.generation == number and before.value.attempt:
-            taken = before
-        else:
-            record = ledger._successor(before.value if before else None, plan, task)
-            taken = table.write(store, key, record, before.version if before else None)
-        apart = ledger.entries_apart(store, connector, task, taken.value) or ()
-        stale = ledger._stale_of(plan, task)
-        return TakenOver(plan, TaskLedger(store, connector, task, taken, stale, apart=apart))
 
-    patch.setattr(attempts, "take_over", take_over)
+def take_over_looks_once(patch: Patch) -> None:
+    """Whether a newer generation has begun is looked at before a task's record is taken over, not after."""
+    taking, before = TakingOver(), dict[SimulatedStore, Versioned | None]()
+
+    def old(store: SimulatedStore, key: str, read: Callable[[], Versioned | None]) -> Versioned | None:
+        if not COUNT.search(key) or not taking.is_on(store):
+            return read()
+        if taking.is_at_last_look(store):
+            return before[store]
+        before[store] = read()
+        return before[store]
+
+    on_get(patch, old)
+    taking.watch(patch)
+
+
+def withdrawn_commit_is_read_past(patch: Patch) -> None:
+    """Another attempt at the task reads on where its range begins, above a commit that was withdrawn."""
+    reads_as(patch, COMMITS, of_commits(withdrawn_from=None), task)
 
 
 def stale_tokens_not_carried(patch: Patch) -> None:
     """What no commit covers is known to the next generation only by luck."""
-    claim = Generations.claim
+    writes_as(patch, PLANS, fields(stale=[]))
 
-    def forgetful(self: Generations) -> Claim:
-        return replace(claim(self), stale={})
 
-    patch.setattr(Generations, "claim", forgetful)
+def tokens_not_noted(patch: Patch) -> None:
+    """An upload is fed though no successor could know of it."""
+    writes_as(patch, TASKS, fields(prepared=[]))
+
+
+def crashed_and_unknown_commits_stay_unpublished(patch: Patch) -> None:
+    """Tokens of a commit are published by the task that made it, by nobody else."""
+    others_read_as(patch, COMMITS, no_tokens)
+
+
+def writes_without_condition(patch: Patch) -> None:
+    """The store takes every write."""
+    ignores_compare(patch, ANY)
+
+
+def driver_reads_its_claim_afresh(patch: Patch) -> None:
+    """A driver claims over what stands in the store, not over what it wrote last."""
+    ignores_compare(patch, COUNT)
+
+
+def older_driver_configures(patch: Patch) -> None:
+    """A driver's configuration becomes the connector's, though a newer one has brought its own."""
+    reads_as(patch, CONFIG, fields(claimed=0), driver)
+
+
+def deletion_without_publishing(patch: Patch) -> None:
+    """A connector is deleted as soon as its tasks have ended, whatever waits to be published."""
+
+    def nothing_waits(value: Value) -> Value:
+        return {**no_tokens(value), **{name: [] for name in ("prepared", "stale") if name in value}}
+
+    reads_as(
+        patch, COMMITS, nothing_waits, lambda store: driver(store) and Archive.current.cluster.is_deleting
+    )
+
+
+# -- the sink's task, and what it is given ---------------------------------------------------------------
 
 
 def publish_before_commit(patch: Patch) -> None:
     """What pre_commit returned is made visible, then committed."""
-    write = Committer._write
-
-    def eager(
-        self: Committer, accepted: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> Collection[TopicPartition]:
-        for partition, offset in accepted.items():
-            if offset.tokens:
-                self._task.publish(partition, offset.tokens)
-        return write(self, accepted)
-
-    patch.setattr(Committer, "_write", eager)
+    publishes_in_pre_commit(patch, SimulatedTask, S3ArchiverTask.publish)
 
 
 def discard_when_fenced(patch: Patch) -> None:
     """A task that lost its partitions cleans up what it had begun."""
-    lose = WorkerSinkTask.lose
+    create, close = SimulatedS3.create_upload, SimulatedTask.close
+    begun: dict[Process, dict[str, Location]] = defaultdict(dict)
 
-    def tidy(self: WorkerSinkTask, partitions: Collection[TopicPartition] | None = None) -> None:
-        for partition in self.assignment():
-            tokens = self._commits.prepared(partition)
-            if tokens:
-                self._task.discard(partition, tokens)
-        lose(self, partitions)
+    def noted(self: SimulatedS3, location: Location, *arguments: Any) -> str:
+        upload_id = create(self, location, *arguments)
+        begun[Archive.current.world.current][upload_id] = location
+        return upload_id
 
-    patch.setattr(WorkerSinkTask, "lose", tidy)
+    def tidy(self: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
+        process = self.archive.world.current
+        for upload_id, location in begun.pop(process, {}).items() if process.is_fenced else ():
+            with suppress(ConnectException):
+                self.archive.s3.abort_upload(location, upload_id)
+        close(self, partitions)
+
+    patch.setattr(SimulatedS3, "create_upload", noted)
+    patch.setattr(SimulatedTask, "close", tidy)
 
 
 def unpublished_tokens_overwritten(patch: Patch) -> None:
     """A commit follows though the one before could not be published."""
+    publish = SimulatedTask.publish
 
-    def ignore(self: Committer, partition: TopicPartition, deadline: float | None = None) -> None:
-        committed = self._commits.committed(partition)
-        if committed is not None and committed.tokens:
-            self._publish(partition, committed, deadline)
+    def careless(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        with suppress(ConnectException):
+            publish(self, partition, tokens)
 
-    commit = Tokens.commit
-
-    def overwrite(self: Tokens, partition: TopicPartition, offset: OffsetAndMetadata) -> Tokens:
-        return commit(self.publish(partition), partition, offset)
-
-    patch.setattr(Tokens, "commit", overwrite)
-    patch.setattr(Committer, "publish", ignore)
+    patch.setattr(SimulatedTask, "publish", careless)
 
 
 def clean_up_by_listing(patch: Patch) -> None:
@@ -158,7 +201,8 @@ def clean_up_by_listing(patch: Patch) -> None:
             prefix = f"topics/orders/partition={partition.partition}/"
             for found in list(s3.list_uploads("bucket", prefix)):
                 if found.upload_id not in known:
-                    s3.abort_upload(_location(found.key), found.upload_id)
+                    with suppress(ConnectException):
+                        s3.abort_upload(Location("bucket", found.key), found.upload_id)
 
     begin, end = SimulatedTask.open, SimulatedTask.close
 
@@ -174,113 +218,20 @@ def clean_up_by_listing(patch: Patch) -> None:
     patch.setattr(SimulatedTask, "close", tidy_close)
 
 
-def _location(key: str) -> Location:
-    """A location in the simulated bucket."""
-    return Location("bucket", key)
-
-
-def writes_without_condition(patch: Patch) -> None:
-    """The store takes every write."""
-    write = SimulatedStore._write
-
-    def anyhow(self: SimulatedStore, key: str, stored: Any, if_version: str | None) -> bool:
-        current = self._records.stored.get(key)
-        return write(self, key, stored, current.version if current else None)
-
-    patch.setattr(SimulatedStore, "_write", anyhow)
-
-
-def driver_reads_its_claim_afresh(patch: Patch) -> None:
-    """A driver claims from what stands in the store, not from what it wrote last."""
-    claim, plan = Generations.claim, Generations.plan
-
-    def forget(self: Generations) -> None:
-        self._count = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
-
-    def claim_afresh(self: Generations) -> Claim:
-        forget(self)
-        return claim(self)
-
-    def plan_afresh(self: Generations, *arguments: Any, **named: Any) -> GenerationPlan:
-        forget(self)
-        return plan(self, *arguments, **named)
-
-    patch.setattr(Generations, "claim", claim_afresh)
-    patch.setattr(Generations, "plan", plan_afresh)
-
-
-def older_driver_configures(patch: Patch) -> None:
-    """A driver's configuration becomes the connector's, though a newer one has brought its own."""
-
-    def anyhow(
-        store: Store, connector: str, config: Mapping[str, Any], generation: int, kind: str
-    ) -> ConnectorRecord:
-        def changed(record: ConnectorRecord) -> ConnectorRecord:
-            brought = {"config": registry.texts(config), "target_state": "RUNNING", "claimed": generation}
-            return record.model_copy(update={**brought, "kind": kind, "version": record.version + 1})
-
-        return registry.change(store, connector, changed)
-
-    patch.setattr(session, "deploy", anyhow)
-
-
-def tokens_not_noted(patch: Patch) -> None:
-    """An upload is fed though no successor could know of it."""
-    patch.setattr(Ledger, "prepare", lambda self, tokens: None)
-    patch.setattr(Tokens, "_refuse_unknown", lambda self, partition, offset: None)
-    patch.setattr("sinksdk.engine.committer.committable", lambda returned, **rest: dict(returned))
-
-
-def crashed_and_unknown_commits_stay_unpublished(patch: Patch) -> None:
-    """Tokens of a commit are published by the task that made it, by nobody else."""
-    patch.setattr(Claim, "all_unsettled", lambda self: set())
-    patch.setattr(WorkerSinkTask, "open", open_without_publishing(WorkerSinkTask.open))
-
-
-def open_without_publishing(begin: Callable[..., None]) -> Callable[..., None]:
-    """The engine's open, without the second phase of predecessors."""
-
-    def without(self: WorkerSinkTask, *arguments: Any) -> None:
-        publish = self._committer.publish
-        self._committer.publish = lambda partition, deadline=None: None  # type: ignore[method-assign]  # of this task only
-        try:
-            begin(self, *arguments)
-        finally:
-            self._committer.publish = publish  # type: ignore[method-assign]  # of this task only
-
-    return without
-
-
-def what_came_before_a_late_offset_is_committed(patch: Patch) -> None:
-    """A source that breaks its order ends a partition as a failing put does."""
-
-    def as_any_other(self: WorkerSinkTask, partition: TopicPartition, error: BaseException) -> None:
-        self._scope.note(partition, error)
-        self._finish([partition], ClosingReason.FAILURE, None)
-
-    patch.setattr(WorkerSinkTask, "_fail", as_any_other)
-
-
-def deletion_without_publishing(patch: Patch) -> None:
-    """A connector is deleted as soon as its tasks have ended, whatever waits to be published."""
-    patch.setattr(DriverSession, "_has_unpublished", lambda self: False)
-    patch.setattr(Deletion, "settle", lambda self, *arguments: "")
-    patch.setattr(Deletion, "expect_published", lambda self, reason="": None)
-
-
-def deletion_above_visible_rows(patch: Patch) -> None:
-    """A connector is deleted while rows above its commit are visible, which only it passes over."""
-    patch.setattr(Claim, "partly_visible", lambda self: {})
+def closing_is_not_told(patch: Patch) -> None:
+    """The last pre_commit of a partition looks like any other."""
+    patch.setattr(WorkerSinkTaskContext, "is_closing", lambda self: False)
 
 
 def group_ahead_of_what_is_visible(patch: Patch) -> None:
     """The group shows what is committed, published or not."""
-    patch.setattr(Entry, "visible", property(lambda self: self.offset))
+    write = SimulatedGroup.write
 
+    def ahead(self: SimulatedGroup, offsets: Mapping[TopicPartition, int]) -> None:
+        commits = Archive.current.commits()
+        write(self, {p: commits[p].offset if p in commits else offset for p, offset in offsets.items()})
 
-def offsets_are_divided(patch: Patch) -> None:
-    """Files, portions and record limits end between any two records, also of the same offset."""
-    patch.setattr(SinkRecords, "whole_offsets", lambda self, rows: min(rows, len(self)))
+    patch.setattr(SimulatedGroup, "write", ahead)
 
 
 def cut_stream_is_taken_for_its_end(patch: Patch) -> None:
@@ -290,6 +241,147 @@ def cut_stream_is_taken_for_its_end(patch: Patch) -> None:
         return arranged(rows, said, lambda: True)
 
     patch.setattr(sink_cluster, "arranged", anyhow)
+
+
+# -- groups of files -------------------------------------------------------------------------------------
+
+
+def groups_are_published_without_looking(patch: Patch) -> None:
+    """Files of a group are completed one by one, until one is met that has expired."""
+    patch.setattr(SimulatedS3, "part_sizes", lambda self, location, upload_id: [1])
+
+
+def later_group_is_published_first(patch: Patch) -> None:
+    """A group is completed though one before it is not."""
+    publish = Publisher.publish
+
+    def backwards(self: Publisher, tokens: Sequence[Token]) -> None:
+        publish(self, [token for group in reversed(groups_of(tokens)) for token in group])
+
+    patch.setattr(Publisher, "publish", backwards)
+
+
+def siblings_are_not_aborted_first(patch: Patch) -> None:
+    """Whoever withdraws a group only looks which of its files are visible: others may be completing them."""
+    publish, abort, publishing = SimulatedTask.publish, SimulatedS3.abort_upload, set[Process]()
+
+    def noted(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        with _among(publishing):
+            publish(self, partition, tokens)
+
+    def only_looks(self: SimulatedS3, location: Location, upload_id: str) -> None:
+        if Archive.current.world.current not in publishing:
+            abort(self, location, upload_id)
+
+    patch.setattr(SimulatedTask, "publish", noted)
+    patch.setattr(SimulatedS3, "abort_upload", only_looks)
+
+
+@contextmanager
+def _among(processes: set[Process]) -> Iterator[None]:
+    """The process is one of these while the block runs."""
+    process = Archive.current.world.current
+    processes.add(process)
+    try:
+        yield
+    finally:
+        processes.discard(process)
+
+
+def visible_siblings_are_not_counted(patch: Patch) -> None:
+    """What is visible of a group that is withdrawn counts as gone: the chain goes on without it."""
+    publish = Publisher.publish
+
+    def forgetful(self: Publisher, tokens: Sequence[Token]) -> None:
+        try:
+            publish(self, tokens)
+        except UploadExpired as error:
+            raise UploadExpired(str(error), error.token) from error
+
+    patch.setattr(Publisher, "publish", forgetful)
+
+
+def ranges_of_visible_siblings_are_forgotten(patch: Patch) -> None:
+    """A withdrawn commit does not say which rows above it are visible."""
+    _withdraws_as(patch, lambda _: Skip())
+
+
+def visible_keys_and_headers_are_forgotten(patch: Patch) -> None:
+    """A withdrawn commit says which values above it are visible, and not which keys and headers."""
+    _withdraws_as(patch, lambda skip: Skip({view: rows for view, rows in skip.of.items() if not view}))
+
+
+def _withdraws_as(patch: Patch, change: Callable[[Skip], Skip]) -> None:
+    """A withdrawal names other rows as visible above it."""
+    publish = SimulatedTask.publish
+
+    def changed(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+        try:
+            publish(self, partition, tokens)
+        except UnpublishableException as error:
+            skip = change(Skip.of_text(Archived.of(_commit(error)).skip))
+            raise UnpublishableException(
+                str(error),
+                offset=error.offset,
+                metadata=_with_skip(_commit(error), skip).metadata,
+                discard=error.discard,
+                partly_visible_to=skip.end,
+            ) from error
+
+    patch.setattr(SimulatedTask, "publish", changed)
+
+
+def _commit(withdrawal: UnpublishableException) -> OffsetAndMetadata:
+    return OffsetAndMetadata(withdrawal.offset, withdrawal.metadata)
+
+
+def _with_skip(commit: OffsetAndMetadata, skip: Skip = Skip()) -> OffsetAndMetadata:  # noqa: B008 - immutable
+    """A commit that names other rows, or none, as visible above it."""
+    return replace(commit, metadata=replace(Archived.of(commit), skip=skip.to_text()).to_text())
+
+
+def skip_is_forgotten_above_a_commit(patch: Patch) -> None:
+    """A commit within a withdrawn group forgets what of it is visible above."""
+    commits_as(patch, SimulatedTask, _with_skip)
+
+
+def skip_is_lost_when_a_generation_begins(patch: Patch) -> None:
+    """Whoever goes on from a withdrawn commit writes all rows above it."""
+    committed = WorkerSinkTaskContext.committed
+
+    def forgetful(self: WorkerSinkTaskContext, partition: TopicPartition) -> OffsetAndMetadata | None:
+        found = committed(self, partition)
+        return found and _with_skip(found)
+
+    patch.setattr(WorkerSinkTaskContext, "committed", forgetful)
+
+
+def skip_is_lost_by_a_second_withdrawal(patch: Patch) -> None:
+    """A group that was begun above visible rows does not say so in its tokens."""
+    commits_as(patch, SimulatedTask, tokens_as(lambda data: {k: v for k, v in data.items() if k != "skip"}))
+
+
+def rows_of_one_offset_are_one(patch: Patch) -> None:
+    """What is visible is told by offsets, also where a transform has made several records of one."""
+    patch.setattr(writer, "numbers_of", lambda offsets: np.zeros(len(offsets), np.int64))
+
+
+# -- within the engine and the driver --------------------------------------------------------------------
+
+
+def what_came_before_a_late_offset_is_committed(patch: Patch) -> None:
+    """A source that breaks its order ends a partition as a failing put does."""
+    patch.setattr(TaskScope, "casts_doubt", lambda self, error: False)
+
+
+def deletion_above_visible_rows(patch: Patch) -> None:
+    """A connector is deleted while rows above its commit are visible, which only it passes over."""
+    patch.setattr(Claim, "partly_visible", lambda self: {})
+
+
+def offsets_are_divided(patch: Patch) -> None:
+    """Files, portions and record limits end between any two records, also of the same offset."""
+    patch.setattr(SinkRecords, "whole_offsets", lambda self, rows: min(rows, len(self)))
 
 
 def dropped_tail_is_not_committed(patch: Patch) -> None:
@@ -316,149 +408,48 @@ def closing_commits_nothing(patch: Patch) -> None:
     patch.setattr(WorkerSinkTask, "close", release)
 
 
-def closing_is_not_told(patch: Patch) -> None:
-    """The last pre_commit of a partition looks like any other."""
-    finish = WorkerSinkTask._finish
-
-    def silent(self: WorkerSinkTask, partitions: Any, closing: object, deadline: float | None) -> None:
-        finish(self, partitions, None, deadline)
-
-    patch.setattr(WorkerSinkTask, "_finish", silent)
-
-
-def groups_are_published_without_looking(patch: Patch) -> None:
-    """Files of a group are completed one by one, until one is met that has expired."""
-    patch.setattr(Publisher, "_look", lambda self, token: None)
-
-
-def later_group_is_published_first(patch: Patch) -> None:
-    """A group is completed though one before it is not."""
-    patch.setattr(upload, "groups_of", lambda tokens: groups_of(tokens)[::-1])
-
-
-def ranges_of_visible_siblings_are_forgotten(patch: Patch) -> None:
-    """A withdrawn commit does not say which rows above it are visible."""
-    patch.setattr(task, "Skip", _NoSkip)
-
-
-class _NoSkip(Skip):
-    @classmethod
-    def union(cls, several: Iterable[Skip]) -> Skip:  # noqa: ARG003 - of the original
-        return Skip()
-
-
-def visible_keys_and_headers_are_forgotten(patch: Patch) -> None:
-    """A withdrawn commit says which values above it are visible, and not which keys and headers."""
-    patch.setattr(task, "Skip", _SkipOfValues)
-
-
-class _SkipOfValues(Skip):
-    @classmethod
-    def union(cls, several: Iterable[Skip]) -> Skip:
-        return Skip({view: rows for view, rows in Skip.union(several).of.items() if not view})
-
-
-def visible_siblings_are_not_counted(patch: Patch) -> None:
-    """What is visible of a group that is withdrawn counts as gone: the chain goes on without it."""
-    patch.setattr(Publisher, "_settled", lambda self, group: [])
-
-
-def siblings_are_not_aborted_first(patch: Patch) -> None:
-    """Whoever withdraws a group only looks which of its files are visible: others may be completing them."""
-
-    def only_looks(self: Publisher, group: Sequence[Token]) -> list[Token]:
-        with pytest.MonkeyPatch.context() as inside:
-            inside.setattr(upload, "abort", lambda s3, token: None)
-            return settled(self, group)
-
-    settled = Publisher._settled
-    patch.setattr(Publisher, "_settled", only_looks)
-
-
-def skip_is_forgotten_above_a_commit(patch: Patch) -> None:
-    """A commit within a withdrawn group forgets what of it is visible above."""
-    committable = PartitionWriter.committable
-
-    def forgetful(self: PartitionWriter, accepted: OffsetAndMetadata) -> OffsetAndMetadata | None:
-        found = committable(self, accepted)
-        if found is None:
-            return None
-        return replace(found, metadata=replace(Archived.of(found), skip="").to_text())
-
-    patch.setattr(PartitionWriter, "committable", forgetful)
-
-
-def skip_is_lost_when_a_generation_begins(patch: Patch) -> None:
-    """Whoever goes on from a withdrawn commit writes all rows above it."""
-    begin = PartitionWriter.__init__
-
-    def forgetful(self: PartitionWriter, *arguments: Any, **named: Any) -> None:
-        begin(self, *arguments, **named)
-        self._skip = Skip()
-
-    patch.setattr(PartitionWriter, "__init__", forgetful)
-
-
-def skip_is_lost_by_a_second_withdrawal(patch: Patch) -> None:
-    """A group that was begun above visible rows does not say so in its tokens."""
-    tokens = FileGroup.tokens
-
-    def forgetful(self: FileGroup) -> list[Token]:
-        return [replace(t, data={k: v for k, v in t.data.items() if k != "skip"}) for t in tokens(self)]
-
-    patch.setattr(FileGroup, "tokens", forgetful)
-
-
-def rows_of_one_offset_are_one(patch: Patch) -> None:
-    """What is visible is told by offsets, also where a transform has made several records of one."""
-    patch.setattr(writer, "numbers_of", lambda offsets: np.zeros(len(offsets), np.int64))
-
-
-ROLLING: Mapping[str, Callable[[Patch], None]] = {
-    mutation.__name__: mutation
-    for mutation in (
-        newcomer_never_asks,
-        older_driver_never_gives_way,
-        closing_commits_nothing,
-        closing_is_not_told,
-    )
-}
+ROLLING: Mapping[str, Plant] = plants(
+    newcomer_never_asks,
+    older_driver_never_gives_way,
+    closing_commits_nothing,
+    closing_is_not_told,
+)
 """What only costs progress, never a record: a rolling deploy must notice."""
 
-MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
-    mutation.__name__: mutation
-    for mutation in (
-        no_fence,
-        no_merge,
-        segments_forgotten,
-        no_attempt,
-        stale_tokens_not_carried,
-        publish_before_commit,
-        discard_when_fenced,
-        unpublished_tokens_overwritten,
-        clean_up_by_listing,
-        writes_without_condition,
-        driver_reads_its_claim_afresh,
-        older_driver_configures,
-        tokens_not_noted,
-        crashed_and_unknown_commits_stay_unpublished,
-        deletion_without_publishing,
-        deletion_above_visible_rows,
-        group_ahead_of_what_is_visible,
-        what_came_before_a_late_offset_is_committed,
-        offsets_are_divided,
-        cut_stream_is_taken_for_its_end,
-        dropped_tail_is_not_committed,
-        groups_are_published_without_looking,
-        later_group_is_published_first,
-        ranges_of_visible_siblings_are_forgotten,
-        visible_keys_and_headers_are_forgotten,
-        visible_siblings_are_not_counted,
-        siblings_are_not_aborted_first,
-        skip_is_forgotten_above_a_commit,
-        skip_is_lost_when_a_generation_begins,
-        skip_is_lost_by_a_second_withdrawal,
-        rows_of_one_offset_are_one,
-    )
-}
+MUTATIONS: Mapping[str, Plant] = plants(
+    no_fence,
+    no_merge,
+    segments_forgotten,
+    segments_forget_tokens,
+    no_attempt,
+    take_over_looks_once,
+    withdrawn_commit_is_read_past,
+    stale_tokens_not_carried,
+    publish_before_commit,
+    discard_when_fenced,
+    unpublished_tokens_overwritten,
+    clean_up_by_listing,
+    writes_without_condition,
+    driver_reads_its_claim_afresh,
+    older_driver_configures,
+    tokens_not_noted,
+    crashed_and_unknown_commits_stay_unpublished,
+    deletion_without_publishing,
+    deletion_above_visible_rows,
+    group_ahead_of_what_is_visible,
+    what_came_before_a_late_offset_is_committed,
+    offsets_are_divided,
+    cut_stream_is_taken_for_its_end,
+    dropped_tail_is_not_committed,
+    groups_are_published_without_looking,
+    later_group_is_published_first,
+    ranges_of_visible_siblings_are_forgotten,
+    visible_keys_and_headers_are_forgotten,
+    visible_siblings_are_not_counted,
+    siblings_are_not_aborted_first,
+    skip_is_forgotten_above_a_commit,
+    skip_is_lost_when_a_generation_begins,
+    skip_is_lost_by_a_second_withdrawal,
+    rows_of_one_offset_are_one,
+)
 """What breaks the promise: random schedules must notice."""

@@ -2,68 +2,73 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from property_tests.simulation.mutations import driver_reads_its_claim_afresh, writes_without_condition
-from property_tests.simulation.places import SimulatedDisk
-from sinksdk.engine.source import WorkerSourceTask
+from property_tests.simulation.places import Directory, Memory, SimulatedDisk
+from property_tests.simulation.planted import (
+    COUNT,
+    TASKS,
+    Patch,
+    Plant,
+    TakingOver,
+    Value,
+    on_get,
+    plants,
+    reads_as,
+    task,
+)
+from property_tests.simulation.store import SimulatedStore
+from sinksdk import ConnectException, FencedException
+from sinksdk.engine import writer
 from sinksdk.engine.transactions import Boundaries, Decision
-from sinksdk.engine.writer import FencingRound
+from sinksdk.engine.writer import FencingRound, TransactionalWriter
 from sinksdk.runtime import source_driver
-from sinksdk.runtime.source_driver import SourceSession
 from sinksdk.source.positions import SourcePosition
-from sinksdk.source.records import RecordMetadata
-from sinksdk.spark import attempts, watches
-from sinksdk.store import Store, TakenOver, ledger, table
-from sinksdk.store.keys import (
-    plan_key,
-    task_count_key,
-    task_key,
-)
-from sinksdk.store.ledger import TaskLedger
-from sinksdk.store.records import (
-    GenerationPlan,
-    TaskCountRecord,
-    TaskRecord,
-)
+from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
+from sinksdk.spark.attempts import Attempt
+from sinksdk.store import Store
+from sinksdk.store.base import Versioned
 from sinksdk.topics.directory.log import Entry, TransactionLog
-from sinksdk.topics.directory.writer import TopicDirectoryWriter
-from sinksdk.topics.memory import MemoryWriter, _Transaction
 
-Patch = pytest.MonkeyPatch
 Positions = Sequence[SourcePosition]
+Forgotten = Sequence[SourcePartition]
+_GENERATION: Final = re.compile(r"generation (\d+) task")
+
+# -- the round of fencing --------------------------------------------------------------------------------
 
 
 def no_round(patch: Patch) -> None:
     """Nobody is fenced before others start; each task fences its own predecessor."""
-    decided(patch, lambda recorded, tasks: range(0))
+    _decided(patch, lambda recorded, tasks: range(0))
 
 
 def shortcut_for_any_number(patch: Patch) -> None:
     """Not only a single task that stays one fences itself, but any number that stays the same."""
-    decided(patch, lambda recorded, tasks: range(0 if recorded == tasks else recorded))
+    _decided(patch, lambda recorded, tasks: range(0 if recorded == tasks else recorded))
 
 
 def shortcut_from_one_task_to_any(patch: Patch) -> None:
     """A single task is taken to be fenced by its successor, however many others start beside that one."""
-    decided(patch, lambda recorded, tasks: range(0 if recorded == 1 else recorded))
+    _decided(patch, lambda recorded, tasks: range(0 if recorded == 1 else recorded))
 
 
 def shortcut_to_one_task(patch: Patch) -> None:
     """A single task is taken to fence all before it."""
-    decided(patch, lambda recorded, tasks: range(0 if tasks == 1 else recorded))
+    _decided(patch, lambda recorded, tasks: range(0 if tasks == 1 else recorded))
 
 
 def as_many_as_will_run(patch: Patch) -> None:
     """The round concerns the ids of those that start, not of those that may still write."""
-    decided(patch, lambda recorded, tasks: range(tasks))
+    _decided(patch, lambda recorded, tasks: range(tasks))
 
 
-def decided(patch: Patch, fence: Callable[[int, int], range]) -> None:
+def _decided(patch: Patch, fence: Callable[[int, int], range]) -> None:
     """Another table of decisions."""
 
     def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> FencingRound:
@@ -77,98 +82,147 @@ def decided(patch: Patch, fence: Callable[[int, int], range]) -> None:
 def nothing_is_ever_pending(patch: Patch) -> None:
     """The round is for other numbers of tasks only, not for other configurations."""
 
-    def is_pending(claim: Any, record: Any, configs: Sequence[Any]) -> bool:
-        return claim.before is None or len(claim.before.tasks) != len(configs)
+    def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> FencingRound:
+        is_pending = is_pending and recorded != tasks
+        return writer.fencing_round(is_pending=is_pending, recorded=recorded, tasks=tasks)
 
-    patch.setattr(source_driver, "_is_pending", is_pending)
+    patch.setattr(source_driver, "fencing_round", fencing_round)
 
 
 def fencing_may_fail(patch: Patch) -> None:
     """Tasks start although those before them could not be fenced."""
-    fence = SourceSession._try_to_fence
 
-    def anyhow(self: SourceSession, tasks: range) -> None:
-        fence(self, tasks)
+    def anyhow(*arguments: Any) -> None:
+        with suppress(ConnectException):
+            writer.fence(*arguments)
 
-    patch.setattr(SourceSession, "_try_to_fence", anyhow)
+    patch.setattr(source_driver, "fence", anyhow)
+
+
+# -- an attempt looks whether it may run -----------------------------------------------------------------
 
 
 def no_check_before_the_writer(patch: Patch) -> None:
     """An old task becomes its record's owner, and fences whoever writes as it, whatever is newer."""
+    taking = TakingOver()
 
-    def take_over(store: Store, connector: str, generation: int, task: int) -> TakenOver | None:
-        plan = table.read(store, plan_key(connector, generation), GenerationPlan)
-        if plan is None:
-            return None
-        key = task_key(connector, task)
-        before = table.read(store, key, TaskRecord)
-        record = ledger._successor(before.value if before else None, plan.value, task)
-        taken = table.write(store, key, record, before.version if before else None)
-        return TakenOver(plan.value, TaskLedger(store, connector, task, taken, {}))
+    def never_older(
+        store: SimulatedStore, key: str, read: Callable[[], Versioned | None]
+    ) -> Versioned | None:
+        is_meant, found = taking.is_on(store), read()
+        if found is None or not is_meant or not (named := _GENERATION.search(store.process.name)):
+            return found
+        own, value = int(named[1]), found.value
+        if COUNT.search(key):
+            value = {**value, "claimed": own, "planned": own}
+        elif TASKS.search(key):
+            value = {**value, "generation": min(own, value["generation"])}
+        return Versioned(value, found.version)
 
-    patch.setattr(attempts, "take_over", take_over)
-    prepare = WorkerSourceTask._prepare
-
-    def without(self: WorkerSourceTask) -> bool:
-        may_run, answers = self._may_run, iter([True])
-        self._may_run = lambda: next(answers, None) or may_run()
-        return prepare(self)
-
-    patch.setattr(WorkerSourceTask, "_prepare", without)
+    on_get(patch, never_older)
+    taking.watch(patch)
+    _may_run_at(patch, 1)
 
 
 def no_check_after_the_writer(patch: Patch) -> None:
     """A task that was the newest before it had fenced its predecessors is taken to be it afterwards."""
+    _may_run_at(patch, 2)
 
-    def prepare(self: WorkerSourceTask) -> bool:
-        if self._stop_asked.is_set() or not self._may_run():
-            return False
-        with self._writing:
-            self._transactions.init()
-        return True
 
-    patch.setattr(WorkerSourceTask, "_prepare", prepare)
+def _may_run_at(patch: Patch, time: int) -> None:
+    """An attempt that looks for this time whether it may run finds that it may."""
+    may_run, looks = Attempt.may_run, WeakKeyDictionary[Store, int]()
+
+    def anyhow(self: Attempt) -> bool:
+        looks[self.store] = looks.get(self.store, 0) + 1
+        return looks[self.store] == time or may_run(self)
+
+    patch.setattr(Attempt, "may_run", anyhow)
 
 
 def claims_do_not_count(patch: Patch) -> None:
     """Tasks run on until the next generation is planned: also those that start after its round of fencing."""
+    reads_as(patch, COUNT, _as_planned, task)
+    patch.setattr(Attempt, "owns_task", lambda self: True)
 
-    def is_current(store: Store, connector: str, generation: int) -> bool:
-        count = table.read(store, task_count_key(connector), TaskCountRecord)
-        return count is not None and count.value.planned == generation
 
-    for module in (ledger, attempts, watches):
-        patch.setattr(module, "is_current", is_current)
-    patch.setattr(attempts.Attempt, "owns_task", lambda self: True)
+def _as_planned(count: Value) -> Value:
+    return {**count, "claimed": count["planned"]}
+
+
+# -- what is written -------------------------------------------------------------------------------------
 
 
 def offsets_after_the_transaction(patch: Patch) -> None:
     """Source offsets become durable a step after the records they belong to."""
-
-    def commit(self: MemoryWriter, positions: Positions, forget: Any = ()) -> Sequence[RecordMetadata]:
-        written = whole(self, (), ())
-        _commit_offsets(self, positions)
-        return written
-
-    whole = MemoryWriter.commit
-    patch.setattr(MemoryWriter, "commit", commit)
+    _in_two_transactions(patch, are_offsets_first=False)
 
 
 def offsets_before_the_transaction(patch: Patch) -> None:
     """Source offsets become durable a step before the records they belong to."""
-
-    def commit(self: MemoryWriter, positions: Positions, forget: Any = ()) -> Sequence[RecordMetadata]:
-        _commit_offsets(self, positions)
-        return whole(self, (), ())
-
-    whole = MemoryWriter.commit
-    patch.setattr(MemoryWriter, "commit", commit)
+    _in_two_transactions(patch, are_offsets_first=True)
 
 
-def _commit_offsets(writer: MemoryWriter, positions: Positions) -> None:
-    """In a transaction of their own."""
-    topics, transaction = writer._topics, _Transaction(writer._id, writer._epoch, -writer._number)
-    topics.operate("offsets", lambda: topics.append(transaction, writer._connector, (), positions))
+def _in_two_transactions(patch: Patch, *, are_offsets_first: bool) -> None:
+    made = Memory.writer
+
+    def two(self: Memory, identity: str, connector: str) -> TransactionalWriter:
+        offsets = made(self, f"{identity}-offsets", connector)
+        return _Two(made(self, identity, connector), offsets, are_offsets_first=are_offsets_first)
+
+    patch.setattr(Memory, "writer", two)
+
+
+class _Wrapped:
+    """A writer that does what another one does."""
+
+    def __init__(self, writer: TransactionalWriter) -> None:
+        self.writer = writer
+
+    def init(self) -> None:
+        self.writer.init()
+
+    def begin(self) -> None:
+        self.writer.begin()
+
+    def send(self, record: SourceRecord) -> None:
+        self.writer.send(record)
+
+    def commit(self, positions: Positions, forget: Forgotten = ()) -> Sequence[RecordMetadata]:
+        return self.writer.commit(positions, forget)
+
+    def abort(self) -> None:
+        self.writer.abort()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class _Two(_Wrapped):
+    """Commits records and offsets in a transaction each."""
+
+    def __init__(
+        self, records: TransactionalWriter, offsets: TransactionalWriter, *, are_offsets_first: bool
+    ) -> None:
+        super().__init__(records)
+        self.offsets = offsets
+        self.are_offsets_first = are_offsets_first
+
+    def init(self) -> None:
+        super().init()
+        self.offsets.init()
+
+    def begin(self) -> None:
+        super().begin()
+        self.offsets.begin()
+
+    def commit(self, positions: Positions, forget: Forgotten = ()) -> Sequence[RecordMetadata]:
+        if self.are_offsets_first:
+            self.offsets.commit(positions, forget)
+        written = super().commit(())
+        if not self.are_offsets_first:
+            self.offsets.commit(positions, forget)
+        return written
 
 
 def task_commits_whatever_is_open(patch: Patch) -> None:
@@ -177,18 +231,18 @@ def task_commits_whatever_is_open(patch: Patch) -> None:
     patch.setattr(Boundaries, "after_batch", lambda self, now: Decision.COMMIT)
 
 
+# -- in a topic directory --------------------------------------------------------------------------------
+
+
 def entries_replace_each_other(patch: Patch) -> None:
     """Who creates an entry of a topic directory's log does not look whether its number is taken."""
+    link = SimulatedDisk.link
 
-    def link(self: SimulatedDisk, existing: Path, name: Path) -> bool:
-        def effect() -> bool:
-            existing.replace(name)
-            self._on_link()
-            return True
+    def anyhow(self: SimulatedDisk, existing: Path, name: Path) -> bool:
+        name.unlink(missing_ok=True)
+        return link(self, existing, name) or anyhow(self, existing, name)
 
-        return self._step(f"links {name.name}", effect)
-
-    patch.setattr(SimulatedDisk, "link", link)
+    patch.setattr(SimulatedDisk, "link", anyhow)
 
 
 def ends_are_not_compared(patch: Patch) -> None:
@@ -204,33 +258,56 @@ def ends_are_not_compared(patch: Patch) -> None:
 
 def epochs_are_not_compared(patch: Patch) -> None:
     """A transaction is appended to a topic directory by whoever once had its transactional id."""
-    patch.setattr(TopicDirectoryWriter, "_owned", lambda self: self._log.refresh())
+    made = Directory.writer
+    patch.setattr(Directory, "writer", lambda self, *names: _Undeterred(made(self, *names)))
 
 
-MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
-    mutation.__name__: mutation
-    for mutation in (
-        no_round,
-        shortcut_for_any_number,
-        shortcut_from_one_task_to_any,
-        shortcut_to_one_task,
-        as_many_as_will_run,
-        nothing_is_ever_pending,
-        fencing_may_fail,
-        no_check_before_the_writer,
-        no_check_after_the_writer,
-        claims_do_not_count,
-        writes_without_condition,
-        driver_reads_its_claim_afresh,
-        offsets_after_the_transaction,
-        offsets_before_the_transaction,
-        task_commits_whatever_is_open,
-    )
-}
+class _Undeterred(_Wrapped):
+    """Takes its transactional id back when it is fenced, and writes its transaction all the same."""
+
+    def __init__(self, writer: TransactionalWriter) -> None:
+        super().__init__(writer)
+        self.sent: list[SourceRecord] = []
+
+    def begin(self) -> None:
+        self.sent = []
+        super().begin()
+
+    def send(self, record: SourceRecord) -> None:
+        self.sent.append(record)
+        super().send(record)
+
+    def commit(self, positions: Positions, forget: Forgotten = ()) -> Sequence[RecordMetadata]:
+        while True:
+            try:
+                return super().commit(positions, forget)
+            except FencedException:
+                self.init()
+                super().begin()
+                for record in self.sent:
+                    super().send(record)
+
+
+MUTATIONS: Mapping[str, Plant] = plants(
+    no_round,
+    shortcut_for_any_number,
+    shortcut_from_one_task_to_any,
+    shortcut_to_one_task,
+    as_many_as_will_run,
+    nothing_is_ever_pending,
+    fencing_may_fail,
+    no_check_before_the_writer,
+    no_check_after_the_writer,
+    claims_do_not_count,
+    writes_without_condition,
+    driver_reads_its_claim_afresh,
+    offsets_after_the_transaction,
+    offsets_before_the_transaction,
+    task_commits_whatever_is_open,
+)
 """What breaks the promise: random schedules must notice."""
 
-IN_DIRECTORIES: Mapping[str, Callable[[Patch], None]] = {
-    mutation.__name__: mutation
-    for mutation in (entries_replace_each_other, ends_are_not_compared, epochs_are_not_compared)
-}
+IN_DIRECTORIES: Mapping[str, Plant] = plants(
+    entries_replace_each_other, ends_are_not_compared, epochs_are_not_compared
+)
 """The same, of topic directories: schedules that write to one must notice."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from property_tests.simulation.world import World
+from property_tests.simulation.world import Process, World
 from sinksdk.store import Conflict, Store, StoreUnavailable
 from sinksdk.store.base import FORMAT, Lost, Stored
 from tests.memory_store import MemoryStore
@@ -56,6 +56,11 @@ class SimulatedStore(Store):
     def url(self) -> str:
         """It has no address outside."""
         return "simulated:"
+
+    @property
+    def process(self) -> Process:
+        """Whose request is made."""
+        return self._world.current.threads[0]
 
     def put(
         self, key: str, value: Mapping[str, Any], if_version: str | None, *, version: int = FORMAT

@@ -2,54 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-import pytest
-
-from property_tests.simulation.mutations import writes_without_condition
-from sinksdk import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.engine.committer import Committer
+from property_tests.simulation.mutations import withdrawn_commit_is_read_past, writes_without_condition
+from property_tests.simulation.planted import Patch, Plant, plants
+from property_tests.simulation.watermarks import TableTask
+from sinksdk import OffsetAndMetadata, SinkRecords, Token, TopicPartition
+from sinksdk.engine import sink
+from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.partition import PartitionState
-from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.store.ledger import Ledger
-
-Patch = pytest.MonkeyPatch
 
 
 def position_is_ignored(patch: Patch) -> None:
     """What the task asks for in open changes nothing."""
-    patch.setattr(WorkerSinkTask, "_move", lambda self, opened: self._context.moves.clear())
+    patch.setattr(WorkerSinkTaskContext, "offset", lambda self, offsets: None)
 
 
 def commit_does_not_go_back(patch: Patch) -> None:
     """A partition that shall go back ends, and its commit stays where it is."""
-
-    def stays(
-        self: Ledger, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
-    ) -> None:
-        return
-
-    patch.setattr(Ledger, "withdraw", stays)
+    patch.setattr(Ledger, "withdraw", lambda self, partition, offset, discard: None)
 
 
 def generation_reads_on_after_going_back(patch: Patch) -> None:
     """The commit goes back, and this generation goes on where it has begun."""
-    patch.setattr(PartitionState, "go_back_to", lambda self, offset: None)
-    release, move = WorkerSinkTask._release, WorkerSinkTask._move
-
-    def moved(self: WorkerSinkTask, opened: Collection[TopicPartition]) -> None:
-        self._release = lambda partitions: None  # type: ignore[method-assign]  # of this task, while it moves
-        try:
-            move(self, opened)
-        finally:
-            self._release = release.__get__(self)  # type: ignore[method-assign]  # as before
-
-    patch.setattr(WorkerSinkTask, "_move", moved)
+    patch.setattr(sink, "WorkerSinkTaskContext", _GoesOn)
 
 
-def second_attempt_reads_on_after_going_back(patch: Patch) -> None:
-    """Another attempt at the task does not mind that its range begins beyond the commit."""
-    patch.setattr(WorkerSinkTask, "_refuse_gap", lambda self, partition, committed, start: None)
+class _GoesOn(WorkerSinkTaskContext):
+    """Moves the commit back by itself, so that the engine never hears that the partition is to be read again."""
+
+    def __init__(self, scope: TaskScope, **named: Any) -> None:
+        super().__init__(scope, **named)
+        self.commits = scope.commits
+
+    def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
+        for partition, asked in offsets.items():
+            committed = self.committed(partition)
+            if committed is not None and asked < committed.offset:
+                self.commits.withdraw(partition, OffsetAndMetadata(asked), ())
+            else:
+                super().offset({partition: asked})
 
 
 def position_skipped_to_is_not_delivered_from(patch: Patch) -> None:
@@ -65,35 +60,47 @@ def position_skipped_to_is_not_delivered_from(patch: Patch) -> None:
 
 
 def skip_is_committed_without_being_asked_for(patch: Patch) -> None:
-    """pre_commit is asked only where records were put: a skip is committed without the sink's metadata."""
+    """A skip is committed with what the sink said of the commit before; it is asked only of what was put."""
+    pre_commit, put, filled = TableTask.pre_commit, TableTask.put, set[tuple[int, TopicPartition]]()
 
-    def only_records(self: Committer, partition: TopicPartition) -> bool:
-        return self._states[partition].position > self._scope.floor(partition)
+    def noted(self: TableTask, records: SinkRecords) -> None:
+        filled.add((id(self), records.partition))
+        put(self, records)
 
-    patch.setattr(Committer, "_has_offer", only_records)
+    def of_what_was_put(
+        self: TableTask, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        before = {p: self.context.committed(p) or OffsetAndMetadata(0) for p in offsets}
+        return {
+            p: offset if (id(self), p) in filled else replace(offset, metadata=before[p].metadata)
+            for p, offset in pre_commit(self, offsets).items()
+        }
+
+    patch.setattr(TableTask, "put", noted)
+    patch.setattr(TableTask, "pre_commit", of_what_was_put)
 
 
 def metadata_stays_when_the_commit_goes_back(patch: Patch) -> None:
     """The commit goes back with what the sink said of a later position."""
+    withdraw = Ledger.withdraw
 
-    def stale(self: Committer, partition: TopicPartition, offset: int) -> str:
-        committed = self._commits.committed(partition)
-        return committed.metadata if committed else ""
+    def stale(
+        self: Ledger, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+    ) -> None:
+        committed = self.committed(partition)
+        withdraw(self, partition, replace(offset, metadata=committed.metadata if committed else ""), discard)
 
-    patch.setattr(Committer, "metadata_at", stale)
+    patch.setattr(Ledger, "withdraw", stale)
 
 
-MUTATIONS: Mapping[str, Callable[[Patch], None]] = {
-    mutation.__name__: mutation
-    for mutation in (
-        position_is_ignored,
-        commit_does_not_go_back,
-        generation_reads_on_after_going_back,
-        second_attempt_reads_on_after_going_back,
-        position_skipped_to_is_not_delivered_from,
-        skip_is_committed_without_being_asked_for,
-        metadata_stays_when_the_commit_goes_back,
-        writes_without_condition,
-    )
-}
+MUTATIONS: Mapping[str, Plant] = plants(
+    position_is_ignored,
+    commit_does_not_go_back,
+    generation_reads_on_after_going_back,
+    withdrawn_commit_is_read_past,
+    position_skipped_to_is_not_delivered_from,
+    skip_is_committed_without_being_asked_for,
+    metadata_stays_when_the_commit_goes_back,
+    writes_without_condition,
+)
 """What breaks the promise: random schedules must notice."""
