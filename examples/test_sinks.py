@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from examples import exactly_once_folder_sink, folder_sink, queue_sink, upsert_sink, webhook_sink
 from examples.webhook_receiver import Endpoint, Mishap
-from sinksdk import RetriableException, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk import ConnectorIdentity, RetriableException, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink, replay
 
 FEW = settings(max_examples=40, stateful_step_count=15, derandomize=True, database=None, deadline=None)
@@ -183,12 +183,20 @@ def row(record: SinkRecord) -> tuple[Any, Any]:
     return record.key.decode(), columns
 
 
+def alter(database: Database, partition: TopicPartition, offset: int | None) -> None:
+    """What the connector does when an operator alters an offset: it moves the watermark."""
+    connector = upsert_sink.UpsertSink()
+    connector.identity = ConnectorIdentity("store", "test", "")
+    connector.alter_offsets(upsert_config(database), {partition: offset})
+
+
 ONCE = Capabilities(Guarantee.EFFECTIVELY_ONCE, buffers=False, dead_letters=True)
 UPSERT: SinkOptions = {
     "destination": new_database,
     "config": upsert_config,
     "capabilities": ONCE,
     "poison": b'{"topic": "records", "partition": 0}',  # and no offset, which is NOT NULL
+    "alter": alter,
     "clean_up": Database.close,
 }
 

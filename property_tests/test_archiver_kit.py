@@ -16,9 +16,10 @@ import pytest
 from hypothesis import settings
 
 from property_tests.exercised import EXERCISED
-from sinksdk import OffsetAndMetadata, Token, TopicPartition, UnpublishableException
+from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition, UnpublishableException
 from sinksdk.connectors.s3_archiver.client import S3, connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.extent import problems_of
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, View
 from sinksdk.connectors.s3_archiver.layout import FileHeader
@@ -117,8 +118,15 @@ def archived(s3: PlannedS3) -> Iterator[Row]:
     return rows_of(data)
 
 
+def refuse(s3: S3, settings: S3ArchiverConfig, partition: TopicPartition, offset: int | None) -> None:
+    """What the connector does when an operator alters an offset: nothing is archived twice."""
+    if problems := problems_of(s3, settings, {partition: offset}):
+        raise ConnectException("; ".join(problems))
+
+
 IN_MEMORY: SinkOptions = {
     "destination": PlannedS3,
+    "alter": lambda s3, *altered: refuse(s3, config(KEYS, part_size=400), *altered),
     "config": lambda _: config(KEYS, part_size=400),
     "capabilities": PROMISE,
     "leftovers": lambda s3: [str(upload.location) for upload in s3.uploads_with_data()],
@@ -407,6 +415,18 @@ def test_the_archiver_is_exactly_once_on_a_real_server() -> None:
                 )
             ]
 
+        def settings_of(site: ServedS3) -> S3ArchiverConfig:
+            return config(
+                {
+                    **KEYS,
+                    "topics.dir": site.folder,
+                    "store.url": endpoint,
+                    "aws.access.key.id": "key",
+                    "aws.secret.access.key": "secret",
+                    "s3.part.retries": "0",
+                }
+            )
+
         report = check_sink(
             lambda site: S3ArchiverTask(
                 connect=site,
@@ -417,16 +437,8 @@ def test_the_archiver_is_exactly_once_on_a_real_server() -> None:
             ),
             read_back=read_back,
             destination=lambda faults: ServedS3(endpoint, layer, faults, f"case-{next(folders)}"),
-            config=lambda site: config(
-                {
-                    **KEYS,
-                    "topics.dir": site.folder,
-                    "store.url": endpoint,
-                    "aws.access.key.id": "key",
-                    "aws.secret.access.key": "secret",
-                    "s3.part.retries": "0",
-                }
-            ),
+            config=settings_of,
+            alter=lambda site, *altered: refuse(site(settings_of(site)), settings_of(site), *altered),
             capabilities=PROMISE,
             leftovers=leftovers,
             clean_up=lambda _: layer.spoiled.clear(),

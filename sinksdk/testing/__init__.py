@@ -27,6 +27,7 @@ from sinksdk.testing.contract import (
     KitError,
     SinkContractError,
     SourceContractError,
+    bytes_record,
     json_record,
 )
 from sinksdk.testing.doubles import FakeContext, MemoryCommitLog, MemoryDestination, MemoryOrigin
@@ -64,6 +65,7 @@ __all__ = [
     "SourceOptions",
     "SourceReport",
     "Trial",
+    "bytes_record",
     "check_machine",
     "check_sink",
     "check_source",

@@ -121,7 +121,7 @@ class SinkOptions(TypedDict, total=False):
         record: makes the record of a partition at an offset, the same each time; by default its value is a
             JSON object, some records have no value (tombstones), some no key, some neither, and some keys are
             in several partitions. Use it for a sink that can read only certain records, or a configuration
-            with a schema for values.
+            with a schema for values; and :func:`bytes_record` for one that takes any bytes, also none.
         poison: value of records that cannot be delivered, put when ``dead_letters`` is declared, or several
             such values, put in turn. Everything else of such a record is what ``record`` makes. Use it where
             the sink refuses other values than such as are no JSON, or refuses values for several reasons.
@@ -139,6 +139,9 @@ class SinkOptions(TypedDict, total=False):
             the record's own key and value, which are bytes. Use it where a row is more, or less, than these
             bytes: with converters, always. None instead of both: the sink refuses the record (one without a
             key, say), and must report it.
+        alter: what the connector's ``alter_offsets`` does at a destination: it is given the destination, a
+            partition, and the offset that an operator sets, or None where he removes it. Use it for a sink
+            that keeps offsets of its own; it is called again when it raises.
     """
 
     destination: Callable[[FaultPlan], Any]
@@ -152,6 +155,7 @@ class SinkOptions(TypedDict, total=False):
     steps: Mapping[str, Callable[..., object]]
     transforms: bool
     row: Callable[[SinkRecord], tuple[Any, Any] | None]
+    alter: Callable[[Any, TopicPartition, int | None], object]
 
 
 @spelling_out(SinkOptions, Subject)
@@ -284,7 +288,10 @@ _SMALL_RUN: Final[Sequence[Step]] = (
     *(("deliver", 0, 2), ("deliver", 1, 3), ("commit",), ("deliver", 0, 3), ("revoke", 0)),
     *(("deliver", 0, 1), ("rebalance",), ("deliver", 1, 1), ("deliver", 2, 5)),
 )
-_MISHAPS: Final[Sequence[Step]] = (("crash",), ("fence",), ("lose", 0), ("lose", 1))
+_MISHAPS: Final[Sequence[Step]] = (
+    *(("crash",), ("fence",), ("lose", 0), ("lose", 1)),
+    *(("alter", 0, 1), ("alter", 1, 4), ("reset", 0)),
+)
 _RANGES: Final[Sequence[Step]] = (*[("read_range", 2, 1)] * 6, ("read_range", 2, 2))
 """Of several of these a transform drops all records, so one schedule meets it often enough. How often the
 random ones do depends on what other modules are loaded."""

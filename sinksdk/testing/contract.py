@@ -16,7 +16,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from inspect import get_annotations
 from operator import methodcaller
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine import EngineOptions
@@ -190,6 +190,20 @@ def json_record(partition: TopicPartition, offset: int) -> SinkRecord:
     )
 
 
+_BYTES: Final = (b"", b"%d", None, b"\n", b"\x00\xff")
+
+
+def bytes_record(partition: TopicPartition, offset: int) -> SinkRecord:
+    """A record of any bytes: in turns an empty value, a number, none, the end of a line, no text at all.
+
+    For sinks that write bytes as they are. Some keys are empty, and some records have none.
+    """
+    value = _BYTES[offset % len(_BYTES)]
+    key = (b"", None, b"key %d" % offset)[offset % 3]
+    number = value if value is None or b"%" not in value else value % offset
+    return SinkRecord(*partition, offset, key, number, 1_700_000_000_000 + offset)
+
+
 def key_and_value(record: SinkRecord) -> tuple[Any, Any]:
     """The default of ``row``."""
     return record.key, record.value
@@ -216,6 +230,7 @@ class Subject(Generic[D]):
     steps: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     transforms: bool = True
     row: Callable[[SinkRecord], tuple[Any, Any] | None] = key_and_value
+    alter: Callable[[D, TopicPartition, int | None], object] | None = None
 
     @property
     def poisons(self) -> Sequence[bytes]:

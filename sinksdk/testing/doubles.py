@@ -38,6 +38,17 @@ class MemoryCommitLog(Ledger):
         successor._begin(after)  # noqa: SLF001 - same class
         return successor
 
+    def altered(self, partition: TopicPartition, offset: int | None) -> Self:
+        """As :meth:`succeed`, after an operator has altered a partition's offset; None removes the commit."""
+        successor = self.succeed()
+        entries = {entry.topic_partition: entry for entry in self.saved.entries}
+        entries.pop(partition, None)
+        if offset is not None:
+            entries[partition] = Entry.of(partition, OffsetAndMetadata(offset), self.saved.generation)
+        after = successor.saved.model_copy(update={"entries": tuple(entries.values())})
+        successor._begin(after)  # noqa: SLF001 - same class
+        return successor
+
     @property
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Durable commits, each with its tokens that are not published yet."""
@@ -185,6 +196,8 @@ class MemoryDestination:
         """Artefacts that readers see, by name, in the order they appeared."""
         self.staged: dict[str, list[SinkRecord]] = {}
         """Artefacts that were begun and neither published nor discarded."""
+        self.marks: dict[str, int] = {}
+        """How far artefacts go, as sinks that keep their own offsets have said."""
         self._numbers = itertools.count()
 
     def write(self, name: str, records: Iterable[SinkRecord]) -> None:
@@ -192,10 +205,26 @@ class MemoryDestination:
         rows = list(records)
         self.faults.run(DESTINATION, lambda: self.visible.__setitem__(name, rows))
 
-    def append(self, name: str, records: Iterable[SinkRecord]) -> None:
-        """Add to a visible artefact, which is made where it is not there."""
+    def append(self, name: str, records: Iterable[SinkRecord], mark: int | None = None) -> None:
+        """Add to a visible artefact, which is made where it is not there; and set its mark with that."""
         rows = list(records)
-        self.faults.run(DESTINATION, lambda: self.visible.setdefault(name, []).extend(rows))
+
+        def effect() -> None:
+            self.visible.setdefault(name, []).extend(rows)
+            if mark is not None:
+                self.marks[name] = mark
+
+        self.faults.run(DESTINATION, effect)
+
+    def move(self, name: str, mark: int | None) -> None:
+        """Set the mark of an artefact, or remove it, as ``alter_offsets`` of its connector does."""
+
+        def effect() -> None:
+            self.marks.pop(name, None)
+            if mark is not None:
+                self.marks[name] = mark
+
+        self.faults.run(DESTINATION, effect)
 
     def upsert(self, name: str, records: Iterable[SinkRecord]) -> None:
         """Add to a visible artefact; records with the coordinates of those that are there replace these.

@@ -246,15 +246,31 @@ class SinkTaskHarness:
         self._next.clear()
         self._build()
 
-    def successor(self) -> Self:
-        """A second harness whose new task, not started yet, takes over; this one continues as a zombie."""
+    def successor(self, log: MemoryCommitLog | None = None) -> Self:
+        """A second harness whose new task, not started yet, takes over; this one continues as a zombie.
+
+        Args:
+            log: what it takes over, instead of this one's log.
+        """
         self._check_can_make_another()
         heir = copy.copy(self)
-        heir.log = self.log.succeed()
+        heir.log = log or self.log.succeed()
         heir.calls = []
         heir._next = {}  # noqa: SLF001 - same class
         heir._build()  # noqa: SLF001 - the same
         return heir
+
+    def alter(self, partition: TopicPartition, offset: int | None) -> None:
+        """An operator stops the connector and alters an offset; a new task, not started yet, takes over.
+
+        Args:
+            offset: None removes the commit.
+        """
+        self._check_can_make_another()
+        self.stop()
+        self.log = self.log.altered(partition, offset)
+        self._next.clear()
+        self._build()
 
     def _check_can_make_another(self) -> None:
         if isinstance(self._make, SinkTask):

@@ -43,6 +43,8 @@ class KeyedJudge(Judge):
             lambda: defaultdict(dict)
         )
         self._places: dict[Any, set[_Place]] = {}
+        self._read_again: set[TopicPartition] = set()
+        """Partitions of which an operator has had records read again."""
         self._refused: set[_Place] = set()
         """Records that the sink refuses, by ``row``."""
         self._misuse: tuple[TopicPartition, int, Exception] | None = None
@@ -73,6 +75,13 @@ class KeyedJudge(Judge):
         super().saved(before, after)
         if self.met[WITHDRAWN] + self.met[MOVED_BACK] != gone_back:
             self._places.clear()  # what is read again may be older
+
+    def altered(self, partition: TopicPartition, to: int | None, seen: Seen) -> None:
+        """An operator has altered a partition's offset: its keys may have their older values again."""
+        written = {offset for of in self._written.values() for offset in of[partition]}
+        super().altered(partition, to, {**seen, partition: sorted(written)})
+        self._places.clear()
+        self._read_again.add(partition)
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
         """Value by key; a key whose value is None is not there."""
@@ -111,7 +120,8 @@ class KeyedJudge(Judge):
         for offset in self._source.offsets(partition):
             place = partition, offset
             is_refused = self._source.is_poison(partition, offset) or place in self._refused
-            if offset < commit and is_refused and not self._letters[place]:
+            is_due = offset < commit and offset not in self._passed[partition]
+            if is_due and is_refused and not self._letters[place]:
                 self.blame(
                     f"lost: {partition} is committed up to {commit}, and offset {offset}, which cannot be "
                     f"delivered, is not in the dead letters"
@@ -146,12 +156,15 @@ class KeyedJudge(Judge):
         """Of these offsets of one key the last one that readers must see; -1: none."""
         commit = self._committed.get(partition, 0)
         waiting, _ = self._unpublished.get(partition, (range(0), ()))
-        due = (o for o in offsets if o < commit and o not in waiting and not self._letters[partition, o])
-        return max(due, default=-1)
+        passed = self._passed[partition]
+        due = (o for o in offsets if o < commit and o not in waiting and o not in passed)
+        return max((o for o in due if not self._letters[partition, o]), default=-1)
 
     def _may_be_seen(self, partition: TopicPartition, offset: int) -> bool:
         exactly = self._promise.guarantee is Guarantee.EXACTLY_ONCE
-        return not exactly or offset < self._committed.get(partition, 0)
+        return (
+            not exactly or bool(self._left[partition][offset]) or offset < self._committed.get(partition, 0)
+        )
 
     def _reason(
         self, key: Any, value: Any, last: Mapping[TopicPartition, int], same: Iterable[_Place]
@@ -183,6 +196,8 @@ class KeyedJudge(Judge):
         before = self._places.get(key)
         self._places[key] = places
         if before is None or not before or not places or value == self._before.get(key):
+            return
+        if self._read_again.intersection(self._written[key]):
             return
         partitions = {partition for partition, _ in (*before, *places)}
         newer, older = min(o for _, o in before), max(o for _, o in places)

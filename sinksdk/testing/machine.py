@@ -86,6 +86,8 @@ class SinkTaskMachine(RuleBasedStateMachine):
     rebalance = _rule("rebalance")
     revoke = _rule("revoke", which=_which)
     lose = _rule("lose", which=_which)
+    alter = _rule("alter", which=_which, to=st.sampled_from([0, 1, 2, 4, 7]))
+    reset = _rule("reset", which=_which)
     crash = _rule("crash")
     fence = _if_fenced(_rule("fence"))
     freeze = _if_fenced(_rule("freeze", dies=st.sampled_from([0, 1])))

@@ -124,6 +124,8 @@ class Process(SinkTaskHarness):
         self._judge.acting(partitions)
         method(partitions)
         self.opened.update(partitions)
+        for partition in partitions:
+            self._judge.opened(partition, getattr(self._context, "moves", {}).get(partition))
 
     def _watched_put(self, method: Callable[..., Any], records: Any) -> None:
         self._judge.put(records)

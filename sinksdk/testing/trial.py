@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, Generic
 
 from sinksdk.context import ClosingReason
-from sinksdk.errors import FencedException
+from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.testing.contract import HIDDEN, D, KitError, Row, SinkContractError, Step, Subject, ordinal
@@ -25,7 +25,10 @@ _OPERATIONS: Final = {
     COMMIT_LOG: "write of the commit log",
     TASK: "call of the task",
 }
-_ON_A_PARTITION: Final = ("deliver", "read_range", "skip", "poison", "revoke", "lose", "zombie_deliver")
+_ON_A_PARTITION: Final = (
+    *("deliver", "read_range", "skip", "poison", "alter", "reset", "revoke", "lose"),
+    "zombie_deliver",
+)
 _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "deliver": lambda partition, count: (
         f"{_records(count)} of {partition} {'is' if count == 1 else 'are'} put"
@@ -50,6 +53,10 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
         "the next task that discards a predecessor's tokens is frozen right before it does, and wakes up "
         f"when its successor has {'committed, and died before it published' if dies else 'put records'}"
     ),
+    "alter": lambda partition, to: (
+        f"an operator stops the connector and sets the offset of {partition} to {to}"
+    ),
+    "reset": lambda partition: f"an operator stops the connector and removes the offset of {partition}",
     "crash": lambda: "a crash",
     "fault": lambda where, at, kind: f"the {ordinal(at)} {_OPERATIONS.get(where, where)} will meet: {kind}",
     "zombie_deliver": lambda partition, count: f"the zombie is given {_records(count)} of {partition}",
@@ -292,6 +299,51 @@ class Trial(Generic[D]):
             successor.dies_in_publish = True
             self._run(successor, lambda: self._close(successor, ClosingReason.REBALANCE))
         self.note("the frozen task wakes up")
+
+    def alter(self, which: int, to: int) -> None:
+        """An operator stops the connector, and has a partition read again from an offset, or go on at one."""
+        self._alter(self._partition(which), to)
+
+    def reset(self, which: int) -> None:
+        """An operator stops the connector, and removes a partition's offset."""
+        self._alter(self._partition(which), None)
+
+    def _alter(self, partition: TopicPartition, to: int | None) -> None:
+        """Where something is not published yet the operator is refused."""
+        owner = self.live
+        self._run(owner, lambda: self._close(owner, ClosingReason.STOP))
+        if self.live is owner:
+            self._run(owner, owner.worker.stop)
+        committed = self.live.log.committed(partition)
+        if self.live is not owner or (committed is not None and committed.tokens):
+            self.note("which is refused: what is committed is not published yet")
+            self._replace(owner)
+            return
+        self.judge.acting([partition])
+        if not self._has_moved_mark(partition, to):
+            self._succeed()
+            return
+        self.source.produce_up_to(partition, to or 0)
+        self.judge.altered(partition, to, self.see())
+        self.generation += 1
+        self.live = self._started(owner.successor(owner.log.altered(partition, to)))
+
+    def _has_moved_mark(self, partition: TopicPartition, to: int | None) -> bool:
+        """Whether the connector's ``alter_offsets`` has returned; after a fault the operator tries again."""
+        if self.subject.alter is None:
+            return True
+        while True:
+            met = self.faults.happened.total()
+            try:
+                self.subject.alter(self.destination, partition, to)
+            except Crash:
+                self.faults.bury()
+            except ConnectException as error:
+                if self.faults.happened.total() == met:
+                    self.note(f"alter_offsets refuses: {error}")
+                    return False
+            else:
+                return True
 
     def crash(self) -> None:
         """The process dies, no clean-up code runs; another takes over."""

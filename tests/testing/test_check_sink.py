@@ -420,7 +420,13 @@ def test_a_read_back_that_fails_is_an_error() -> None:
 
 def test_a_sink_with_a_watermark_of_its_own_is_effectively_once() -> None:
     """It asks for its position in open, and neither repeats nor misses anything, whatever crashes."""
-    report = check_sink(zoo.WatermarkSink, read_back=read_back, capabilities=EFFECTIVELY, settings=FEW)
+    report = check_sink(
+        zoo.WatermarkSink,
+        read_back=read_back,
+        capabilities=EFFECTIVELY,
+        alter=zoo.move_mark,
+        settings=FEW,
+    )
     assert report.exercised["duplicates seen"] == 0
 
 
@@ -762,6 +768,7 @@ def test_a_sink_may_say_that_it_fences_no_zombies() -> None:
         zoo.WatermarkSink,
         read_back=MemoryDestination.read_back,
         capabilities=promise,
+        alter=zoo.move_mark,
         settings=settings(DEFAULTS, max_examples=20),
     )
     shown = str(report)

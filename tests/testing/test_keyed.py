@@ -26,6 +26,7 @@ def options_of(capabilities: Capabilities, **others: Any) -> dict[str, Any]:
     return {
         "read_back": zoo.Table.read_back,
         "destination": zoo.Table,
+        "alter": zoo.Table.move,
         "capabilities": capabilities,
         **others,
     }

@@ -62,6 +62,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "TopicBlind": ([("deliver", 0, 1), ("deliver", 2, 1)], "and offset 0 is not at the destination"),
     "DropsNulls": ([("deliver", 0, 2)], "lost: records-0 is committed up to 2, and offset 1"),
+    "DropsEmpty": ([("deliver", 0, 1), ("rebalance",)], "lost: records-0 is committed up to 1, and offset 0"),
     "DropsKeyless": ([("deliver", 0, 3)], "lost: records-0 is committed up to 3, and offset 2"),
     "HidesPoison": ([("poison", 0), ("rebalance",)], "nor in the dead letters"),
     "DropsOnRetry": (
@@ -75,6 +76,18 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "ForgetsWhatItTook": (
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 3), ("tick", 1), ("rebalance",)],
         "lost: records-0 is committed up to 3, and offsets 0, 1 are",
+    ),
+    "OverrulesTheOperator": (
+        [("deliver", 0, 2), ("commit",), ("alter", 0, 1), ("deliver", 0, 1)],
+        "open asks for records-0 at offset 2, and an operator has set its offset to 1: that is undone",
+    ),
+    "TakesWhatItHasForAll": (
+        [("alter", 0, 2), ("deliver", 0, 1), ("alter", 0, 1), ("deliver", 0, 1)],
+        "lost: records-0 is committed up to 3, and offset 1 is not at the destination",
+    ),
+    "CountsInItsMetadata": (
+        [("alter", 0, 1), ("deliver", 0, 1)],
+        "records-0 cannot be recovered: ValueError: ValueError: invalid literal for int()",
     ),
     "AppendsAgain": (
         [("fault", "destination", 0, "lost answer"), ("deliver", 0, 1), ("tick", 1)],
@@ -120,7 +133,12 @@ by_name = {specimen.name: specimen for specimen in zoo.BROKEN}
 
 
 def options_of(specimen: zoo.Specimen) -> dict[str, Any]:
-    return {"read_back": MemoryDestination.read_back, "capabilities": specimen.capabilities}
+    return {
+        "read_back": MemoryDestination.read_back,
+        "capabilities": specimen.capabilities,
+        "alter": specimen.alter,
+        "record": specimen.record,
+    }
 
 
 def test_the_zoo_is_large_enough() -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from sinksdk.errors import ConnectException, DataException, RetriableException
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.task import SinkTask
-from sinksdk.testing.contract import POISON, Capabilities, Guarantee
+from sinksdk.testing.contract import POISON, Capabilities, Guarantee, bytes_record, json_record
 from sinksdk.testing.doubles import MemoryDestination
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -170,12 +170,16 @@ class WatermarkSink(SinkTask):
         """Append what is new: an answer may have been lost."""
         rows = [record for record in records if record.offset >= self.mark(records.partition)]
         if rows:
-            self.destination.append(str(records.partition), rows)
+            self.destination.append(str(records.partition), rows, records.next_offset)
 
     def mark(self, partition: TopicPartition) -> int:
-        """The offset after the last one in a partition's log."""
-        rows = self.destination.visible.get(str(partition))
-        return rows[-1].offset + 1 if rows else 0
+        """How far a partition's log goes."""
+        return self.destination.marks.get(str(partition), 0)
+
+
+def move_mark(destination: MemoryDestination, partition: TopicPartition, offset: int | None) -> None:
+    """What ``alter_offsets`` of a connector with :class:`WatermarkSink` does."""
+    destination.move(str(partition), offset)
 
 
 class TwoPhaseSink(SinkTask):
@@ -386,6 +390,15 @@ class DropsNulls(BufferingSink):
         self.waiting[records.partition] += [record for record in records if record.value is not None]
 
 
+class DropsEmpty(BufferingSink):
+    """Takes an empty value for none, and that for nothing to write."""
+
+    def write(self, partition: TopicPartition) -> None:
+        """Leave out what looks like nothing."""
+        self.waiting[partition] = [r for r in self.waiting[partition] if r.value or r.value is None]
+        super().write(partition)
+
+
 class DropsKeyless(BufferingSink):
     """Leaves out what has no key."""
 
@@ -425,6 +438,42 @@ class ForgetsWhatItTook(BufferingSink):
 
 
 # -- broken ones: effectively and exactly once ---------------------------------------------------------
+
+
+class OverrulesTheOperator(WatermarkSink):
+    """Its connector's alter_offsets leaves the mark where it is: the old position is asked for again."""
+
+
+class TakesWhatItHasForAll(WatermarkSink):
+    """Passes over what is below its last row, though an operator may have passed over some of that before."""
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on at the commit."""
+
+    def mark(self, partition: TopicPartition) -> int:
+        """The offset after the last row."""
+        rows = self.destination.visible.get(str(partition))
+        return max((row.offset + 1 for row in rows), default=0) if rows else 0
+
+
+class CountsInItsMetadata(BufferingSink):
+    """Expects metadata of its own with each commit; those that an operator has set have none."""
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on counting."""
+        super().open(partitions)
+        commits = (self.context.committed(partition) for partition in partitions)
+        self.files = sum(int(commit.metadata) for commit in commits if commit is not None)
+
+    def pre_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Count on."""
+        self.files += 1
+        return {
+            partition: OffsetAndMetadata(offset.offset, str(self.files))
+            for partition, offset in super().pre_commit(offsets).items()
+        }
 
 
 class AppendsAgain(RangeSink):
@@ -558,10 +607,14 @@ class Specimen:
     Args:
         make_task: makes it.
         capabilities: what it claims.
+        alter: what its connector's ``alter_offsets`` does.
+        record: makes the records that it is tried with.
     """
 
     make_task: type[BufferingSink | AppendingSink | RangeSink | WatermarkSink | TwoPhaseSink]
     capabilities: Capabilities
+    alter: Callable[[MemoryDestination, TopicPartition, int | None], object] | None = None
+    record: Callable[[TopicPartition, int], SinkRecord] = json_record
 
     @property
     def name(self) -> str:
@@ -576,13 +629,13 @@ _REPORTING = Capabilities(dead_letters=True)
 
 HONEST: Final = (
     Specimen(BufferingSink, _AT_LEAST),
-    Specimen(FileCuttingSink, _AT_LEAST),
+    Specimen(FileCuttingSink, _AT_LEAST, record=bytes_record),
     Specimen(AppendingSink, _AT_LEAST),
     Specimen(ReportingSink, _REPORTING),
     Specimen(RangeSink, _EFFECTIVELY),
     Specimen(ResumingSink, _EFFECTIVELY),
-    Specimen(WatermarkSink, _EFFECTIVELY),
-    Specimen(TwoPhaseSink, _EXACTLY),
+    Specimen(WatermarkSink, _EFFECTIVELY, move_mark),
+    Specimen(TwoPhaseSink, _EXACTLY, record=bytes_record),
 )
 """Sinks that keep their promise."""
 
@@ -593,13 +646,17 @@ BROKEN: Final = (
             *(AcknowledgesEarly, NamesByStartOffset, FlushesAfterClose, IgnoresLost, LetsOffsetsGoBack),
             *(ClosesEverything, SwallowsErrors, MixesPartitions, DropsTheTail),
             *(TopicBlind, DropsNulls, DropsKeyless, ForgetsWhatItTook, DividesAnOffset, CountsOffsets),
+            CountsInItsMetadata,
         )
     ),
+    Specimen(DropsEmpty, _AT_LEAST, record=bytes_record),
     Specimen(HidesPoison, _REPORTING),
     Specimen(DropsOnRetry, _EFFECTIVELY),
     Specimen(CountsTheRefused, _EFFECTIVELY),
     Specimen(AppendsAgain, _EFFECTIVELY),
     Specimen(KeysByOffset, _EFFECTIVELY),
+    Specimen(OverrulesTheOperator, _EFFECTIVELY),
+    Specimen(TakesWhatItHasForAll, _EFFECTIVELY),
     *(
         Specimen(make_task, _EXACTLY)
         for make_task in (
