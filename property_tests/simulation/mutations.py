@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from property_tests.simulation import sink_cluster
 from property_tests.simulation.archive import Archive, SimulatedGroup, SimulatedS3, SimulatedTask
+from property_tests.simulation.changing_log import ChangingLog
 from property_tests.simulation.planted import (
     ANY,
     COMMITS,
@@ -40,23 +42,37 @@ from property_tests.simulation.planted import (
     tokens_as,
     writes_as,
 )
+from property_tests.simulation.sink_cluster import DeadLetters
 from property_tests.simulation.store import SimulatedStore
 from property_tests.simulation.world import Process
-from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition, UnpublishableException
-from sinksdk.connectors.s3_archiver import writer
+from sinksdk import (
+    ConnectException,
+    OffsetAndMetadata,
+    SinkRecord,
+    Token,
+    TopicPartition,
+    UnpublishableException,
+)
+from sinksdk.connectors.s3_archiver import upload, writer
 from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.ranges import Skip
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import Publisher, UploadExpired, groups_of
+from sinksdk.engine import retry
+from sinksdk.engine.commits import always_valid
 from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.partition import PartitionState
 from sinksdk.engine.sink import WorkerSinkTask
-from sinksdk.records import SinkRecords
+from sinksdk.records import OffsetRange, SinkRecords
+from sinksdk.runtime import source_monitor
 from sinksdk.runtime.handover import Handover
 from sinksdk.spark.transform_task import arranged
 from sinksdk.store.base import Versioned
 from sinksdk.store.generations import Claim, Generations
+from sinksdk.topics import Source, Subscription
+from sinksdk.topics.base import Snapshot, take_snapshot
 
 # -- the store forgets, or answers what it should not ----------------------------------------------------
 
@@ -366,6 +382,75 @@ def rows_of_one_offset_are_one(patch: Patch) -> None:
     patch.setattr(writer, "numbers_of", lambda offsets: np.zeros(len(offsets), np.int64))
 
 
+# -- what the topic is, and what of it is bad ------------------------------------------------------------
+
+
+def topics_are_not_vouched_for(patch: Patch) -> None:
+    """Whether a topic is still the planned one is not asked before its records are committed."""
+    patch.setattr(ChangingLog, "vouch", lambda self, config, source, ids: always_valid)
+
+
+def ids_are_asked_for_after_the_offsets(patch: Patch) -> None:
+    """A topic that is created again in between is planned with its new id and the offsets of the old one."""
+
+    def snapshot(source: Source, subscription: Subscription, now: float, *known: Any) -> Snapshot:
+        return take_snapshot(_AskedBefore(source, subscription), subscription, now, *known)  # type: ignore[arg-type]
+
+    patch.setattr(source_monitor, "take_snapshot", snapshot)
+
+
+class _AskedBefore:
+    """A source that answers with the offsets that it had at first."""
+
+    def __init__(self, source: Source, subscription: Subscription) -> None:
+        self.source = source
+        self.found = source.partitions(subscription)
+
+    def partitions(self, _: Subscription) -> Mapping[TopicPartition, OffsetRange]:
+        return self.found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+
+def lost_tails_are_not_seen(patch: Patch) -> None:
+    """A log that has lost its newest records is read on at the commit, whatever it has there now."""
+    patch.setattr(ChangingLog, "truncated", lambda self, positions: {})
+
+
+def letters_are_not_awaited(patch: Patch) -> None:
+    """An offset is committed before the dead letters of the records below it are durable."""
+    send = DeadLetters.send
+
+    def at_once(self: DeadLetters, record: SinkRecord) -> Future[None]:
+        send(self, record)
+        done = Future[None]()
+        done.set_result(None)
+        return done
+
+    patch.setattr(DeadLetters, "send", at_once)
+
+
+def records_without_value_vanish(patch: Patch) -> None:
+    """What is left out for want of a value is reported to nobody."""
+    patch.setattr(S3ArchiverConfig, "reports_nulls", False)
+
+
+def hook_that_does_nothing_is_committed(patch: Patch) -> None:
+    """A put that only makes a generator counts as one that has taken the records."""
+
+    def lazy(self: SimulatedTask, records: SinkRecords) -> Iterator[SinkRecords]:
+        yield records
+
+    patch.setattr(retry, "finished", lambda hook, result: result)
+    patch.setattr(SimulatedTask, "put", lazy)
+
+
+def forgotten_upload_is_taken_for_expired(patch: Patch) -> None:
+    """Where S3 no longer knows an upload, nobody looks whether it has become its object."""
+    patch.setattr(upload, "is_visible", lambda s3, token: False)
+
+
 # -- within the engine and the driver --------------------------------------------------------------------
 
 
@@ -437,6 +522,13 @@ MUTATIONS: Mapping[str, Plant] = plants(
     deletion_without_publishing,
     deletion_above_visible_rows,
     group_ahead_of_what_is_visible,
+    topics_are_not_vouched_for,
+    ids_are_asked_for_after_the_offsets,
+    lost_tails_are_not_seen,
+    letters_are_not_awaited,
+    records_without_value_vanish,
+    hook_that_does_nothing_is_committed,
+    forgotten_upload_is_taken_for_expired,
     what_came_before_a_late_offset_is_committed,
     offsets_are_divided,
     cut_stream_is_taken_for_its_end,

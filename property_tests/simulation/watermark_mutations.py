@@ -72,7 +72,9 @@ def skip_is_committed_without_being_asked_for(patch: Patch) -> None:
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         before = {p: self.context.committed(p) or OffsetAndMetadata(0) for p in offsets}
         return {
-            p: offset if (id(self), p) in filled else replace(offset, metadata=before[p].metadata)
+            p: replace(offset, metadata=before[p].metadata)
+            if (id(self), p) not in filled and offset.offset > before[p].offset
+            else offset
             for p, offset in pre_commit(self, offsets).items()
         }
 
