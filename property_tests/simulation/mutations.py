@@ -501,14 +501,16 @@ ROLLING: Mapping[str, Plant] = plants(
 )
 """What only costs progress, never a record: a rolling deploy must notice."""
 
+RACES: Mapping[str, Plant] = plants(
+    segments_forget_tokens, take_over_looks_once, withdrawn_commit_is_read_past, no_attempt
+)
+"""What breaks the promise in races: schedules of these must notice."""
+
 MUTATIONS: Mapping[str, Plant] = plants(
     no_fence,
     no_merge,
     segments_forgotten,
-    segments_forget_tokens,
     no_attempt,
-    take_over_looks_once,
-    withdrawn_commit_is_read_past,
     stale_tokens_not_carried,
     publish_before_commit,
     discard_when_fenced,

@@ -21,6 +21,7 @@ from property_tests.simulation import (
     frame_mutations,
     frame_schedule,
     mutations,
+    races,
     schedule,
     source_mutations,
     source_schedule,
@@ -91,6 +92,7 @@ class Suite:
 
 SINK = Suite("sink", mutations.MUTATIONS, schedule.run)
 DEPLOYS = Suite("rolling deploy", mutations.ROLLING, schedule.run_rolling_deploy)
+RACES = Suite("races", mutations.RACES, races.run)
 FRAMES = Suite("frames", frame_mutations.MUTATIONS, frame_schedule.run)
 WATERMARKS = Suite("watermarks", watermark_mutations.MUTATIONS, watermark_schedule.run)
 SOURCE = Suite("source", source_mutations.MUTATIONS, source_schedule.run)
@@ -107,7 +109,7 @@ def _pinned() -> dict[str, dict[str, int]]:
 def pin_all() -> None:
     """Find a seed for each mutation, those pinned so far first, and write them down."""
     pins = _pinned()
-    for suite in (SINK, DEPLOYS, FRAMES, WATERMARKS, SOURCE, DIRECTORIES):
+    for suite in (SINK, DEPLOYS, RACES, FRAMES, WATERMARKS, SOURCE, DIRECTORIES):
         for mutation in suite.mutations:
             with pytest.MonkeyPatch.context() as patch:
                 seed = suite.notice(mutation, patch)

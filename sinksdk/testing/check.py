@@ -253,6 +253,7 @@ def _first_failure(
         *evenly(letters, min(most, len(letters))),
         *fairly(sweep, settings.max_examples),
         *_transformed(subject),
+        *_OPERATED,
     ]:
         failure = _play(subject, schedule, machine.exercised)
         if failure is not None:
@@ -367,6 +368,15 @@ def _letters(subject: Subject[Any]) -> list[Sequence[Step]]:
             for at in range(operations[where])
         ]
     return found
+
+
+_OPERATED: Final[Sequence[Sequence[Step]]] = (
+    (
+        *(("deliver", 0, 2), ("alter", 0, 5), ("deliver", 0, 1), ("alter", 0, 3), ("deliver", 0, 3)),
+        *(("commit",), ("reset", 0), ("deliver", 0, 2), ("crash",), ("deliver", 0, 1)),
+    ),
+)
+"""An operator passes over some records, has these and some more read after all, and then everything."""
 
 
 def _transformed(subject: Subject[Any]) -> list[Sequence[Step]]:

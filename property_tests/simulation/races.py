@@ -1,0 +1,113 @@
+"""Schedules of races that random ones seldom meet, and that cost records where a step is left out.
+
+An attempt dies between its commit and what it publishes, and the next one commits again; a commit is withdrawn, and
+another attempt goes on; an attempt is about to take its record over when its connector is deleted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from property_tests.simulation.archive import Archive
+from property_tests.simulation.schedule import _calm_down as calm_down
+from property_tests.simulation.seeds import told
+from property_tests.simulation.world import Chaos, Process, World
+from sinksdk import TopicPartition
+
+_LONG = 3_000.0  # seconds that a task is frozen: longer than everything else takes
+_SETTINGS = {"tasks.max": "1", "generation.max.records": "1000", "offset.flush.interval.ms": "500"}
+
+
+def run(seed: int) -> Counter[str]:
+    """Run the schedule of a seed.
+
+    Raises:
+        ScheduleFailed: with the story.
+    """
+
+    def whole(world: World) -> None:
+        archive = Archive(world)
+        if archive.deletes:
+            _deleted_while_taken_over(archive)
+        else:
+            _attempts_that_commit_again(archive)
+        calm_down(archive)
+
+    return told(seed, whole, f"property_tests.simulation.races.run({seed})")
+
+
+def _attempts_that_commit_again(archive: Archive) -> None:
+    """Attempts at one task die, each of them between a commit and what it publishes, or after a withdrawal."""
+    world, cluster, dice = archive.world, archive.cluster, archive.world.dice
+    world.chaos = Chaos(switch=1.0, lost_after=dice.choice((0.0, 0.0, 0.02)))
+    for partition in cluster.log.records:
+        cluster.log.produce(partition, dice.randint(10, 40))
+    for _ in range(dice.randint(1, 4)):
+        _have_driver(archive)
+        # The first commit of a task's second partition sets those before it apart, in a segment.
+        before = set(_pending(archive)) if dice.random() < 0.5 else set(list(cluster.log.records)[:1])
+        _go_on(archive, 900, lambda before=before: not before.issuperset(_pending(archive)))  # type: ignore[misc]
+        if dice.random() < 0.5:
+            archive.expire()
+            for process in (*cluster.drivers, *cluster.attempts()):
+                _kill(world, process)
+            _have_driver(archive)
+            withdrawn = world.happened["commit withdrawn"]
+            _go_on(archive, 600, lambda withdrawn=withdrawn: world.happened["commit withdrawn"] > withdrawn)  # type: ignore[misc]
+            _go_on(archive, dice.randint(0, 30))
+        for process in cluster.attempts():
+            _kill(world, process)
+
+
+def _have_driver(archive: Archive) -> None:
+    if not archive.cluster.drivers:
+        archive.cluster.start_driver(**_SETTINGS)
+
+
+def _pending(archive: Archive) -> dict[TopicPartition, int]:
+    """What is committed and not published."""
+    return {partition: entry.offset for partition, entry in archive.commits().items() if entry.publish}
+
+
+def _deleted_while_taken_over(archive: Archive) -> None:
+    """Attempts are frozen before they own their records, the driver dies, and an operator deletes the connector."""
+    world, cluster, dice = archive.world, archive.cluster, archive.world.dice
+    world.chaos = Chaos(switch=1.0)
+    for partition in cluster.log.records:
+        cluster.log.produce(partition, dice.randint(20, 60))
+    driver = cluster.start_driver(**{"tasks.max": "3"})
+    for _ in range(dice.randint(1, 3)):
+        known = set(cluster.attempts())
+        for _ in range(600):
+            _go_on(archive, 1)
+            if fresh := [process for process in cluster.attempts() if process not in known]:
+                break
+        else:
+            break
+        _go_on(archive, dice.randint(0, 40))
+        for process in fresh:
+            if process.is_alive and dice.random() < 0.7:
+                world.happened["frozen about to take its record over"] += 1
+                world.freeze(process, _LONG)
+    if driver.is_alive:
+        _kill(world, driver)
+    archive.delete()
+    if cluster.is_deleting:
+        cluster.start_deletion()
+        _go_on(archive, 400)
+
+
+def _go_on(archive: Archive, steps: int, until: Callable[[], bool] = lambda: False) -> None:
+    """At most so many steps."""
+    for _ in range(steps):
+        archive.world.step()
+        archive.cluster.reap()
+        if until():
+            return
+
+
+def _kill(world: World, process: Process) -> None:
+    world.tell(f"{process.name} is killed")
+    world.happened["killed"] += 1
+    world.kill(process)
