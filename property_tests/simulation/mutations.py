@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -105,19 +106,17 @@ def no_attempt(patch: Patch) -> None:
 
 
 def take_over_looks_once(patch: Patch) -> None:
-    """Whether a newer generation has begun is looked at before a task's record is taken over, not after."""
-    taking, before = TakingOver(), dict[SimulatedStore, Versioned | None]()
+    """An attempt looks whether its generation is the newest before it takes its record over, and never again."""
+    seen = WeakKeyDictionary[SimulatedStore, Versioned | None]()
 
     def old(store: SimulatedStore, key: str, read: Callable[[], Versioned | None]) -> Versioned | None:
-        if not COUNT.search(key) or not taking.is_on(store):
+        if not COUNT.search(key) or not task(store):
             return read()
-        if taking.is_at_last_look(store):
-            return before[store]
-        before[store] = read()
-        return before[store]
+        if store not in seen:
+            seen[store] = read()
+        return seen[store]
 
     on_get(patch, old)
-    taking.watch(patch)
 
 
 def withdrawn_commit_is_read_past(patch: Patch) -> None:

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from property_tests.simulation.archive import Archive
 from property_tests.simulation.schedule import _calm_down as calm_down
 from property_tests.simulation.seeds import told
+from property_tests.simulation.store import Records, SimulatedStore
 from property_tests.simulation.world import Chaos, Process, World
 from sinksdk import TopicPartition
+from sinksdk.store.base import Versioned
 
-_LONG = 3_000.0  # seconds that a task is frozen: longer than everything else takes
+_FROZEN = (60.0, 120.0, 300.0, 3_000.0)  # seconds: until the connector is deleted, or created again
 _SETTINGS = {"tasks.max": "1", "generation.max.records": "1000", "offset.flush.interval.ms": "500"}
 
 
@@ -71,31 +73,42 @@ def _pending(archive: Archive) -> dict[TopicPartition, int]:
 
 
 def _deleted_while_taken_over(archive: Archive) -> None:
-    """Attempts are frozen before they own their records, the driver dies, and an operator deletes the connector."""
+    """Attempts are frozen about to take their records over, the driver dies, and an operator deletes the connector."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0)
     for partition in cluster.log.records:
         cluster.log.produce(partition, dice.randint(20, 60))
     driver = cluster.start_driver(**{"tasks.max": "3"})
-    for _ in range(dice.randint(1, 3)):
-        known = set(cluster.attempts())
-        for _ in range(600):
-            _go_on(archive, 1)
-            if fresh := [process for process in cluster.attempts() if process not in known]:
-                break
-        else:
-            break
-        _go_on(archive, dice.randint(0, 40))
-        for process in fresh:
-            if process.is_alive and dice.random() < 0.7:
-                world.happened["frozen about to take its record over"] += 1
-                world.freeze(process, _LONG)
+    _go_on(archive, dice.randint(1, 600))
+    stalls = dice.choice((0.3, 0.6, 1.0))
+    cluster.store = lambda: _Stalling(world, cluster.records, stalls)  # type: ignore[method-assign]  # from now on
+    _go_on(archive, 600, lambda: world.happened["frozen about to take its record over"] > 0)
+    _go_on(archive, dice.randint(0, 100))
     if driver.is_alive:
         _kill(world, driver)
     archive.delete()
     if cluster.is_deleting:
         cluster.start_deletion()
         _go_on(archive, 400)
+    del cluster.store
+
+
+class _Stalling(SimulatedStore):
+    """The store of a process that may be frozen when it is about to read the record that it takes over."""
+
+    def __init__(self, world: World, records: Records, stalls: float) -> None:
+        super().__init__(world, records)
+        self.stalls = stalls
+        self.world = world
+
+    def get(self, key: str) -> Versioned | None:
+        """See :meth:`Store.get`."""
+        if "/tasks/" in key and " task " in self.process.name and self.world.dice.random() < self.stalls:
+            self.stalls = 0.0
+            self.world.happened["frozen about to take its record over"] += 1
+            self.world.tell("is frozen about to take its record over")
+            self.world.freeze(self.process, self.world.dice.choice(_FROZEN))
+        return super().get(key)
 
 
 def _go_on(archive: Archive, steps: int, until: Callable[[], bool] = lambda: False) -> None:
