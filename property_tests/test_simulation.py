@@ -10,7 +10,8 @@ from collections import Counter
 import pytest
 
 from property_tests.exercised import EXERCISED
-from property_tests.simulation.pins import DEPLOYS, SINK
+from property_tests.simulation import races
+from property_tests.simulation.pins import DEPLOYS, RACES, SINK
 from property_tests.simulation.runs import AT_ONCE, portions, run_some
 from property_tests.simulation.schedule import run, run_rolling_deploy
 from tests.depth import DEPTH, SEED
@@ -115,3 +116,21 @@ def test_a_rolling_deploy_reads_nothing_again() -> None:
 def test_a_deploy_that_loses_progress_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking, giving way, committing on close and saying so: without any of them a deploy shows it."""
     DEPLOYS.notice(name, monkeypatch, SEED)
+
+
+@pytest.mark.slow
+def test_races_lose_nothing() -> None:
+    """Attempts die between commit and publish, or are about to own a record that is deleted: each record once."""
+    happened = run_some(races.run, range(SEED, SEED + DEPTH.deploys))
+    EXERCISED["races in the simulated cluster"].update(happened)
+
+    assert happened["killed"] >= DEPTH.deploys
+    assert happened["commit withdrawn"] >= DEPTH.deploys // 10
+    assert happened["frozen about to take its record over"] >= DEPTH.deploys // 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RACES.mutations)
+def test_an_attempt_that_loses_a_race_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens in segments, withdrawn commits, the last look: without any of them a race shows it."""
+    RACES.notice(name, monkeypatch, SEED)

@@ -54,7 +54,7 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
-from sinksdk.connectors.s3_archiver import upload, writer
+from sinksdk.connectors.s3_archiver import connector, upload, writer
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.layout import Archived
@@ -66,14 +66,11 @@ from sinksdk.engine.commits import always_valid
 from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.partition import PartitionState
 from sinksdk.engine.sink import WorkerSinkTask
-from sinksdk.records import OffsetRange, SinkRecords
-from sinksdk.runtime import source_monitor
+from sinksdk.records import SinkRecords
 from sinksdk.runtime.handover import Handover
 from sinksdk.spark.transform_task import arranged
 from sinksdk.store.base import Versioned
 from sinksdk.store.generations import Claim, Generations
-from sinksdk.topics import Source, Subscription
-from sinksdk.topics.base import Snapshot, take_snapshot
 
 # -- the store forgets, or answers what it should not ----------------------------------------------------
 
@@ -389,29 +386,6 @@ def topics_are_not_vouched_for(patch: Patch) -> None:
     patch.setattr(ChangingLog, "vouch", lambda self, config, source, ids: always_valid)
 
 
-def ids_are_asked_for_after_the_offsets(patch: Patch) -> None:
-    """A topic that is created again in between is planned with its new id and the offsets of the old one."""
-
-    def snapshot(source: Source, subscription: Subscription, now: float, *known: Any) -> Snapshot:
-        return take_snapshot(_AskedBefore(source, subscription), subscription, now, *known)  # type: ignore[arg-type]
-
-    patch.setattr(source_monitor, "take_snapshot", snapshot)
-
-
-class _AskedBefore:
-    """A source that answers with the offsets that it had at first."""
-
-    def __init__(self, source: Source, subscription: Subscription) -> None:
-        self.source = source
-        self.found = source.partitions(subscription)
-
-    def partitions(self, _: Subscription) -> Mapping[TopicPartition, OffsetRange]:
-        return self.found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
-
-
 def lost_tails_are_not_seen(patch: Patch) -> None:
     """A log that has lost its newest records is read on at the commit, whatever it has there now."""
     patch.setattr(ChangingLog, "truncated", lambda self, positions: {})
@@ -448,6 +422,19 @@ def hook_that_does_nothing_is_committed(patch: Patch) -> None:
 def forgotten_upload_is_taken_for_expired(patch: Patch) -> None:
     """Where S3 no longer knows an upload, nobody looks whether it has become its object."""
     patch.setattr(upload, "is_visible", lambda s3, token: False)
+
+
+# -- what operators do -----------------------------------------------------------------------------------
+
+
+def altered_offsets_are_not_compared(patch: Patch) -> None:
+    """Offsets are altered to those from which records would be archived twice."""
+    patch.setattr(connector, "problems_of", lambda s3, config, offsets: [])
+
+
+def old_store_is_not_compared(patch: Patch) -> None:
+    """A start goes on from commits that are older than the archive: an old copy of the store was restored."""
+    patch.setattr(connector, "above", lambda s3, config, topics, committed: [])
 
 
 # -- within the engine and the driver --------------------------------------------------------------------
@@ -524,12 +511,13 @@ MUTATIONS: Mapping[str, Plant] = plants(
     deletion_above_visible_rows,
     group_ahead_of_what_is_visible,
     topics_are_not_vouched_for,
-    ids_are_asked_for_after_the_offsets,
     lost_tails_are_not_seen,
     letters_are_not_awaited,
     records_without_value_vanish,
     hook_that_does_nothing_is_committed,
     forgotten_upload_is_taken_for_expired,
+    altered_offsets_are_not_compared,
+    old_store_is_not_compared,
     what_came_before_a_late_offset_is_committed,
     offsets_are_divided,
     cut_stream_is_taken_for_its_end,

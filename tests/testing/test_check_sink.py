@@ -472,7 +472,7 @@ def test_a_task_that_does_not_start_is_an_error() -> None:
 
 def test_an_unknown_step_is_an_error() -> None:
     """With those that there are."""
-    with pytest.raises(KitError, match="there is no step 'comit'; there are commit, crash"):
+    with pytest.raises(KitError, match="there is no step 'comit'; there are alter, commit, crash"):
         replay([("comit",)], zoo.RangeSink, read_back=read_back)
 
 
