@@ -228,6 +228,8 @@ class SinkConnector(Connector):
     ) -> Mapping[TopicPartition, int]:
         """Return up to which offset the destination holds the records of each partition.
 
+        Commits of partitions that it does not return stay; ``context.committed()`` says what they are.
+
         An operator has lost commits (the store is new, or restored from an older copy), or records at the
         destination, and says that nobody else writes there: ``sinksdk offsets recover``. Called as
         ``alter_offsets``, which is called next, with what this returns.

@@ -263,12 +263,13 @@ class S3ArchiverConnector(SinkConnector):
         there any more.
 
         Raises:
-            ConnectException: files of values do not say where they end; S3 refuses, or does not answer.
+            ConnectException: files of values do not say where they end; those committed last may not be all
+                files of their commit; S3 refuses, or does not answer.
         """
         s3 = self._connect(config)
         owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         topics = config.topics or owners.topics()
-        offsets = recovered(s3, config, topics, given)
+        offsets = recovered(s3, config, topics, given, self.context.committed())
         owners.take_over(topics)
         return offsets
 

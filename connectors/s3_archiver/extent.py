@@ -11,9 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from sinksdk import ConnectException, OffsetAndMetadata, TopicPartition
 from sinksdk.connectors.s3_archiver.client import S3, Location
-from sinksdk.connectors.s3_archiver.inspection import Configured, Unreadable, inspect
+from sinksdk.connectors.s3_archiver.folders import folder_of
+from sinksdk.connectors.s3_archiver.inspection import ArchivedFile, Configured, Unreadable, inspect
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
 from sinksdk.connectors.s3_archiver.ranges import Skip
 
@@ -39,11 +42,13 @@ class End(NamedTuple):
         offset: after their last record; None if they do not say: values have no offsets.
         at_least: the end that is certain all the same.
         keys: of the files that were committed last.
+        begin: where the archive ended before their commit: all below is visible.
     """
 
     offset: int | None
     at_least: int
     keys: Sequence[str]
+    begin: int
 
 
 def files_of(
@@ -106,7 +111,7 @@ def end_of(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> End |
         S3Trouble: no answer.
         S3Error: refused.
     """
-    group = _last_group(s3, config, names)
+    group, begin = _last_group(s3, config, names)
     if not group:
         return None
     layout, ends, at_least = config.layout(), list[int | None](), 0
@@ -127,13 +132,14 @@ def end_of(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> End |
         except Unreadable:  # damaged, or another writer's
             ends.append(None)
     known = [end for end in ends if end is not None]
-    return End(
-        max(known) if len(known) == len(ends) else None, at_least, [layout.file(name) for name in group]
-    )
+    keys = [layout.file(name) for name in group]
+    return End(max(known) if len(known) == len(ends) else None, at_least, keys, begin)
 
 
-def _last_group(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> list[FileName]:
-    """The files that were committed last, as their objects' metadata say."""
+def _last_group(
+    s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]
+) -> tuple[list[FileName], int]:
+    """Return the files that were committed last, as their objects say, and where the archive ended before."""
     group: list[FileName] = []
     first: FileHeader | None = None
     for name in sorted(names, key=lambda name: name.start, reverse=True):
@@ -148,7 +154,7 @@ def _last_group(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> 
         elif header is None or first is None or header.before != first.before:
             break
         group.append(name)
-    return group
+    return group, (first and first.before.end) or 0
 
 
 def above(s3: S3, config: S3ArchiverConfig, topics: Collection[str], commits: Commits) -> list[str]:
@@ -164,12 +170,24 @@ def above(s3: S3, config: S3ArchiverConfig, topics: Collection[str], commits: Co
     for partition, files in sorted(names.items()):
         commit = now.get(partition)
         end = 0 if commit is None else commit.offset
-        ahead = Skip.of_text(Archived.of(commit).skip).end or 0  # of a commit that was withdrawn
-        wrong = [name for name in files if name.start >= max(end, ahead)]
-        if wrong:
+        if wrong := _unknown(commit, files):
             committed = "nothing is committed" if commit is None else f"offset {end} is committed"
             problems.append(f"of {partition} {committed}, and {_described(config, wrong)}")
     return problems
+
+
+def _unknown(commit: OffsetAndMetadata | None, files: Iterable[FileName]) -> list[FileName]:
+    """Return the files from a commit on, without those that a withdrawn commit knows to be visible.
+
+    Each row is in one file, so a file is known by its first row.
+    """
+    skip = Skip.of_text(Archived.of(commit).skip)
+    return [
+        name
+        for name in files
+        if name.start >= (commit.offset if commit else 0)
+        and not skip.holds([name.view], np.array([name.start]), np.array([name.number])).any()
+    ]
 
 
 def problems_of(s3: S3, config: S3ArchiverConfig, offsets: Mapping[TopicPartition, int | None]) -> list[str]:
@@ -187,7 +205,7 @@ def problems_of(s3: S3, config: S3ArchiverConfig, offsets: Mapping[TopicPartitio
         if end is None or max(end.at_least, end.offset or 0) <= offset:
             continue
         reach = max(end.at_least, end.offset or 0)
-        covering = [name for name in files if name.start >= offset] or _last_group(s3, config, files)
+        covering = [name for name in files if name.start >= offset] or _last_group(s3, config, files)[0]
         problems.append(
             f"{partition}{'' if wanted is None else f'={wanted}'} would be archived twice from offset "
             f"{offset} on: {_described(config, covering)}, and the archive ends "
@@ -198,33 +216,86 @@ def problems_of(s3: S3, config: S3ArchiverConfig, offsets: Mapping[TopicPartitio
 
 
 def recovered(
-    s3: S3, config: S3ArchiverConfig, topics: Iterable[str], given: Mapping[TopicPartition, int]
+    s3: S3,
+    config: S3ArchiverConfig,
+    topics: Iterable[str],
+    given: Mapping[TopicPartition, int],
+    commits: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition up to which the archive goes.
 
+    A partition is left out if its commit was withdrawn and the archive holds nothing that this commit does
+    not know: only the commit says which of the records above it are visible.
+
     Args:
         given: what an operator knows of partitions whose files do not say where they end.
+        commits: what the store has committed, and has published as far as possible.
 
     Raises:
         ConnectException: he has to say more; S3 refuses, or does not answer.
     """
     names, offsets, unknown = files_of(s3, config, topics), dict(given), []
     for partition, files in sorted(names.items()):
-        if partition in given:
+        commit = commits.get(partition)
+        if partition in given or (Archived.of(commit).skip and not _unknown(commit, files)):
             continue
         end = end_of(s3, config, files)
-        if end is not None and end.offset is not None:
-            offsets[partition] = end.offset
-        elif end is not None:
-            start = min(name.start for name in files if config.layout().file(name) in end.keys)
+        if end is None:
+            continue
+        last = sum(name.start >= end.begin for name in files)
+        away = f"move what was committed last ({last} files) away, and give {partition}={end.begin}"
+        if end.offset is None:
             unknown.append(
                 f"{partition}: {', '.join(end.keys[:_NAMED])} do not say where they end. If the topic has "
-                f"no gaps, as compaction and transactions leave them: {partition}={end.at_least}. Otherwise "
-                f"move what was committed last ({len(end.keys)} files) away, and give {partition}={start}"
+                f"no gaps, as compaction and transactions leave them, and each commit has one file: "
+                f"{partition}={end.at_least}. Otherwise "
+                f"{away}"
+            )
+        elif (missing := _missing(s3, config, files, end)) is None:
+            offsets[partition] = end.offset
+        else:
+            unknown.append(
+                f"{partition}: {', '.join(end.keys[:_NAMED])} were committed last, perhaps with other files, "
+                f"and may have been published only in part: records from offset {missing} on may be "
+                f"missing. If the topic has none that is not archived, because of compaction or "
+                f"transactions: {partition}={end.offset}. Otherwise {away}"
             )
     if unknown:
         raise ConnectException("; ".join(unknown))
     return offsets
+
+
+def _missing(s3: S3, config: S3ArchiverConfig, files: Sequence[FileName], end: End) -> int | None:
+    """Return the lowest offset that a file beside those committed last may have held; None: there was none.
+
+    Files are published one after another, and nothing says how many were committed together. Those of the
+    commits before are all visible.
+    """
+    layout, bucket = config.layout(), config.s3_bucket_name
+    if all(name.path == folder_of(name.partition) for name in files if layout.file(name) in end.keys):
+        return None  # whole records in the partition's own folder: one file at a time is open
+    configured = Configured(config.is_transformed)
+
+    def read(name: FileName) -> ArchivedFile:
+        return inspect(s3, Location(bucket, layout.file(name)), name, configured)
+
+    return _first_gap(end.begin, [read(name) for name in files if name.start >= end.begin], configured)
+
+
+def _first_gap(begin: int, files: Iterable[ArchivedFile], configured: Configured) -> int | None:
+    """Return the first offset from ``begin`` on of which files may not hold all rows; None: there is none."""
+    runs: list[tuple[int, int]] = []
+    for file in files:
+        repeats = configured.may_repeat if file.header.may_repeat is None else file.header.may_repeat
+        if repeats or file.firsts is None or file.lasts is None:
+            return begin
+        runs += zip(file.firsts.tolist(), file.lasts.tolist(), strict=True)
+    reach = begin
+    for first, last in sorted(runs):
+        if first > reach:
+            return reach
+        reach = max(reach, last + 1)
+    return None
 
 
 def _described(config: S3ArchiverConfig, names: Sequence[FileName]) -> str:

@@ -273,6 +273,11 @@ def _room(config: S3ArchiverConfig, partition: TopicPartition, last: int) -> int
 # -- splitting -----------------------------------------------------------------------------------
 
 
+def folder_of(partition: TopicPartition) -> str:
+    """The folder of a partition's files, where folders are by nothing else."""
+    return f"partition={partition.partition}"
+
+
 class PartitionFolders:
     """One folder for each Kafka partition."""
 
@@ -281,7 +286,7 @@ class PartitionFolders:
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002 - of the protocol
         """See :class:`Folders`."""
-        return Split([f"partition={partition.partition}"], np.zeros(batch.num_rows, np.int32))
+        return Split([folder_of(partition)], np.zeros(batch.num_rows, np.int32))
 
 
 class _Level(NamedTuple):

@@ -14,7 +14,7 @@ from sinksdk.control import registry
 from sinksdk.control.connector_calls import ThreadExecutor
 from sinksdk.control.history import read_history
 from sinksdk.control.info import OnDamage, connector_info, of_all, overdue
-from sinksdk.control.offsets import StoppedConnector
+from sinksdk.control.offsets import ClaimedContext, StoppedConnector
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
 from sinksdk.engine.clock import SystemWallClock, WallClock
@@ -263,7 +263,8 @@ class Herder:
         """Commit what the destination holds: after the store was lost or restored from an older copy.
 
         The connector is created if there is none, gets this configuration, and is STOPPED. What is committed
-        and not published is published first.
+        and not published is published first. Commits of partitions for which the connector returns no offset
+        stay.
 
         Args:
             config: as written: dotted names, references unresolved.
@@ -287,6 +288,7 @@ class Herder:
         connector = opened.connector
         if claim.all_unsettled():
             claim = stopped.publish(connector, opened.config, claim)
+        connector.context = ClaimedContext(claim)
         offsets = stopped.call(
             "recover_offsets",
             connector,

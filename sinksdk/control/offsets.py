@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import Connector, ConnectorIdentity, SinkConnector
+from sinksdk.connector import Connector, ConnectorContext, ConnectorIdentity, SinkConnector
 from sinksdk.control import registry
 from sinksdk.control.connector_calls import ConnectorCalls, ThreadExecutor
 from sinksdk.control.deletion import settle
 from sinksdk.control.liveness import await_end
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
+from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import Store, identify
 from sinksdk.store.generations import Claim, Generations
@@ -32,6 +33,17 @@ class ConnectorRunsException(ConnectException):
 
 class OffsetsRefusedException(ConnectException):
     """The connector's ``alter_offsets`` refuses these offsets."""
+
+
+class ClaimedContext(ConnectorContext):
+    """The context of a connector that no driver runs: it can read the commits that were claimed."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """See :class:`~sinksdk.connector.ConnectorContext`."""
+        return {partition: entry.committed() for partition, entry in self._claim.committed.items()}
 
 
 class StoppedConnector:

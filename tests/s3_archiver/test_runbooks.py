@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ from sinksdk.store.records import GenerationPlan
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import InProcess, Source
 from tests.s3_archiver.beside import at_once
-from tests.s3_archiver.fake_s3 import FakeS3
+from tests.s3_archiver.fake_s3 import FakeS3, denied
 from tests.s3_archiver.support import FINE, MINIMAL, OTHER, TP, read
 
 
@@ -63,7 +64,12 @@ class Archiving(InProcess):
             SinkRecords.of(
                 each.topic_partition,
                 [
-                    SinkRecord(*each.topic_partition, offset=offset, value=b"%d" % offset, timestamp=1)
+                    SinkRecord(
+                        *each.topic_partition,
+                        offset=offset,
+                        value=b"%d" % offset,
+                        timestamp=offset % 2 * 3_600_000,
+                    )
                     for offset in range(each.start, each.end)
                 ],
             )
@@ -91,7 +97,9 @@ class Place:
         return {**MINIMAL, **own, **self.settings}
 
     def connector(self) -> S3ArchiverConnector:
-        return S3ArchiverConnector(connect=lambda *_: self.s3)
+        made = S3ArchiverConnector(connect=lambda *_: self.s3)
+        made.task_class = partial(S3ArchiverTask, connect=lambda *_: self.s3)  # type: ignore[misc, assignment]
+        return made
 
     def run(self, count: int) -> None:
         """Archive the topic as long as it is now, to its end."""
@@ -121,9 +129,13 @@ class Place:
         self.store._records.update(records)
 
     def offsets(self, partition: TopicPartition = TP) -> list[int]:
-        folder = f"topics/{partition.topic}/partition={partition.partition}/"
-        keys = [key for key in self.s3.visible() if key.startswith(folder)]
-        return [row["offset"] for key in keys for row in read(self.s3.data(key))]
+        return [row["offset"] for key in self.files(partition) for row in read(self.s3.data(key))]
+
+    def files(self, partition: TopicPartition = TP) -> list[str]:
+        return [key for key in self.s3.visible() if f"/orders+{partition.partition}+" in key]
+
+    def remove(self, key: str) -> None:
+        del self.s3.objects[Location("bucket", key)]
 
     def problems(self) -> list[str]:
         config = S3ArchiverConfig.parse(self.raw)
@@ -133,6 +145,101 @@ class Place:
         for partition in (TP, OTHER):
             assert sorted(self.offsets(partition)) == list(range(count))
         assert self.problems() == []
+
+
+TWO_FOLDERS = {
+    "partitioner.class": "TimeBasedPartitioner",
+    "path.format": "'hour'=HH",
+    "partition.duration.ms": "3600000",
+    "timestamp.extractor": "Record",
+    "locale": "en-US",
+    "timezone": "UTC",
+}
+"""Even offsets lie in one folder, odd ones in the other."""
+
+
+def half_published() -> Place:
+    """A commit up to offset 250 of two files of TP, of which one is visible and the other one's upload is gone."""
+    place = Place({**TWO_FOLDERS, "restart.max.attempts": "0"})
+    place.run(200)
+    complete = place.s3.complete_upload
+
+    def refuse(location: Location, *arguments: Any, **more: Any) -> None:
+        if location.key.endswith("+0+0000000201.avro"):
+            raise denied()
+        complete(location, *arguments, **more)
+
+    place.s3.complete_upload = refuse  # type: ignore[method-assign]
+    with pytest.raises(ConnectException):
+        place.run(250)
+    place.s3.complete_upload = complete  # type: ignore[method-assign]
+    assert sorted(place.offsets()) == [*range(200), *range(200, 250, 2)]
+    place.s3.uploads.clear()
+    return place
+
+
+def test_records_missing_beside_a_visible_file_are_archived_after_offsets_are_recovered() -> None:
+    """Regression: the archive ended above them, so that they were committed and in no file."""
+    place = half_published()
+
+    assert place.recover() == {TP: 200, OTHER: 250}
+    place.run(300)
+    place.expect_whole(300)
+
+
+def test_recovering_offsets_again_keeps_a_withdrawn_commit() -> None:
+    """Only the store knows which records above it are visible."""
+    place = half_published()
+    place.recover()
+
+    assert place.recover() == {TP: 200, OTHER: 250}
+    place.run(300)
+    place.expect_whole(300)
+
+
+@pytest.mark.parametrize("missing", [200, 201])
+def test_a_lost_store_is_not_recovered_past_a_commit_of_which_a_file_is_missing(missing: int) -> None:
+    """Regression: a crash while the last commit was published cost the records of the files that were not visible."""
+    place = Place(TWO_FOLDERS)
+    place.run(250)
+    (lost,) = [key for key in place.files() if key.endswith(f"+{missing:010d}.avro")]
+    place.remove(lost)
+    place.restore({})
+
+    with pytest.raises(OffsetsRefusedException, match=r"published only in part.*and give orders-0=200$"):
+        place.recover()
+    for key in place.files():
+        if key.endswith(("+0000000200.avro", "+0000000201.avro")):
+            place.remove(key)
+    assert place.recover(p0=200) == {TP: 200, OTHER: 250}
+    place.run(300)
+    place.expect_whole(300)
+
+
+def test_a_lost_store_is_recovered_from_commits_of_several_files() -> None:
+    """Their offsets have no gaps: no file is missing."""
+    place = Place(TWO_FOLDERS)
+    place.run(250)
+    place.restore({})
+
+    assert place.recover() == {TP: 250, OTHER: 250}
+    place.run(300)
+    place.expect_whole(300)
+
+
+def test_a_store_older_than_a_withdrawal_is_refused_what_was_archived_since() -> None:
+    """Regression: files that begin below the last visible record were taken for the ones that the commit knows."""
+    place = half_published()
+    place.recover()
+    older = place.backup()
+    place.run(300)
+    place.restore(older)
+
+    with pytest.raises(ConfigException, match="orders-0 offset 200 is committed, and"):
+        place.run(350)
+    assert place.recover() == {TP: 300, OTHER: 300}
+    place.run(350)
+    place.expect_whole(350)
 
 
 def test_a_store_restored_from_an_older_copy_goes_on_where_the_archive_ends() -> None:
