@@ -82,6 +82,8 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["archive that holds more than the store knows"] >= AT_ONCE // 150
     assert happened["start refused until the offsets are recovered"] >= AT_ONCE // 300
     assert happened["operator: offsets recovered: well"] >= AT_ONCE // 150
+    assert happened["files of a part of a commit moved away"] >= 1
+    assert happened["hook that takes long"] >= AT_ONCE // 10
     assert happened["schedules with empty values and none in whole records"] >= AT_ONCE // 10
     assert happened["transform failed"] >= AT_ONCE // 30
     assert happened["transform dropped all of a range"] >= AT_ONCE // 10

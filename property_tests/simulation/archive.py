@@ -6,8 +6,10 @@ import bisect
 import json
 import math
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -49,6 +51,7 @@ from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import view_of
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.control.herder import Herder
+from sinksdk.control.offsets import OffsetsRefusedException
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import says_news, table, whole
 from sinksdk.store.base import Stored
@@ -122,6 +125,7 @@ class SimulatedS3(FakeS3):
         self.shown_late = set[str]()
         """Uploads that a listing has shown when they were gone."""
         world.happened[f"schedules whose store has conditions {conditions}"] += conditions != "conditional"
+        self.is_plain = is_plain
         self.completes_from = 0.0
         """Until then nothing is completed: access is denied."""
         self.time = world.time  # type: ignore[method-assign] # the endpoint's clock
@@ -250,6 +254,7 @@ class SimulatedTask(S3ArchiverTask):
         self._closing: set[TopicPartition] = set()
         self.stops = 0
         self._process = archive.world.current
+        self._lingers = archive.lingers
         archive.tasks.append(self)
 
     def initialize(self, context: SinkTaskContext) -> None:
@@ -279,16 +284,19 @@ class SimulatedTask(S3ArchiverTask):
             self._closing.update(offsets)
             self.archive.world.happened["closing commit"] += 1
             self._expect(self._is_asked_to_close(offsets), "a closing commit that nobody asked for")
-        return super().pre_commit(offsets)
+        with self._lingering("pre_commit"):
+            return super().pre_commit(offsets)
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         self._outside_of_pre_commit("publish")
         self.archive.publishing(tokens)
-        super().publish(partition, tokens)
+        with self._lingering("publish"):
+            super().publish(partition, tokens)
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         self._outside_of_pre_commit("discard")
-        super().discard(partition, tokens)
+        with self._lingering("discard"):
+            super().discard(partition, tokens)
 
     def close(self, partitions: Any) -> None:
         self._outside_of_pre_commit("close")
@@ -303,6 +311,18 @@ class SimulatedTask(S3ArchiverTask):
         self._expect(not self.is_open, f"stop while {self.is_open} are open")
         self.stops += 1
         super().stop()
+
+    @contextmanager
+    def _lingering(self, hook: str) -> Iterator[None]:
+        """A slow S3: the hook has done its work, well or not, and returns or raises later."""
+        try:
+            yield
+        finally:
+            if self.archive.world.current.is_alive and self.archive.hooks.random() < self._lingers:
+                self.archive.world.happened["hook that takes long"] += 1
+                seconds = self.archive.hooks.choice((5.0, 20.0, 100.0))
+                self.archive.world.tell(f"{hook} takes {seconds:.0f} s longer")
+                self.archive.world.sleep(seconds)
 
     def _is_asked_to_close(self, partitions: Iterable[TopicPartition]) -> bool:
         """As the plan says, of the generation or of its end; or because the partition fails."""
@@ -381,6 +401,8 @@ class Archive:
     """Of the store, as an operator has kept it."""
     copied: Mapping[TopicPartition, int] = MappingProxyType({})
     """What was committed then."""
+    _begins_of_parts: Mapping[TopicPartition, int] = MappingProxyType({})
+    """Where commits begin that may have been published only in part, as a refused recovery has said."""
     is_behind = False
     """Whether the store is an old copy, and the archive holds more than it knows."""
 
@@ -492,6 +514,16 @@ class Archive:
     def _committed_by(self) -> dict[tuple[str, int], set[int]]:
         """Attempts that have committed something, by task and generation."""
         return defaultdict(set)
+
+    @cached_property
+    def hooks(self) -> random.Random:
+        """Draws how long hooks take."""
+        return random.Random(f"{self.world.seed} hooks")  # noqa: S311 - chance, not secrets; drawn apart
+
+    @cached_property
+    def lingers(self) -> float:
+        """Chance that a hook of a task takes long."""
+        return 0.0 if self.s3.is_plain else self.hooks.choice((*7 * [0.0], 0.1, 0.3, 1.0))
 
     @cached_property
     def is_long(self) -> bool:
@@ -716,18 +748,53 @@ class Archive:
         self.world.happened["archive that holds more than the store knows"] += self.is_behind
 
     def _holds_more(self) -> bool:
-        """Whether files hold records that are not committed."""
+        """Whether files hold records that are not committed, nor known to be visible above a withdrawn commit."""
+        commits = self.commits()
         return any(
-            offsets and offsets[-1] >= self._highest.get(partition, 0)
-            for (partition, _), offsets in self.visible().items()
+            self._unknown(content, offsets, commits.get(content.partition))
+            for content, offsets in self.visible().items()
         )
 
+    def _unknown(self, content: Content, offsets: list[int], entry: Entry | None) -> list[int]:
+        """Visible offsets from the commit on, without those that it knows to be visible."""
+        committed = self._highest.get(content.partition, 0)
+        skip = self.groups.runs(Archived.of(entry.committed() if entry else None).skip, content.view)
+        return [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
+
     def recover(self) -> None:
-        """An operator has the store commit what the archive holds."""
+        """An operator has the store commit what the archive holds; he does what a refusal tells him to do."""
         raw = {**self.cluster.raw, **self.cluster.settings}
-        self.cluster.start_operator(
-            "offsets recovered", lambda herder: herder.recover_offsets(CONNECTOR, raw, {})
-        )
+        given, self._begins_of_parts = self._move_parts_away(), {}
+
+        def ask(herder: Herder) -> None:
+            try:
+                herder.recover_offsets(CONNECTOR, raw, given)
+            except OffsetsRefusedException as error:
+                self._begins_of_parts = {
+                    TopicPartition("orders", int(number)): int(begin)
+                    for number, begin in re.findall(
+                        r"only in part[^;]*and give orders-(\d+)=(\d+)", str(error)
+                    )
+                }
+                raise
+
+        self.cluster.start_operator("offsets recovered", ask)
+
+    def _move_parts_away(self) -> dict[TopicPartition, int]:
+        """Files of commits that may have been published only in part; where the archive ends without them."""
+        parts = self._begins_of_parts
+        for process in list(self.world.processes) if parts else ():
+            self.world.kill(process)
+        for partition, begin in parts.items():
+            self.world.tell(f"an operator moves the files of {partition} from offset {begin} on away")
+            self.world.happened["files of a part of a commit moved away"] += 1
+            for location, name in self.files().items():
+                if name.partition == partition and name.start >= begin:
+                    del self.s3.objects[location], self._decoded[location]
+            for content, offsets in self._visible.items():
+                if content.partition == partition:
+                    del offsets[bisect.bisect_left(offsets, begin) :]
+        return parts
 
     def _has_altered(self, partition: TopicPartition, committed: int) -> bool:
         """Whether an operator alters this commit just now: what he skips may be archived or not."""
@@ -925,9 +992,7 @@ class Archive:
         if any(times > expected.get(offset, 0) for offset, times in seen.items()):
             return f"seen twice in {offsets}"
         if offsets and offsets[-1] >= committed and not self.is_behind:
-            skip = self.groups.runs(Archived.of(entry.committed() if entry else None).skip, view)
-            above = [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
-            if above:
+            if above := self._unknown(content, offsets, entry):
                 return f"offsets {above} are visible, committed is {committed}"
             if entry is None or (entry.partly_visible_to or 0) <= offsets[-1]:
                 return f"offsets up to {offsets[-1]} are visible, the commit at {committed} does not say so"
