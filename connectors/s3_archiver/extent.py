@@ -251,7 +251,9 @@ def recovered(
                 f"{partition}={end.at_least}. Otherwise "
                 f"{away}"
             )
-        elif (missing := _missing(s3, config, files, end)) is None:
+        elif (commit and commit.offset == end.offset) or (
+            missing := _missing(s3, config, files, end)
+        ) is None:
             offsets[partition] = end.offset
         else:
             unknown.append(

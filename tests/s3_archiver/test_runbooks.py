@@ -42,9 +42,10 @@ from tests.s3_archiver.support import FINE, MINIMAL, OTHER, TP, read
 class Archiving(InProcess):
     """Runs the archiver's tasks in this process."""
 
-    def __init__(self, store: Store, s3: FakeS3) -> None:
+    def __init__(self, store: Store, s3: FakeS3, gaps: frozenset[int]) -> None:
         super().__init__(store, S3ArchiverTask, "archive")
         self._s3 = s3
+        self._gaps = gaps
 
     def _run(self, plan: GenerationPlan, number: int) -> TaskResult:
         taken = take_over(self.store, self.connector, plan.generation, number)
@@ -71,6 +72,7 @@ class Archiving(InProcess):
                         timestamp=offset % 2 * 3_600_000,
                     )
                     for offset in range(each.start, each.end)
+                    if offset not in self._gaps
                 ],
             )
             for each in ranges
@@ -88,6 +90,7 @@ class Place:
     """A bucket, a store, and a topic of two partitions."""
 
     settings: dict[str, str] = field(default_factory=dict)
+    gaps: frozenset[int] = frozenset()
     s3: FakeS3 = field(default_factory=FakeS3)
     store: MemoryStore = field(default_factory=MemoryStore)
 
@@ -109,7 +112,7 @@ class Place:
             connector=self.connector(),
             config=S3ArchiverConfig.parse(self.raw),
             raw=self.raw,
-            launcher=Archiving(self.store, self.s3),
+            launcher=Archiving(self.store, self.s3, self.gaps),
             listener=Listener(),
         ).run(until_caught_up=True)
 
@@ -225,6 +228,20 @@ def test_a_lost_store_is_recovered_from_commits_of_several_files() -> None:
     assert place.recover() == {TP: 250, OTHER: 250}
     place.run(300)
     place.expect_whole(300)
+
+
+def test_gaps_in_a_topic_are_taken_for_missing_files_unless_they_are_committed() -> None:
+    """What the store has committed and published is all there; after it was lost, the operator decides."""
+    place = Place(TWO_FOLDERS, gaps=frozenset({220}))
+    place.run(250)
+    assert place.recover() == {TP: 250, OTHER: 250}
+
+    place.restore({})
+    with pytest.raises(
+        OffsetsRefusedException, match=r"offset 220 on may be missing.*orders-0=250\. Otherwise"
+    ):
+        place.recover()
+    assert place.recover(p0=250, p1=250) == {TP: 250, OTHER: 250}
 
 
 def test_a_store_older_than_a_withdrawal_is_refused_what_was_archived_since() -> None:
