@@ -136,9 +136,7 @@ def end_of(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> End |
     return End(max(known) if len(known) == len(ends) else None, at_least, keys, begin)
 
 
-def _last_group(
-    s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]
-) -> tuple[list[FileName], int]:
+def _last_group(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> tuple[list[FileName], int]:
     """Return the files that were committed last, as their objects say, and where the archive ended before."""
     group: list[FileName] = []
     first: FileHeader | None = None
