@@ -254,7 +254,6 @@ class SimulatedTask(S3ArchiverTask):
         self._closing: set[TopicPartition] = set()
         self.stops = 0
         self._process = archive.world.current
-        self._lingers = archive.lingers
         archive.tasks.append(self)
 
     def initialize(self, context: SinkTaskContext) -> None:
@@ -318,7 +317,7 @@ class SimulatedTask(S3ArchiverTask):
         try:
             yield
         finally:
-            if self.archive.world.current.is_alive and self.archive.hooks.random() < self._lingers:
+            if self.archive.world.current.is_alive and self.archive.hooks.random() < self.archive.lingers:
                 self.archive.world.happened["hook that takes long"] += 1
                 seconds = self.archive.hooks.choice((5.0, 20.0, 100.0))
                 self.archive.world.tell(f"{hook} takes {seconds:.0f} s longer")

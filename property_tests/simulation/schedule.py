@@ -212,7 +212,7 @@ def _calm_down(archive: Archive) -> None:
     world.chaos = Chaos(switch=0.3)
     cluster.log.breaks_order = cluster.log.cuts = 0.0
     archive.s3.completes_from = archive.groups.siblings_expire = 0.0
-    archive.s3.contradicts = archive.s3.lags = 0.0
+    archive.s3.contradicts = archive.s3.lags = archive.lingers = 0.0
     world.tell("from here on nothing goes wrong any more")
     if archive.changing:
         # The operator has read what the connector failed of: nothing but this lets it go on.
