@@ -122,13 +122,14 @@ def test_a_deploy_that_loses_progress_is_noticed(name: str, monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_races_lose_nothing() -> None:
-    """Attempts die between commit and publish, or are about to own a record that is deleted: each record once."""
+    """Attempts die between commit and publish, or are frozen before a record or an upload is theirs no more."""
     happened = run_some(races.run, range(SEED, SEED + DEPTH.deploys))
     EXERCISED["races in the simulated cluster"].update(happened)
 
     assert happened["killed"] >= DEPTH.deploys
     assert happened["commit withdrawn"] >= DEPTH.deploys // 10
-    assert happened["frozen about to take its record over"] >= DEPTH.deploys // 10
+    assert happened["frozen about to take its record over"] >= DEPTH.deploys // 25
+    assert happened["frozen about to complete an upload"] >= DEPTH.deploys // 100
 
 
 @pytest.mark.slow

@@ -1025,7 +1025,7 @@ class Archive:
         pending = [upload for upload in sorted(siblings) if upload in self.s3.uploads]
         if pending and self.groups.dice.random() < self.groups.siblings_expire:
             self.world.happened["expired while its group was published"] += 1
-            self._expire(self.groups.dice.choice(pending))
+            self.expire_one(self.groups.dice.choice(pending))
 
     def _siblings(self, upload_id: str) -> set[str]:
         """The other uploads of its group, if it is committed."""
@@ -1041,9 +1041,10 @@ class Archive:
         tokens = [token for entry in self.commits().values() for token in entry.publish]
         pending = [token.id for token in tokens if token.id in self.s3.uploads]
         if pending:
-            self._expire(self.world.dice.choice(pending))
+            self.expire_one(self.world.dice.choice(pending))
 
-    def _expire(self, upload_id: str) -> None:
+    def expire_one(self, upload_id: str) -> None:
+        """A lifecycle rule aborts this upload."""
         self.world.tell(f"the committed upload {upload_id} expires")
         self.world.happened["committed upload expired"] += 1
         self._expired.add(upload_id)

@@ -488,7 +488,10 @@ ROLLING: Mapping[str, Plant] = plants(
 """What only costs progress, never a record: a rolling deploy must notice."""
 
 RACES: Mapping[str, Plant] = plants(
-    segments_forget_tokens, take_over_looks_once, withdrawn_commit_is_read_past
+    segments_forget_tokens,
+    siblings_are_not_aborted_first,
+    take_over_looks_once,
+    withdrawn_commit_is_read_past,
 )
 """What breaks the promise in races: schedules of these must notice."""
 
@@ -527,7 +530,6 @@ MUTATIONS: Mapping[str, Plant] = plants(
     ranges_of_visible_siblings_are_forgotten,
     visible_keys_and_headers_are_forgotten,
     visible_siblings_are_not_counted,
-    siblings_are_not_aborted_first,
     skip_is_forgotten_above_a_commit,
     skip_is_lost_when_a_generation_begins,
     skip_is_lost_by_a_second_withdrawal,

@@ -1,13 +1,15 @@
 """Schedules of races that random ones seldom meet, and that cost records where a step is left out.
 
 An attempt dies between its commit and what it publishes, and the next one commits again; a commit is withdrawn, and
-another attempt goes on; an attempt is about to take its record over when its connector is deleted.
+another attempt goes on; an attempt is about to take its record over when its connector is deleted; one is about to
+complete an upload of a group that the next one withdraws.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from property_tests.simulation.archive import Archive
 from property_tests.simulation.schedule import _calm_down as calm_down
@@ -15,6 +17,7 @@ from property_tests.simulation.seeds import told
 from property_tests.simulation.store import Records, SimulatedStore
 from property_tests.simulation.world import Chaos, Process, World
 from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.store.base import Versioned
 
 _FROZEN = (60.0, 120.0, 300.0, 3_000.0)  # seconds: until the connector is deleted, or created again
@@ -32,6 +35,8 @@ def run(seed: int) -> Counter[str]:
         archive = Archive(world)
         if archive.deletes:
             _deleted_while_taken_over(archive)
+        elif archive.groups.siblings_expire:
+            _completed_after_a_withdrawal(archive)
         else:
             _attempts_that_commit_again(archive)
         calm_down(archive)
@@ -91,6 +96,42 @@ def _deleted_while_taken_over(archive: Archive) -> None:
         cluster.start_deletion()
         _go_on(archive, 400)
     del cluster.store
+
+
+def _completed_after_a_withdrawal(archive: Archive) -> None:
+    """An attempt is frozen about to complete an upload, another upload of its group expires, and the next one withdraws."""
+    world, cluster, dice = archive.world, archive.cluster, archive.world.dice
+    world.chaos = Chaos(switch=1.0)
+    for partition in cluster.log.records:
+        cluster.log.produce(partition, dice.randint(20, 60))
+    complete, frozen = archive.s3.complete_upload, list[Process]()
+
+    def stalling(location: Location, upload_id: str, *parts: Any, **how: Any) -> Any:
+        for entry in archive.commits().values():
+            pending = [token.id for token in entry.publish if token.id in archive.s3.uploads]
+            if not frozen and upload_id in pending and len(pending) > 1 and " task " in world.current.name:
+                archive.expire_one(dice.choice([one for one in pending if one != upload_id]))
+                frozen.append(world.current)
+                world.happened["frozen about to complete an upload"] += 1
+                world.tell("is frozen about to complete an upload")
+                world.freeze(world.current, _FROZEN[-1])
+        return complete(location, upload_id, *parts, **how)
+
+    archive.s3.complete_upload = stalling  # type: ignore[method-assign]
+    _have_driver(archive)
+    _go_on(archive, 900, lambda: bool(frozen))
+    for driver in cluster.drivers:
+        _kill(world, driver)
+    withdrawn = world.happened["commit withdrawn"]
+    _have_driver(archive)
+    _go_on(archive, 900, lambda: world.happened["commit withdrawn"] > withdrawn)
+    _go_on(
+        archive, dice.choice((0, 1, 2, 3, 5, 10, 20))
+    )  # until the next owner discards what it has withdrawn
+    for process in frozen:
+        for thread in process.threads:
+            thread.is_frozen_until = world.now()
+            world.wake(thread)
 
 
 class _Stalling(SimulatedStore):
