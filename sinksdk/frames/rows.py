@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, DataException
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords, TopicPartition
 from sinksdk.transforms.parts import Part
 from sinksdk.values.text import is_bytes, is_text, without_json
@@ -66,11 +66,35 @@ def raise_all(problems: list[str]) -> None:
 def as_records(
     batches: Iterable[pa.RecordBatch], partition: TopicPartition, start: int
 ) -> Iterator[SinkRecords]:
-    """Rows as records of a partition, with offsets from ``start`` on, in the order in which they come."""
+    """Rows as records of a partition, with offsets from ``start`` on, in the order in which they come.
+
+    Raises:
+        DataException: a row cannot be a record, since one of its headers has no key.
+    """
+    row = 0
     for batch in batches:
         if batch.num_rows:
+            _expect_header_keys(batch, partition, start, row)
             yield SinkRecords(partition, _columns(batch, start))
             start += batch.num_rows
+            row += batch.num_rows
+
+
+def _expect_header_keys(batch: pa.RecordBatch, partition: TopicPartition, start: int, row: int) -> None:
+    """Refuse headers that Kafka does not have: the write fails, whether bad records are tolerated or not."""
+    if "value" not in batch.schema.names or "headers" not in batch.schema.names:
+        return
+    headers = batch.column("headers")
+    is_null = pc.is_null(pc.struct_field(headers.flatten(), "key"))
+    place = pc.index(is_null, True).as_py()
+    if place >= 0:
+        at = headers.value_parent_indices()[place].as_py()
+        raise DataException(
+            f"column 'headers' of row {row + at} of Spark partition {partition.partition} ({partition}, "
+            f"offset {start + at}) has a header without a key, which no record of Kafka can have; nothing "
+            f"was written: give it a key, or leave it out with "
+            f"filter(headers, header -> header.key IS NOT NULL)"
+        )
 
 
 def _columns(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
@@ -90,13 +114,17 @@ def _columns(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
         "timestamp": timestamp,
         "timestampType": kinds,
         **{name: _part(found.get(name), rows) for name in ("key", "value")},
-        "headers": _cast(found.get("headers"), rows, HEADERS_TYPE),
+        "headers": _headers(found.get("headers"), rows),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in RECORD_COLUMNS], names=list(RECORD_COLUMNS))
 
 
-def _cast(column: pa.Array | None, rows: int, kind: pa.DataType) -> pa.Array:
-    return pa.nulls(rows, kind) if column is None else column.cast(kind)
+def _headers(column: pa.Array | None, rows: int) -> pa.Array:
+    if column is None:
+        return pa.nulls(rows, HEADERS_TYPE)
+    if column.values.field("key").null_count:  # of other rows: Arrow's cast checks those beside a slice, too
+        column = column.take(pa.array(range(rows)))
+    return column.cast(HEADERS_TYPE)
 
 
 def _part(column: pa.Array | None, rows: int) -> pa.Array:

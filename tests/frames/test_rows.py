@@ -10,13 +10,15 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from sinksdk import ConfigException, Header, SinkRecord, TopicPartition
+from sinksdk import ConfigException, DataException, Header, SinkRecord, TopicPartition
 from sinksdk.frames.rows import as_records, check_columns
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS
 from sinksdk.transforms.parts import Part
 from sinksdk.values.text import SPARK_JSON, to_json
 
 P = TopicPartition("t", 3)
+NULLABLE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""Of headers, as Spark has them."""
 BYTES: dict[Part, str] = {"key": "the sink takes bytes", "value": "the sink takes bytes"}
 NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 123_000, tzinfo=dt.UTC)
 
@@ -125,6 +127,25 @@ def test_columns_that_cannot_be_written(columns: dict[str, pa.DataType], says: s
     """Each with its type and what to do, before anything runs."""
     with pytest.raises(ConfigException, match=says):
         check_columns(pa.schema(columns), BYTES)
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_header_without_a_key_is_refused(rows: int) -> None:
+    """Regression: it was a bad record, where the configuration said that no record can be bad.
+
+    Kafka has no such header. The message names the column and the row, in batches and in parts of them.
+    """
+    good, bad = [{"key": "h", "value": b"1"}], [{"key": "h", "value": None}, {"key": None, "value": b"2"}]
+    batch = pa.RecordBatch.from_pydict(
+        {"value": ["a", "b", "c", "d"], "headers": pa.array([good, None, [], bad], NULLABLE)}
+    )
+    found = as_records([batch.slice(0, rows), batch.slice(rows)], P, 10)
+
+    assert len(next(found)) == rows
+    with pytest.raises(
+        DataException, match=r"column 'headers' of row 3 of Spark partition 3 \(t-3, offset 13"
+    ):
+        next(found)
 
 
 def test_what_stays_typed_needs_no_json() -> None:

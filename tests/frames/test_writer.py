@@ -15,6 +15,7 @@ from sinksdk.frames.prepare import prepare_writer
 from sinksdk.frames.protocol import Writing
 from sinksdk.topics.kafka import own_topics
 from tests.frames.test_prepare import VALUE, options
+from tests.frames.test_rows import NULLABLE
 from tests.mock_cluster import mock_cluster
 
 LETTERS = {
@@ -88,3 +89,22 @@ def test_a_dead_letter_that_is_there_lets_the_rest_be_committed(
         writer.commit(now, [share])
 
     assert [at.offset for at in committed_offsets(f"sqlite:///{tmp_path}/store.sqlite", "a").values()] == [3]
+
+
+@pytest.mark.parametrize("tolerance", ["none", "all"])
+def test_rows_of_a_write_with_a_header_without_a_key_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerance: str
+) -> None:
+    """Neither those before: the write fails as a whole, whether bad records are tolerated or not."""
+    monkeypatch.setattr(writing_module, "prepare_process", lambda folders: None)
+    headers = pa.array([[{"key": "h", "value": None}], [{"key": None, "value": None}]], NULLABLE)
+    rows = pa.RecordBatch.from_pydict({"value": ["1", "2"], "headers": headers})
+    settings = {"value_converter": "json", "errors_tolerance": tolerance}
+    writer = prepare_writer(options(tmp_path, **settings), rows.schema)
+    now = Writing("q", "run")
+    with pytest.raises(ConnectException, match="column 'headers' of row 1 of Spark partition 0"):
+        writer.write(now, 0, iter([rows.slice(0, 1), rows.slice(1)]))
+    writer.abort(now)
+
+    assert committed_offsets(f"sqlite:///{tmp_path}/store.sqlite", "a") == {}
+    assert [path for path in (tmp_path / "out").glob("**/*") if path.is_file()] == []
