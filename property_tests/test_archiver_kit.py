@@ -120,7 +120,7 @@ def archived(s3: PlannedS3) -> Iterator[Row]:
 
 def refuse(s3: S3, settings: S3ArchiverConfig, partition: TopicPartition, offset: int | None) -> None:
     """What the connector does when an operator alters an offset: nothing is archived twice."""
-    if problems := problems_of(s3, settings, {partition: offset}):
+    if problems := problems_of(s3, settings, {partition: offset}, {}, {}):
         raise ConnectException("; ".join(problems))
 
 

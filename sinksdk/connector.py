@@ -228,7 +228,9 @@ class SinkConnector(Connector):
     ) -> Mapping[TopicPartition, int]:
         """Return up to which offset the destination holds the records of each partition.
 
-        Commits of partitions that it does not return stay; ``context.committed()`` says what they are.
+        Commits of partitions that it does not return stay; ``context.committed()`` says what they are. One
+        that could not be published still has its tokens there. An offset returned for its partition gives
+        it up, and its tokens are discarded: return one only if none of them can become visible any more.
 
         An operator has lost commits (the store is new, or restored from an older copy), or records at the
         destination, and says that nobody else writes there: ``sinksdk offsets recover``. Called as

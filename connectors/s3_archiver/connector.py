@@ -37,6 +37,7 @@ from sinksdk.connectors.s3_archiver.errors import (
 from sinksdk.connectors.s3_archiver.extent import above, problems_of, recovered
 from sinksdk.connectors.s3_archiver.layout import Layout
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.connectors.s3_archiver.upload import Publisher
 
 log = logging.getLogger(__name__)
 
@@ -203,6 +204,7 @@ class S3ArchiverConnector(SinkConnector):
         self._abilities: Abilities | None = None
         self._longest = ""
         self._warned: set[str] = set()
+        self._given: Mapping[TopicPartition, int] = {}
 
     def start(self, config: S3ArchiverConfig) -> None:
         """Check that the bucket is there and may be used, and claim the topics that are named.
@@ -247,9 +249,11 @@ class S3ArchiverConnector(SinkConnector):
         """Refuse offsets from which records would be archived twice: the archive keeps none of its own.
 
         Raises:
-            ConnectException: files hold records at or above such an offset, S3 refuses, or does not answer.
+            ConnectException: files hold records at or above such an offset, or may hold some, S3 refuses, or
+                does not answer.
         """
-        problems = problems_of(self._connect(config), config, offsets)
+        commits = self.context.committed()
+        problems = problems_of(self._connect(config), config, offsets, commits, self._given)
         if problems:
             raise ConnectException("; ".join(problems))
         return False
@@ -260,7 +264,8 @@ class S3ArchiverConnector(SinkConnector):
         """Take over the archive, and return where it ends: after a store was lost or restored, or files were.
 
         The owner markers become this connector's, whosever they are: an operator says that nobody else writes
-        there any more.
+        there any more. A commit that cannot be published, since its records were archived again under the
+        same keys, is given up.
 
         Raises:
             ConnectException: files of values do not say where they end; those committed last may not be all
@@ -269,8 +274,15 @@ class S3ArchiverConnector(SinkConnector):
         s3 = self._connect(config)
         owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         topics = config.topics or owners.topics()
-        offsets = recovered(s3, config, topics, given, self.context.committed())
+        commits, publisher = self.context.committed(), Publisher(config, self._connect)
+        visible = {
+            partition: publisher.replaced(commit.tokens, self.identity.connector)
+            for partition, commit in commits.items()
+            if commit.tokens
+        }
+        offsets = recovered(s3, config, topics, given, commits=commits, replaced=visible)
         owners.take_over(topics)
+        self._given = {partition: offset for partition, offset in given.items() if partition in offsets}
         return offsets
 
     def _expect_nothing_above(self, s3: S3, topics: Collection[str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from sinksdk import ConnectException, OffsetAndMetadata, TopicPartition
+from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.connectors.s3_archiver.client import S3, Location
 from sinksdk.connectors.s3_archiver.folders import folder_of
 from sinksdk.connectors.s3_archiver.inspection import ArchivedFile, Configured, Unreadable, inspect
@@ -43,12 +43,14 @@ class End(NamedTuple):
         at_least: the end that is certain all the same.
         keys: of the files that were committed last.
         begin: where the archive ended before their commit: all below is visible.
+        at_most: the end that they cannot be above, as the commits say; None if these do not know the files.
     """
 
     offset: int | None
     at_least: int
     keys: Sequence[str]
     begin: int
+    at_most: int | None
 
 
 def files_of(
@@ -104,16 +106,21 @@ def _listed(
         after = further
 
 
-def end_of(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> End | None:
+def end_of(
+    s3: S3, config: S3ArchiverConfig, names: Sequence[FileName], commit: OffsetAndMetadata | None
+) -> End | None:
     """Return where the files of one partition end; None if there are none. Reads those committed last.
+
+    Values do not say their offsets; the commit that counts these files, and no later ones, says it.
 
     Raises:
         S3Trouble: no answer.
         S3Error: refused.
     """
-    group, begin = _last_group(s3, config, names)
+    group, before = _last_group(s3, config, names)
     if not group:
         return None
+    begin = (before and before.end) or 0
     layout, ends, at_least = config.layout(), list[int | None](), 0
     main = [name for name in group if not name.view] or group
     configured = Configured(config.is_transformed, config.bytes_separator.encode())
@@ -133,11 +140,36 @@ def end_of(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> End |
             ends.append(None)
     known = [end for end in ends if end is not None]
     keys = [layout.file(name) for name in group]
-    return End(max(known) if len(known) == len(ends) else None, at_least, keys, begin)
+    exact, at_most = _said_by(commit, group, before)
+    offset = max(known) if len(known) == len(ends) else exact
+    return End(offset, at_least, keys, begin, at_most if offset is None else offset)
 
 
-def _last_group(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> tuple[list[FileName], int]:
-    """Return the files that were committed last, as their objects say, and where the archive ended before."""
+def _said_by(
+    commit: OffsetAndMetadata | None, group: Sequence[FileName], before: Archived | None
+) -> tuple[int | None, int | None]:
+    """Return where files end, and an offset that they do not end above, as a commit says; None: it does not.
+
+    Args:
+        before: what the archive consisted of before them.
+    """
+    if commit is None or commit.tokens or before is None:
+        return None, None
+    archived, files = Archived.of(commit), before.files + len(group)
+    ahead, start = Skip.of_text(archived.skip).end or 0, max(name.start for name in group)
+    end = max(archived.end or 0, ahead)
+    # Numbers begin again after an operator's commit: a later file may have the same one.
+    if files == archived.files and start < end:
+        return end, end
+    # An operator's commit counts no files; but it was refused unless it was above all of them.
+    is_covered = start < commit.offset and (not archived.files or files <= archived.files)
+    return None, max(commit.offset, ahead) if is_covered else None
+
+
+def _last_group(
+    s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]
+) -> tuple[list[FileName], Archived | None]:
+    """Return the files that were committed last, as their objects say, and what the archive was before."""
     group: list[FileName] = []
     first: FileHeader | None = None
     for name in sorted(names, key=lambda name: name.start, reverse=True):
@@ -152,7 +184,7 @@ def _last_group(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> 
         elif header is None or first is None or header.before != first.before:
             break
         group.append(name)
-    return group, (first and first.before.end) or 0
+    return group, first.before if first else None
 
 
 def above(s3: S3, config: S3ArchiverConfig, topics: Collection[str], commits: Commits) -> list[str]:
@@ -188,8 +220,17 @@ def _unknown(commit: OffsetAndMetadata | None, files: Iterable[FileName]) -> lis
     ]
 
 
-def problems_of(s3: S3, config: S3ArchiverConfig, offsets: Mapping[TopicPartition, int | None]) -> list[str]:
+def problems_of(
+    s3: S3,
+    config: S3ArchiverConfig,
+    offsets: Mapping[TopicPartition, int | None],
+    commits: Mapping[TopicPartition, OffsetAndMetadata],
+    given: Mapping[TopicPartition, int],
+) -> list[str]:
     """Return why partitions cannot be read from these offsets (None: from the first record).
+
+    Args:
+        given: where the files end of which neither they nor the commits say it, by the operator's word.
 
     Raises:
         S3Trouble: no answer.
@@ -199,16 +240,31 @@ def problems_of(s3: S3, config: S3ArchiverConfig, offsets: Mapping[TopicPartitio
     problems = []
     for partition, wanted in sorted(offsets.items()):
         files, offset = names.get(partition, ()), wanted or 0
-        end = end_of(s3, config, files)
-        if end is None or max(end.at_least, end.offset or 0) <= offset:
+        end = end_of(s3, config, files, commits.get(partition))
+        if end is None:
             continue
-        reach = max(end.at_least, end.offset or 0)
+        at_most = end.at_most
+        if end.offset is None and given.get(partition) == offset:
+            at_most = end.at_least
+        if at_most is not None and max(end.at_least, at_most) <= offset:
+            continue
         covering = [name for name in files if name.start >= offset] or _last_group(s3, config, files)[0]
+        reach = max(end.at_least, end.offset or 0)
+        if end.offset is not None or offset < end.at_least:
+            problem, where = "would", "at" if end.offset is not None else "not before"
+            advice = "Set an offset from there on"
+        else:
+            problem, where = "may", "not before"
+            until = "" if at_most is None else f", and not after offset {at_most}"
+            advice = (
+                f"Its files and the commits do not say where{until}. If you know that it is at or before "
+                f"this offset: 'sinksdk offsets recover CONFIG {partition}={offset}'. Otherwise set another"
+                f"{'' if at_most is None else f', {at_most} or above'}"
+            )
         problems.append(
-            f"{partition}{'' if wanted is None else f'={wanted}'} would be archived twice from offset "
-            f"{offset} on: {_described(config, covering)}, and the archive ends "
-            f"{'at' if end.offset is not None else 'not before'} offset {reach}. Set an offset from there "
-            f"on, or move these files out of {config.layout().folder(partition.topic)} first"
+            f"{partition}{'' if wanted is None else f'={wanted}'} {problem} be archived twice from offset "
+            f"{offset} on: {_described(config, covering)}, and the archive ends {where} offset {reach}. "
+            f"{advice}, or move these files out of {config.layout().folder(partition.topic)} first"
         )
     return problems
 
@@ -218,7 +274,9 @@ def recovered(
     config: S3ArchiverConfig,
     topics: Iterable[str],
     given: Mapping[TopicPartition, int],
+    *,
     commits: Mapping[TopicPartition, OffsetAndMetadata],
+    replaced: Mapping[TopicPartition, Sequence[Token] | None],
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition up to which the archive goes.
 
@@ -228,16 +286,24 @@ def recovered(
     Args:
         given: what an operator knows of partitions whose files do not say where they end.
         commits: what the store has committed, and has published as far as possible.
+        replaced: of each partition with an unpublished commit, which of its tokens are visible, if others
+            were archived again; None: it may still be published, and the partition is left out.
 
     Raises:
         ConnectException: he has to say more; S3 refuses, or does not answer.
     """
-    names, offsets, unknown = files_of(s3, config, topics), dict(given), []
+    names, unknown = files_of(s3, config, topics), []
+    waiting = {partition for partition, tokens in replaced.items() if tokens is None}
+    offsets = {partition: offset for partition, offset in given.items() if partition not in waiting}
     for partition, files in sorted(names.items()):
         commit = commits.get(partition)
-        if partition in given or (Archived.of(commit).skip and not _unknown(commit, files)):
+        if (
+            partition in waiting
+            or partition in given
+            or (Archived.of(commit).skip and not _unknown(commit, files))
+        ):
             continue
-        end = end_of(s3, config, files)
+        end = end_of(s3, config, files, commit)
         if end is None:
             continue
         last = sum(name.start >= end.begin for name in files)
@@ -249,7 +315,7 @@ def recovered(
                 f"{partition}={end.at_least}. Otherwise "
                 f"{away}"
             )
-        elif (commit and commit.offset == end.offset) or (
+        elif (commit and not commit.tokens and commit.offset == end.offset) or (
             missing := _missing(s3, config, files, end)
         ) is None:
             offsets[partition] = end.offset

@@ -25,6 +25,7 @@ from sinksdk.connectors.s3_archiver.errors import (
     S3Error,
     S3Trouble,
 )
+from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.connectors.s3_archiver.part import PartBuffer, PartPool, PartRequest, Together, together
 
 if TYPE_CHECKING:
@@ -344,6 +345,20 @@ def expect_visible(s3: S3, token: Token) -> None:
         raise UploadExpired(_expired(token), token)
 
 
+def is_replaced(s3: S3, token: Token, connector: str) -> bool:
+    """Whether the connector has archived another file under the token's key.
+
+    It has done so after it had withdrawn the token's commit, of which only an older copy of the store knows.
+    """
+    there = s3.head(location_of(token))
+    if there is None or there.metadata.get(NONCE) == token.data["nonce"]:
+        return False
+    try:
+        return FileHeader.of_object(there.metadata).connector == connector
+    except ValueError:
+        return False
+
+
 def is_visible(s3: S3, token: Token) -> bool:
     """Whether the token's own object is visible. Raises ForeignObject when another one is."""
     location = location_of(token)
@@ -356,8 +371,10 @@ def is_visible(s3: S3, token: Token) -> bool:
     raise ForeignObject(
         f"{location} cannot be published: the key holds another object, of {there.size} bytes, "
         f"{f'written by upload nonce {nonce}' if nonce else 'not written by this archiver'}, where "
-        f"upload nonce {token.data['nonce']} was committed. Nothing was overwritten. Find out who "
-        f"writes under this prefix; move that object away, and this one is published at the next start"
+        f"upload nonce {token.data['nonce']} was committed. Nothing was overwritten. If the store was "
+        f"restored from an older copy, 'sinksdk offsets recover CONFIG' commits what the archive holds. "
+        f"Otherwise find out who writes under this prefix; move that object away, and this one is published "
+        f"at the next start"
     )
 
 
@@ -521,6 +538,23 @@ class Publisher:
         self._together([partial(give_up, token) for token in tokens])
         if refused:
             raise refused[0]
+
+    def replaced(self, tokens: Sequence[Token], connector: str) -> list[Token] | None:
+        """Give up a commit that the connector has archived again since, as an older copy of the store has it.
+
+        Returns:
+            The tokens whose files are visible, no other one can be any more. None: it may still be published.
+
+        Raises:
+            S3Trouble: try again later.
+            ForeignObject: a key holds an object of another writer.
+            S3Error: refused.
+        """
+        if not any(upload.is_replaced(self._client(token), token, connector) for token in tokens):
+            return None
+        self.discard(tokens)  # before the look: somebody late might complete one after it
+        kept = [t for t in tokens if not upload.is_replaced(self._client(t), t, connector)]
+        return [token for token in kept if upload.is_visible(self._client(token), token)]
 
     def _client(self, token: Token) -> S3:
         endpoint = token.data["endpoint"]

@@ -264,7 +264,7 @@ class Herder:
 
         The connector is created if there is none, gets this configuration, and is STOPPED. What is committed
         and not published is published first. Commits of partitions for which the connector returns no offset
-        stay.
+        stay; of the others, one that could not be published is given up.
 
         Args:
             config: as written: dotted names, references unresolved.
@@ -286,8 +286,9 @@ class Herder:
         stopped = StoppedConnector(self._store, name, self._clock, self._executors)
         claim = stopped.claim(opened.config, patience)
         connector = opened.connector
+        problem = ""
         if claim.all_unsettled():
-            claim = stopped.publish(connector, opened.config, claim)
+            claim, problem = stopped.publish(connector, opened.config, claim)
         connector.context = ClaimedContext(claim)
         offsets = stopped.call(
             "recover_offsets",
@@ -295,7 +296,9 @@ class Herder:
             opened.config,
             lambda: connector.recover_offsets(opened.config, given),
         )
+        stopped.expect_settled(claim, offsets, problem)
         expect_there(opened, offsets)
+        claim = claim.without_tokens(offsets)
         _ask(stopped, opened, claim, offsets)
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
@@ -314,4 +317,5 @@ def _ask(
 ) -> None:
     stopped.generations.expect_published(claim, offsets)
     connector, config, _ = opened
+    connector.context = ClaimedContext(claim)
     stopped.ask(connector, config, lambda: connector.alter_offsets(config, dict(offsets)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from sinksdk.config import ConnectorConfig
@@ -17,7 +17,7 @@ from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import Store, identify
-from sinksdk.store.generations import Claim, Generations
+from sinksdk.store.generations import Claim, Generations, UnpublishedException
 from sinksdk.store.records import ConnectorRecord
 
 log = logging.getLogger(__name__)
@@ -89,11 +89,11 @@ class StoppedConnector:
         self.record = self._stopped()
         return claim
 
-    def publish(self, connector: SinkConnector, config: Config, claim: Claim) -> Claim:
-        """Publish what is committed, as far as possible, and discard what is not; what fails is logged.
+    def publish(self, connector: SinkConnector, config: Config, claim: Claim) -> tuple[Claim, str]:
+        """Publish what is committed, as far as possible, and discard what is not.
 
         Returns:
-            Another claim; the first one is used up.
+            Another claim, since the first one is used up, and the problem; empty if there was none.
         """
         problem = settle(
             self._store,
@@ -108,7 +108,17 @@ class StoppedConnector:
         )
         if problem:
             log.warning("connector %s: not all that is committed was published: %s", self._name, problem)
-        return self.generations.claim()
+        return self.generations.claim(), problem
+
+    def expect_settled(self, claim: Claim, offsets: Collection[TopicPartition], problem: str) -> None:
+        """Raise UnpublishedException if a partition that is not recovered has an unpublished commit."""
+        left = ", ".join(str(p) for p in sorted(claim.unpublished().keys() - set(offsets)))
+        if left:
+            raise UnpublishedException(
+                f"connector {self._name}: what is committed of {left} cannot be published"
+                f"{f': {problem}' if problem else ''}. Nothing was recovered; once that is mended, "
+                f"'sinksdk offsets recover CONFIG' publishes it"
+            )
 
     def ask(self, connector: Connector, config: Config, alter_offsets: Callable[[], Any]) -> bool:
         """Call the connector's ``alter_offsets``, after a claim, so that no task commits meanwhile.

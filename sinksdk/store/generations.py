@@ -7,7 +7,7 @@ the version of the task count record it wrote last; a conflict there means that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
@@ -96,6 +96,18 @@ class Claim:
     def partly_visible(self) -> dict[TopicPartition, Entry]:
         """Commits above which records are visible that only this connector knows to pass over."""
         return {p: entry for p, entry in self.committed.items() if entry.partly_visible_to is not None}
+
+    def without_tokens(self, partitions: Collection[TopicPartition]) -> Claim:
+        """Return the claim with the unpublished tokens of these partitions' commits to be discarded."""
+        given_up = {p: entry for p, entry in self.unpublished().items() if p in partitions}
+        settled = {
+            p: entry.model_copy(update={"publish": (), "published_to": None}) for p, entry in given_up.items()
+        }
+        stale = {
+            p: {**self.stale.get(p, {}), **{token.id: token for token in entry.publish}}
+            for p, entry in given_up.items()
+        }
+        return replace(self, committed={**self.committed, **settled}, stale={**self.stale, **stale})
 
     def all_unsettled(self) -> set[TopicPartition]:
         """Partitions with tokens to publish or to discard."""
@@ -262,7 +274,8 @@ class Generations:
         if unpublished:
             raise UnpublishedException(
                 f"connector {self._connector}: what is committed of {', '.join(unpublished)} is not "
-                f"published yet; resume the connector until it is, stop it, and alter its offsets then"
+                f"published yet; resume the connector until it is, stop it, and alter its offsets then. If "
+                f"its start is refused since the store was restored: 'sinksdk offsets recover CONFIG'"
             )
         ahead = [
             f"{p} (up to offset {entry.partly_visible_to})"

@@ -9,10 +9,11 @@ from sinksdk import ConfigException, ConnectException, OffsetAndMetadata, TopicP
 from sinksdk.connector import ConnectorContext, ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.client import Location, ObjectSummary
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.extent import files_of
 from sinksdk.connectors.s3_archiver.limits import Limits
 from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied
-from tests.s3_archiver.support import OTHER, TP, Bench, Turns, bench, config
+from tests.s3_archiver.support import OTHER, TP, Bench, Turns, bench, config, records
 
 MINE = ConnectorIdentity("store-1", "archive", "first")
 VALUES = {"format.class": "JsonFormat", "value.converter": "bytes"}
@@ -92,14 +93,72 @@ def test_files_in_any_folder_are_found() -> None:
     assert connector(b).alter_offsets(config(), {TP: 12}) is False
 
 
-def test_files_of_values_hold_as_many_offsets_as_rows_at_least() -> None:
-    """They do not say their offsets; without gaps that is exact."""
-    settings = config({**VALUES, "flush.size": "100"})
-    b = archived(settings=settings)
+def gapped() -> tuple[Bench, S3ArchiverConfig]:
+    """Files of values with the records 0, 2, 4 and 6, 8, 10."""
+    settings = config({**VALUES, "flush.size": "3"})
+    b = bench(settings=settings)
+    for offset in range(0, 12, 2):
+        b.harness.deliver(TP, records(first=offset))
+    b.harness.revoke(TP)
+    assert b.committed() == 11
+    return b, settings
 
-    with pytest.raises(ConnectException, match="not before offset 250"):
-        connector(b).alter_offsets(settings, {TP: 249})
-    assert connector(b).alter_offsets(settings, {TP: 250}) is False
+
+@pytest.mark.parametrize("offset", [None, 0, 5, 8, 9, 10])
+def test_an_offset_into_a_file_of_values_with_gaps_is_refused(offset: int | None) -> None:
+    """Regression: the file was taken to have as many offsets as rows, and its last record came twice."""
+    b, settings = gapped()
+
+    with pytest.raises(ConnectException, match=r"would be archived twice.*the archive ends at offset 11"):
+        connector(b).alter_offsets(settings, {TP: offset})
+    assert connector(b).alter_offsets(settings, {TP: 11}) is False
+
+
+def test_an_offset_behind_a_file_of_values_that_is_not_the_last_needs_the_operators_word() -> None:
+    """The commit says where all of them ended; the rows only what is certain."""
+    b, settings = gapped()
+    del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000006.json")]
+
+    with pytest.raises(ConnectException, match=r"would be archived twice.*not before offset 3"):
+        connector(b).alter_offsets(settings, {TP: 2})
+    with pytest.raises(ConnectException, match=r"may be archived.*not after offset 11.*recover.*orders-0=6"):
+        connector(b).alter_offsets(settings, {TP: 6})
+    assert connector(b).alter_offsets(settings, {TP: 11}) is False
+    recovering = connector(b)
+    assert recovering.recover_offsets(settings, {TP: 6}) == {TP: 6}
+    assert recovering.alter_offsets(settings, {TP: 6}) is False
+
+
+@pytest.mark.parametrize("commits", [{}, {TP: OffsetAndMetadata(6, '{"files": 1, "records": 3, "end": 5}')}])
+def test_an_older_store_does_not_know_where_files_of_values_end(
+    commits: Mapping[TopicPartition, OffsetAndMetadata],
+) -> None:
+    """Nothing is assumed of them: the operator says it, and no offset below what is certain."""
+    b, settings = gapped()
+
+    with pytest.raises(ConnectException, match=r"may be archived twice.*recover CONFIG orders-0=10000"):
+        connector(b, lambda: commits).alter_offsets(settings, {TP: 10_000})
+    recovering = connector(b, lambda: commits)
+    assert recovering.recover_offsets(settings, {TP: 8}) == {TP: 8}
+    with pytest.raises(ConnectException, match=r"would be archived twice.*not before offset 9"):
+        recovering.alter_offsets(settings, {TP: 8})
+
+
+def test_an_offset_above_an_operators_is_known_to_be_above_the_files() -> None:
+    """His commit counts no files, but lies above all of them."""
+    b, settings = gapped()
+    commits = {TP: OffsetAndMetadata(20)}
+
+    assert connector(b, lambda: commits).alter_offsets(settings, {TP: 20}) is False
+    with pytest.raises(ConnectException, match="may be archived twice"):
+        connector(b, lambda: commits).alter_offsets(settings, {TP: 19})
+
+
+def test_a_recovery_knows_from_the_commit_where_files_of_values_end() -> None:
+    """The operator's word is needed only where the store is older than the files."""
+    b, settings = gapped()
+
+    assert connector(b).recover_offsets(settings, {}) == {TP: 11}
 
 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "HeadObject", "GetObject"])
@@ -196,7 +255,7 @@ def test_recovering_returns_where_the_archive_ends_and_takes_the_markers_over() 
     other.identity = ConnectorIdentity("store-lost", "archive", "lost")
     other.start(config())
 
-    assert connector(b).recover_offsets(config(), {}) == {TP: 250}
+    assert connector(b, dict).recover_offsets(config(), {}) == {TP: 250}
 
     made = connector(b)
     made.start(config())
@@ -215,7 +274,7 @@ def test_recovering_finds_the_topics_of_a_regular_expression_by_their_markers() 
     other.identity = ConnectorIdentity("store-lost", "archive", "deleted")
     other.stop(is_deleted=True)
     settings = config({"topics": "", "topics.regex": ".*"})
-    assert connector(b).recover_offsets(settings, {}) == {TP: 250}
+    assert connector(b, dict).recover_offsets(settings, {}) == {TP: 250}
     marker = Location("bucket", "topics/_sinksdk/ships.json")
     assert b'"connector": "backup"' in b.s3.objects[marker].data
 
@@ -226,5 +285,5 @@ def test_recovering_files_of_values_needs_the_operators_word() -> None:
     b = archived(settings=settings)
 
     with pytest.raises(ConnectException, match=r"no gaps.*orders-0=250.*Otherwise move.*orders-0=200"):
-        connector(b).recover_offsets(settings, {})
-    assert connector(b).recover_offsets(settings, {TP: 250}) == {TP: 250}
+        connector(b, dict).recover_offsets(settings, {})
+    assert connector(b, dict).recover_offsets(settings, {TP: 250}) == {TP: 250}

@@ -31,12 +31,19 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import Store, committed_offsets, take_over
+from sinksdk.store.generations import UnpublishedException
 from sinksdk.store.records import GenerationPlan
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import InProcess, Source
 from tests.s3_archiver.beside import at_once
-from tests.s3_archiver.fake_s3 import FakeS3, denied
+from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied
 from tests.s3_archiver.support import FINE, MINIMAL, OTHER, TP, read
+
+
+def refused_to_publish(asked: Asked) -> Fault | None:
+    """S3 completes the uploads of a start, and no other ones."""
+    is_file = asked.operation == "CompleteMultipartUpload" and "partition=" in asked.key
+    return Fault(denied()) if is_file else None
 
 
 class Archiving(InProcess):
@@ -275,6 +282,66 @@ def test_a_store_restored_from_an_older_copy_goes_on_where_the_archive_ends() ->
     assert place.recover() == {TP: 777, OTHER: 777}
     place.run(900)
     place.expect_whole(900)
+
+
+def kept_unpublished(place: Place, count: int) -> dict[str, Any]:
+    """A copy of the store whose commits S3 refuses to publish; then the uploads expire, and all is archived."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(place.s3, "plan", refused_to_publish)
+        with pytest.raises(ConnectException, match="AccessDenied"):
+            place.run(count)
+    copy = place.backup()
+    unpublished = {p for p, commit in committed_offsets(place.store, "archive").items() if commit.tokens}
+    assert unpublished == {TP, OTHER}
+    place.s3.uploads.clear()
+    place.run(count)
+    return copy
+
+
+@pytest.mark.parametrize("later", [250, 777])
+def test_a_copy_of_the_store_with_an_unpublished_commit_is_recovered(later: int) -> None:
+    """Regression: its uploads had expired, and the records were archived again under the same keys.
+
+    The start referred to ``offsets recover``, which referred to a start, for ever.
+    """
+    place = Place()
+    older = kept_unpublished(place, 250)
+    place.run(later)
+    before = place.s3.visible()
+    place.restore(older)
+
+    with pytest.raises(ConnectException, match="sinksdk offsets recover"):
+        place.run(900)
+    assert place.s3.visible() == before
+    assert place.recover() == {TP: later, OTHER: later}
+    place.run(900)
+    place.expect_whole(900)
+
+
+def test_a_copy_whose_commit_may_still_be_published_is_recovered_once_it_is() -> None:
+    """S3 refuses it for now: the reason is named, and nothing is given up."""
+    place = Place()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(place.s3, "plan", refused_to_publish)
+        with pytest.raises(ConnectException, match="AccessDenied"):
+            place.run(250)
+        with pytest.raises(UnpublishedException, match=r"orders-0.*AccessDenied.*offsets recover"):
+            place.recover(p0=250)
+    assert place.recover() == {TP: 250, OTHER: 250}
+    place.expect_whole(250)
+
+
+def test_an_unpublished_commit_is_not_given_up_for_an_object_of_others() -> None:
+    """Its key is taken by another writer: the operator moves that away first."""
+    place = Place()
+    older = kept_unpublished(place, 50)
+    place.restore(older)
+    for found in place.s3.objects.values():
+        if "sinksdk-connector" in found.metadata:
+            found.metadata = {**found.metadata, "sinksdk-connector": "other"}
+
+    with pytest.raises(UnpublishedException, match="the key holds another object"):
+        place.recover()
 
 
 def test_a_lost_store_is_recovered_from_the_archive() -> None:
