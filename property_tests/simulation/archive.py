@@ -703,9 +703,6 @@ class Archive:
         partition = dice.choice(list(log.records))
         end, now = log.ends[partition], self._highest.get(partition, 0)
         offset = dice.choice((None, dice.randint(0, end), dice.randint(min(now, end), end)))
-        if offset is not None and self.groups.settings:
-            # Files of values do not say where they end if offsets have gaps: not all that is too low is refused.
-            offset = max(offset, min(now, end))
         if dice.random() < 0.9:
             self.cluster.wish("stop")
         self.world.tell(f"an operator alters the offset of {partition.partition} to {offset}")
@@ -719,11 +716,7 @@ class Archive:
         """An operator copies the store, and restores the copy later: everything is stopped for that, or lost."""
         stored = self.cluster.records.stored
         if self.copy is None:
-            # A copy with a commit whose upload expires later can neither be recovered, since the commit cannot
-            # be published, nor started, since the archive holds more: not mended yet.
-            is_published = not any(entry.publish for entry in self.commits().values())
-            is_whole = is_published and not self.has_rows_ahead()
-            self.copy = dict(stored) if self.commits() and is_whole else None
+            self.copy = dict(stored) if self.commits() and not self.has_rows_ahead() else None
             self.copied = dict(self._highest)
             return
         has_grown = any(offset > self.copied.get(p, 0) for p, offset in self._highest.items())
