@@ -165,6 +165,7 @@ class SinkPlanning:
             if self.monitor.is_fixed and is_known and len(ready) == len(backlogs):
                 if any(claim.stale.values()) and self.failures.may_discard_before_the_end():
                     continue
+                session.expect_newest()  # offsets altered since are not caught up with
                 return None
             if gaps := self.gaps.among(ready):
                 return Decision(tuple(gaps), math.inf, {b.partition: b for b in ready})

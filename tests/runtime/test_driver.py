@@ -134,6 +134,22 @@ def test_what_a_crashed_driver_left_is_added_before_its_tasks_reports_are_overwr
     assert read_totals(launcher.store, "c").tasks[0].total.records_read == 17
 
 
+def test_until_caught_up_is_fenced_when_offsets_were_altered_since() -> None:
+    """A driver with nothing to read plans no generation, and would report success for commits that are gone."""
+
+    class Altered(Source):
+        def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
+            if not altered:
+                altered.append(Generations(launcher.store, "c").claim())  # as 'sinksdk offsets alter' does
+            return super().partitions(subscription)
+
+    altered: list[object] = []
+    made, launcher, _ = driver(Altered({P0: 0}))
+    with pytest.raises(FencedException):
+        made.run(until_caught_up=True)
+    assert altered
+
+
 def test_until_caught_up_with_nothing_there_ends_at_once() -> None:
     """An empty topic is caught up with."""
     made, launcher, _ = driver(Source({P0: 0}))
