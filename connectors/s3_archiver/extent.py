@@ -44,6 +44,7 @@ class End(NamedTuple):
         keys: of the files that were committed last.
         begin: where the archive ended before their commit: all below is visible.
         at_most: the end that they cannot be above, as the commits say; None if these do not know the files.
+        is_committed: whether the commit counts exactly these files: it is published as a whole.
     """
 
     offset: int | None
@@ -51,6 +52,7 @@ class End(NamedTuple):
     keys: Sequence[str]
     begin: int
     at_most: int | None
+    is_committed: bool
 
 
 def files_of(
@@ -142,7 +144,9 @@ def end_of(
     keys = [layout.file(name) for name in group]
     exact, at_most = _said_by(commit, group, before)
     offset = max(known) if len(known) == len(ends) else exact
-    return End(offset, at_least, keys, begin, at_most if offset is None else offset)
+    return End(
+        offset, at_least, keys, begin, at_most if offset is None else offset, is_committed=exact is not None
+    )
 
 
 def _said_by(
@@ -280,8 +284,8 @@ def recovered(
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition up to which the archive goes.
 
-    A partition is left out if its commit was withdrawn and the archive holds nothing that this commit does
-    not know: only the commit says which of the records above it are visible.
+    A partition is left out if its commit counts exactly the files that are there, or was withdrawn and knows
+    all files above it: only the commit says which of their records are visible.
 
     Args:
         given: what an operator knows of partitions whose files do not say where they end.
@@ -304,7 +308,7 @@ def recovered(
         ):
             continue
         end = end_of(s3, config, files, commit)
-        if end is None:
+        if end is None or end.is_committed:
             continue
         last = sum(name.start >= end.begin for name in files)
         away = f"move what was committed last ({last} files) away, and give {partition}={end.begin}"
