@@ -124,7 +124,9 @@ def end_of(
         return None
     begin = (before and before.end) or 0
     layout, ends, at_least = config.layout(), list[int | None](), 0
-    main = [name for name in group if not name.view] or group
+    # Files of a commit that was withdrawn in part may reach further than those committed after it.
+    together = [name for name in names if name.start >= begin]
+    main = [name for name in together if not name.view] or together
     configured = Configured(config.is_transformed, config.bytes_separator.encode())
     for name in main:
         location = Location(config.s3_bucket_name, layout.file(name))
@@ -143,9 +145,12 @@ def end_of(
     known = [end for end in ends if end is not None]
     keys = [layout.file(name) for name in group]
     exact, at_most = _said_by(commit, group, before)
+    is_committed = exact is not None
+    if commit is not None and exact is not None and len(together) > len(group):
+        at_most, exact = max(exact, commit.offset), None
     offset = max(known) if len(known) == len(ends) else exact
     return End(
-        offset, at_least, keys, begin, at_most if offset is None else offset, is_committed=exact is not None
+        offset, at_least, keys, begin, at_most if offset is None else offset, is_committed=is_committed
     )
 
 

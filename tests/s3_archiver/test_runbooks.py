@@ -168,8 +168,8 @@ TWO_FOLDERS = {
 """Even offsets lie in one folder, odd ones in the other."""
 
 
-def half_published() -> Place:
-    """A commit up to offset 250 of two files of TP, of which one is visible and the other one's upload is gone."""
+def half_published(count: int = 250) -> Place:
+    """A commit up to an offset of two files of TP, of which one is visible and the other one's upload is gone."""
     place = Place({**TWO_FOLDERS, "restart.max.attempts": "0"})
     place.run(200)
     complete = place.s3.complete_upload
@@ -181,9 +181,9 @@ def half_published() -> Place:
 
     place.s3.complete_upload = refuse  # type: ignore[method-assign]
     with pytest.raises(ConnectException):
-        place.run(250)
+        place.run(count)
     place.s3.complete_upload = complete  # type: ignore[method-assign]
-    assert sorted(place.offsets()) == [*range(200), *range(200, 250, 2)]
+    assert sorted(place.offsets()) == [*range(200), *range(200, count, 2)]
     place.s3.uploads.clear()
     return place
 
@@ -205,6 +205,19 @@ def test_recovering_offsets_again_keeps_a_withdrawn_commit() -> None:
     assert place.recover() == {TP: 200, OTHER: 250}
     place.run(300)
     place.expect_whole(300)
+
+
+def test_offsets_are_not_altered_to_below_the_last_record_of_a_withdrawn_commit() -> None:
+    """Regression: only the files that were committed last were read, and these ended one record earlier."""
+    place = half_published(249)
+    place.recover()
+    place.run(249)
+    herder = place.herder()
+    herder.stop("archive")
+
+    with pytest.raises(OffsetsRefusedException, match="orders-0=248 would be archived twice"):
+        herder.alter_offsets("archive", {TP: 248})
+    assert herder.alter_offsets("archive", {TP: 249})[TP] == 249
 
 
 @pytest.mark.parametrize("missing", [200, 201])
