@@ -310,7 +310,7 @@ def _read(
         found.first = file.first if found.first is None else min(found.first, file.first)
         found.last = file.last if found.last is None else max(found.last, file.last)
         _note_judgement(found, file, each.place.text)
-        yield window.add(file)
+        yield window.add(file, begins_inside=each.name.number > 0)
 
 
 def _note_judgement(found: PartitionReport, file: ArchivedFile, where: str) -> None:
@@ -505,17 +505,21 @@ class _Window:
         self._found = found
         self._may_share = may_share
         self._committed = committed
-        self._near: list[ArchivedFile] = []
+        self._near: list[tuple[ArchivedFile, bool]] = []
         self._reach: int | None = None
         self.gaps = 0
 
-    def add(self, file: ArchivedFile) -> ArchivedFile:
-        """Take the next file; returns it as it is to be kept."""
+    def add(self, file: ArchivedFile, *, begins_inside: bool) -> ArchivedFile:
+        """Take the next file; returns it as it is to be kept.
+
+        Args:
+            begins_inside: whether its first record is not the first one of its offset, as its name says.
+        """
         if file.has_offsets:
             if self._reach is not None and file.first >= self._reach:
                 self.gaps += file.first - self._reach
                 self._flush()
-            self._near.append(file)
+            self._near.append((file, begins_inside))
             self._reach = max(self._reach or 0, file.last + 1)
         return replace(file, firsts=None, lasts=None) if file.last < self._committed else file
 
@@ -528,10 +532,17 @@ class _Window:
         self._near = []
 
 
-def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, may_share: bool) -> int:
-    """Returns the gaps between records that lie near each other."""
-    if not files:
+def _check_disjoint(
+    found: PartitionReport, near: Sequence[tuple[ArchivedFile, bool]], *, may_share: bool
+) -> int:
+    """Returns the gaps between records that lie near each other.
+
+    Args:
+        near: files, and whether their first records are not the first ones of their offsets.
+    """
+    if not near:
         return 0
+    files = [file for file, _ in near]
     runs = [_runs(file) for file in files]
     firsts, lasts = (np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs]))
     whose = np.repeat(np.arange(len(files)), [each.runs for each in runs])
@@ -548,6 +559,9 @@ def _check_disjoint(found: PartitionReport, files: Sequence[ArchivedFile], *, ma
     for place in np.flatnonzero(firsts[1:] <= reach[:-1]) + 1:
         until = min(int(reach[place - 1]), int(lasts[place]))
         other = int(whose[np.argmax(lasts[:place])])
+        pair = (near[other], near[whose[place]])
+        if may_share and any(inside and file.first == firsts[place] == until for file, inside in pair):
+            continue  # of a commit that was withdrawn the other rows of this offset are visible
         found.overlaps += until - int(firsts[place]) + 1
         span = shared.setdefault((other, int(whose[place])), [int(firsts[place]), until])
         span[1] = max(span[1], until)
