@@ -107,6 +107,7 @@ TESTING_NAMES = [
     "SourceOptions",
     "SourceReport",
     "Trial",
+    "bytes_record",
     "check_machine",
     "check_sink",
     "check_source",

@@ -24,8 +24,9 @@ from sinksdk.records import RECORD_COLUMNS, Header, OffsetRange, SinkRecord, Sin
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.session import Settings
-from sinksdk.spark.executor import Outside, run_attempt
+from sinksdk.spark.executor import run_attempt
 from sinksdk.spark.generation_spec import GenerationSpec
+from sinksdk.spark.outside import Outside
 from sinksdk.spark.task_result import TaskResult
 from sinksdk.spark.transform_task import arranged
 from sinksdk.spark.watches import ClosingWatch

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sinksdk.control import registry
-from sinksdk.control.connector_calls import ThreadExecutor
 from sinksdk.control.history import read_history
 from sinksdk.control.info import OnDamage, connector_info, of_all, overdue
-from sinksdk.control.offsets import ClaimedContext, StoppedConnector
+from sinksdk.control.offsets import IN_THREADS, ClaimedContext, Executors, StoppedConnector
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
 from sinksdk.engine.clock import SystemWallClock, WallClock
@@ -42,7 +41,7 @@ class Herder:
         clock: WallClock | None = None,
         *,
         sinks: Sinks = opened_sink,
-        executors: Callable[[], ThreadExecutor] = ThreadExecutor,
+        executors: Executors = IN_THREADS,
     ) -> None:
         self._store = store
         self._clock = clock or SystemWallClock()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorContext, ConnectorIdentity, SinkConnector
 from sinksdk.control import registry
 from sinksdk.control.connector_calls import ConnectorCalls, ThreadExecutor
@@ -15,7 +14,7 @@ from sinksdk.control.liveness import await_end
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
-from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.settings.job import PaceSettings
 from sinksdk.store import Store, identify
 from sinksdk.store.generations import Claim, Generations, UnpublishedException
 from sinksdk.store.records import ConnectorRecord
@@ -24,7 +23,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Config = ConnectorConfig | SourceConnectorConfig
+Executors = Callable[[], ThreadExecutor]
+"""Create what runs a connector's own code."""
+
+IN_THREADS: Final[Executors] = ThreadExecutor
 
 
 class ConnectorRunsException(ConnectException):
@@ -63,7 +65,7 @@ class StoppedConnector:
         store: Store,
         name: str,
         clock: WallClock,
-        executors: Callable[[], ThreadExecutor] = ThreadExecutor,
+        executors: Executors = IN_THREADS,
     ) -> None:
         self._store = store
         self._name = name
@@ -72,7 +74,7 @@ class StoppedConnector:
         self.generations = Generations(store, name)
         self.record = self._stopped()
 
-    def claim(self, config: Config, patience: float) -> Claim:
+    def claim(self, config: PaceSettings, patience: float) -> Claim:
         """Wait until its tasks have closed, and fence zombies.
 
         Args:
@@ -89,7 +91,7 @@ class StoppedConnector:
         self.record = self._stopped()
         return claim
 
-    def publish(self, connector: SinkConnector, config: Config, claim: Claim) -> tuple[Claim, str]:
+    def publish(self, connector: SinkConnector, config: PaceSettings, claim: Claim) -> tuple[Claim, str]:
         """Publish what is committed, as far as possible, and discard what is not.
 
         Returns:
@@ -120,7 +122,7 @@ class StoppedConnector:
                 f"'sinksdk offsets recover CONFIG' publishes it"
             )
 
-    def ask(self, connector: Connector, config: Config, alter_offsets: Callable[[], Any]) -> bool:
+    def ask(self, connector: Connector, config: PaceSettings, alter_offsets: Callable[[], Any]) -> bool:
         """Call the connector's ``alter_offsets``, after a claim, so that no task commits meanwhile.
 
         Args:
@@ -135,7 +137,7 @@ class StoppedConnector:
         """
         return bool(self.call("alter_offsets", connector, config, alter_offsets))
 
-    def call(self, what: str, connector: Connector, config: Config, method: Callable[[], T]) -> T:
+    def call(self, what: str, connector: Connector, config: PaceSettings, method: Callable[[], T]) -> T:
         """Call a method of the connector, by its name, which is not started.
 
         Raises:

@@ -8,27 +8,24 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
 from sinksdk.engine import EngineOptions, WallClock, WorkerSinkTask
-from sinksdk.engine.commits import DeadLetters, TopicIdCheck
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun, Unread
 from sinksdk.errors import ConnectException
 from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
 from sinksdk.spark.attempts import Attempt, prepare_process, run_owned
 from sinksdk.spark.generation_spec import GenerationSpec, unpacked
-from sinksdk.spark.outside import open_dead_letters, schema_registry, vouch_for
+from sinksdk.spark.outside import Outside, schema_registry
 from sinksdk.spark.progress import ProgressWriter
 from sinksdk.spark.task_result import TaskResult, peak_memory
 from sinksdk.spark.watches import ClosingWatch, HangWatch, Watch, watch_in_thread
 from sinksdk.store import Store
 
-if TYPE_CHECKING:
-    from sinksdk.topics.kafka.client import KafkaClient
-
 _PATIENCE: Final = 5.0
 """Maximum seconds that a task waits in place for a retry; it takes longer pauses between batches."""
+_OUTSIDE: Final = Outside()
 _AHEAD: Final = 2  # batches: one being read while one is being delivered
 _LONGEST: Final = 5.0  # seconds for a reader to close
 _NOTHING_FOR: Final = 0.05  # seconds without a batch until the task gets None
@@ -39,23 +36,6 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 Read = Callable[[Ranges, Mapping[str, str]], AbstractContextManager[Batches]]
 """Gives the batches of ranges while the block runs; the second argument: client properties that the connector
 overrides."""
-
-
-class Outside(NamedTuple):
-    """How a task reaches what is neither its store nor its destination.
-
-    Args:
-        dead_letters: opens their writer, given the place that the driver has found.
-        vouch: makes the check of topic ids, given the ids of the plan.
-    """
-
-    dead_letters: Callable[
-        [ConnectorConfig, KafkaClient | str | None], AbstractContextManager[DeadLetters | None]
-    ] = open_dead_letters
-    vouch: Callable[[ConnectorConfig, KafkaClient | None, Mapping[str, str]], TopicIdCheck] = vouch_for
-
-
-_OUTSIDE: Final = Outside()
 
 
 def run_task(spec: GenerationSpec, task: int) -> TaskResult:

@@ -6,9 +6,9 @@ Loaded on use: confluent-kafka is an extra, and slow to import.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
 from sinksdk.engine.commits import DeadLetters, TopicIdCheck, always_valid
@@ -109,3 +109,17 @@ def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[
             error,
         )
         return always_valid
+
+
+class Outside(NamedTuple):
+    """How a task reaches what is neither its store nor its destination.
+
+    Args:
+        dead_letters: opens their writer, given the place that the driver has found.
+        vouch: makes the check of topic ids, given the ids of the plan.
+    """
+
+    dead_letters: Callable[
+        [ConnectorConfig, KafkaClient | str | None], AbstractContextManager[DeadLetters | None]
+    ] = open_dead_letters
+    vouch: Callable[[ConnectorConfig, KafkaClient | None, Mapping[str, str]], TopicIdCheck] = vouch_for
