@@ -59,10 +59,10 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["rows visible above a withdrawn commit"] >= AT_ONCE // 20
     assert happened["schedules with files of keys and headers"] >= AT_ONCE // 10
     assert happened["keys visible above a withdrawn commit"] >= AT_ONCE // 50
-    assert happened["order violated"] >= AT_ONCE // 50
+    assert happened["order violated"] >= AT_ONCE // 100
     assert happened["late row was passed over before it came"] >= AT_ONCE // 1000
     assert happened["deletion asked for while something is unpublished"] >= AT_ONCE // 30
-    assert happened["schedules that report records without a value"] >= AT_ONCE // 150
+    assert happened["schedules that report records without a value"] >= AT_ONCE // 500
     assert happened["schedules whose store has conditions refused"] >= AT_ONCE // 20
     assert happened["schedules whose store has conditions ignored"] >= AT_ONCE // 20
     assert happened["completed upload that S3 had forgotten"] >= AT_ONCE // 100
@@ -74,10 +74,10 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     assert happened["read on past lost records"] >= AT_ONCE // 50
     assert happened["range whose records were removed before they were read"] >= AT_ONCE // 300
     assert happened["commit moved by an operator"] >= AT_ONCE // 50
-    assert happened["operator: offsets altered: OffsetsRefusedException"] >= AT_ONCE // 50
+    assert happened["operator: offsets altered: OffsetsRefusedException"] >= AT_ONCE // 200
     assert happened["operator: offsets altered: ConnectorRunsException"] >= AT_ONCE // 20
     assert happened["schedules with long ranges"] >= AT_ONCE // 10
-    assert happened["second attempt committed again"] >= AT_ONCE // 20
+    assert happened["second attempt committed again"] >= AT_ONCE // 50
     assert happened["old copy of the store restored"] >= AT_ONCE // 50
     assert happened["archive that holds more than the store knows"] >= AT_ONCE // 150
     assert happened["start refused until the offsets are recovered"] >= AT_ONCE // 300
