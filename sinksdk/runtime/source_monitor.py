@@ -258,8 +258,7 @@ class SourceMonitor:
         """
         asked: Future[Snapshot] = Future()
         self._background(lambda: self._ask(asked))
-        while not asked.done():
-            wait([asked], _TICK)
+        while not wait([asked], _TICK).done:
             meanwhile()
         try:
             self.refreshed = snapshot = asked.result()
