@@ -184,7 +184,7 @@ def row(record: SinkRecord) -> tuple[Any, Any]:
 
 
 def alter(database: Database, partition: TopicPartition, offset: int | None) -> None:
-    """What the connector does when an operator alters an offset: it moves the watermark."""
+    """Move the watermark, as the connector does when an operator alters an offset."""
     connector = upsert_sink.UpsertSink()
     connector.identity = ConnectorIdentity("store", "test", "")
     connector.alter_offsets(upsert_config(database), {partition: offset})

@@ -405,7 +405,7 @@ def letters_are_not_awaited(patch: Patch) -> None:
 
 
 def records_without_value_vanish(patch: Patch) -> None:
-    """What is left out for want of a value is reported to nobody."""
+    """Records that are left out for lack of a value are not reported."""
     patch.setattr(S3ArchiverConfig, "reports_nulls", False)
 
 
@@ -420,7 +420,7 @@ def hook_that_does_nothing_is_committed(patch: Patch) -> None:
 
 
 def forgotten_upload_is_taken_for_expired(patch: Patch) -> None:
-    """Where S3 no longer knows an upload, nobody looks whether it has become its object."""
+    """The publisher takes an upload that S3 no longer knows for expired, without a look at its object."""
     patch.setattr(upload, "is_visible", lambda s3, token: False)
 
 

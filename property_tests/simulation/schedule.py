@@ -92,7 +92,7 @@ def _variation(dice: random.Random) -> dict[str, str]:
 
 
 def _begin(archive: Archive) -> None:
-    """The first records, and what shall go wrong."""
+    """Produce the first records, and draw the faults."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     if not archive.groups.settings:
         blanks = random.Random(f"{world.seed} blanks")  # noqa: S311 - chance, not secrets; drawn apart
@@ -157,7 +157,7 @@ def _something_happens(archive: Archive) -> None:
 
 
 def _something_special_happens(archive: Archive) -> None:
-    """What only some schedules are about."""
+    """Counters of steps that only a share of the schedules has."""
     if archive.deletes:
         _an_operator_deletes(archive)
     if archive.restores:
