@@ -310,7 +310,7 @@ def _read(
         found.first = file.first if found.first is None else min(found.first, file.first)
         found.last = file.last if found.last is None else max(found.last, file.last)
         _note_judgement(found, file, each.place.text)
-        yield window.add(file, begins_inside=each.name.number > 0)
+        yield window.add(file)
 
 
 def _note_judgement(found: PartitionReport, file: ArchivedFile, where: str) -> None:
@@ -505,21 +505,22 @@ class _Window:
         self._found = found
         self._may_share = may_share
         self._committed = committed
-        self._near: list[tuple[ArchivedFile, bool]] = []
+        self._near: list[ArchivedFile] = []
         self._reach: int | None = None
+        self._files: dict[int | None, int] = {}
+        """By where groups begin: how many files the last one has before it. One whose commit was withdrawn to
+        there has fewer."""
         self.gaps = 0
 
-    def add(self, file: ArchivedFile, *, begins_inside: bool) -> ArchivedFile:
-        """Take the next file; returns it as it is to be kept.
-
-        Args:
-            begins_inside: whether its first record is not the first one of its offset, as its name says.
-        """
+    def add(self, file: ArchivedFile) -> ArchivedFile:
+        """Take the next file; returns it as it is to be kept."""
         if file.has_offsets:
             if self._reach is not None and file.first >= self._reach:
                 self.gaps += file.first - self._reach
                 self._flush()
-            self._near.append((file, begins_inside))
+            self._near.append(file)
+            before = file.header.before
+            self._files[before.end] = max(self._files.get(before.end, 0), before.files)
             self._reach = max(self._reach or 0, file.last + 1)
         return replace(file, firsts=None, lasts=None) if file.last < self._committed else file
 
@@ -528,49 +529,45 @@ class _Window:
         self._flush()
 
     def _flush(self) -> None:
-        self.gaps += _check_disjoint(self._found, self._near, may_share=self._may_share)
+        if self._near:
+            self._check_disjoint(self._near)
         self._near = []
 
-
-def _check_disjoint(
-    found: PartitionReport, near: Sequence[tuple[ArchivedFile, bool]], *, may_share: bool
-) -> int:
-    """Returns the gaps between records that lie near each other.
-
-    Args:
-        near: files, and whether their first records are not the first ones of their offsets.
-    """
-    if not near:
-        return 0
-    files = [file for file, _ in near]
-    runs = [_runs(file) for file in files]
-    firsts, lasts = (np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs]))
-    whose = np.repeat(np.arange(len(files)), [each.runs for each in runs])
-    order = np.lexsort((whose, firsts))
-    firsts, lasts, whose = firsts[order], lasts[order], whose[order]
-    reach = np.maximum.accumulate(lasts)
-    gaps = int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
-    # A transform's records of one offset may be in several files of one group.
-    groups = {file.header.before.end for file in files}
-    may_share = may_share or any(file.header.may_repeat for file in files)
-    if may_share and len(groups) < len(files):
-        return gaps
-    shared: dict[tuple[int, int], list[int]] = {}
-    for place in np.flatnonzero(firsts[1:] <= reach[:-1]) + 1:
-        until = min(int(reach[place - 1]), int(lasts[place]))
-        other = int(whose[np.argmax(lasts[:place])])
-        pair = (near[other], near[whose[place]])
-        if may_share and any(inside and file.first == firsts[place] == until for file, inside in pair):
-            continue  # of a commit that was withdrawn the other rows of this offset are visible
-        found.overlaps += until - int(firsts[place]) + 1
-        span = shared.setdefault((other, int(whose[place])), [int(firsts[place]), until])
-        span[1] = max(span[1], until)
-    for (one, other), (start, end) in shared.items():
-        found.problems.append(
-            f"{found.partition}: offsets {start} to {end} are in {files[one].key} and again in "
-            f"{files[other].key}"
+    def _check_disjoint(self, files: Sequence[ArchivedFile]) -> None:
+        """Records that lie near each other: no offset twice, and the gaps between them."""
+        runs = [_runs(file) for file in files]
+        firsts, lasts = (
+            np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs])
         )
-    return gaps
+        whose = np.repeat(np.arange(len(files)), [each.runs for each in runs])
+        order = np.lexsort((whose, firsts))
+        firsts, lasts, whose = firsts[order], lasts[order], whose[order]
+        reach = np.maximum.accumulate(lasts)
+        self.gaps += int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
+        may_share = self._may_share or any(file.header.may_repeat for file in files)
+        twice = np.flatnonzero(firsts[1:] <= reach[:-1]) + 1
+        holders = np.maximum.accumulate(np.where(lasts == reach, np.arange(len(lasts)), 0))
+        pairs = whose[holders[twice - 1]] * len(files) + whose[twice]
+        until = np.minimum(reach[twice - 1], lasts[twice])
+        for pair in np.unique(pairs):
+            one, other = (files[place] for place in divmod(int(pair), len(files)))
+            if may_share and self._may_meet(one, other):
+                continue
+            of = np.flatnonzero(pairs == pair)
+            self._found.overlaps += int((until[of] - firsts[twice[of]] + 1).sum())
+            self._found.problems.append(
+                f"{self._found.partition}: offsets {firsts[twice[of[0]]]} to {until[of].max()} are in "
+                f"{one.key} and again in {other.key}"
+            )
+
+    def _may_meet(self, one: ArchivedFile, other: ArchivedFile) -> bool:
+        """Whether two files may have records that a transform has made of one record.
+
+        They may be files of one group. They may be files of two groups when the commit of one was withdrawn
+        and some of its files were visible: the rest of the records is in a later group.
+        """
+        before = one.header.before, other.header.before
+        return before[0].end == before[1].end or any(self._files[each.end] > each.files for each in before)
 
 
 def _check_commit(

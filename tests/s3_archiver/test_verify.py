@@ -21,6 +21,7 @@ from sinksdk.connectors.s3_archiver.compare import TopicDirectory, compare
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.container import ContainerWriter
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.folders import Split
 from sinksdk.connectors.s3_archiver.formats import Encoded
 from sinksdk.connectors.s3_archiver.inspection import Configured
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
@@ -28,7 +29,7 @@ from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.verify import Report, verify
 from sinksdk.records import HEADERS_TYPE, Header
 from tests.s3_archiver.fake_s3 import FakeS3, denied
-from tests.s3_archiver.support import MINIMAL, OTHER, TP, Bench, Turns, bench, config, header
+from tests.s3_archiver.support import MINIMAL, OTHER, TP, Bench, Turns, bench, config, header, records
 
 
 def archive(*counts: int, flush_size: int = 100, codec: str = "null") -> Bench:
@@ -123,6 +124,8 @@ def test_overlapping_files_are_found() -> None:
 
     assert report.partitions[0].overlaps == 10
     assert any("offsets 90 to 99 are in" in problem for problem in report.problems)
+    transformed = config({"records.transform": "tests.s3_archiver.support:config"})
+    assert verify(transformed, b.s3, lambda: b.harness.committed).partitions[0].overlaps == 10
 
 
 # -- groups of files ---------------------------------------------------------------------------------
@@ -233,6 +236,59 @@ def test_what_is_visible_of_a_withdrawn_group_is_said() -> None:
     forgotten = OffsetAndMetadata(committed.offset, replace(Archived.of(committed), skip="").to_text())
     (problem,) = verify(config(), b.s3, lambda: {TP: forgotten}).problems
     assert "are visible, but only those below 10 are committed" in problem
+
+
+class TurnsOfRows(Turns):
+    """Folders that rows go to, whatever their offsets: each row of a value that says to which."""
+
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+        """See :class:`~sinksdk.connectors.s3_archiver.folders.Folders`."""
+        turns = np.array([int(value) for value in batch.column("value").to_pylist()], np.int32)
+        return Split([f"partition={partition.partition}/turn={turn}" for turn in range(2)], turns, turns)
+
+
+def of_turns(first: int, *turns: str) -> SinkRecords:
+    """Offsets from a first one on, each with rows of these turns: as a transform makes them."""
+    rows = [(offset, turn.encode()) for offset, several in enumerate(turns, first) for turn in several]
+    batch = records(TP, len(rows)).arrow
+    for name, column in (
+        ("offset", pa.array([r[0] for r in rows])),
+        ("value", pa.array([r[1] for r in rows])),
+    ):
+        batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+    return SinkRecords(TP, batch)
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        *[("0", "01"), ("1", "01"), ("1", "10"), ("01", "10"), ("0", "001", "1")],
+        *[("1", "0", "01"), ("1", "0", "10"), ("1", "00", "10"), ("1", "10", "10", "0")],
+    ],
+    ids="-".join,
+)
+def test_rows_of_one_offset_in_files_of_two_commits_are_whole(turns: Sequence[str]) -> None:
+    """One file was visible when its commit was withdrawn; the other rows of its offsets are of later commits."""
+    settings = config({"records.transform": "tests.s3_archiver.support:config"})
+    b = bench(settings=settings, grouping={"folders": TurnsOfRows(), "limits": Limits(records=10)})
+    b.harness.deliver(TP, of_turns(0, *turns))
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.revoke()
+    b.s3.uploads.clear()
+    for _ in ("withdraws the commit", "reads again"):
+        b.harness.crash()
+        b.harness.start()
+        b.harness.assign(TP)
+    for offset, each in enumerate(turns):
+        b.harness.deliver(TP, of_turns(offset, each))
+        b.harness.revoke()
+        b.harness.assign(TP)
+
+    report = verify(settings, b.s3, lambda: b.harness.committed)
+
+    assert report.problems == []
+    assert sorted(b.offsets()) == [n for n, each in enumerate(turns) for _ in each]
 
 
 class LinesOf(list[bytes]):
