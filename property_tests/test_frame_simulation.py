@@ -56,5 +56,5 @@ def test_a_seed_is_a_story() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FRAMES.mutations)
 def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece of the protocol is needed: without it a schedule fails within a minute of computing, and says how."""
+    """Each piece of the protocol is needed: without it a schedule fails within three minutes of computing, and says how."""
     FRAMES.notice(name, monkeypatch, SEED)

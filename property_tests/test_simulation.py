@@ -11,7 +11,7 @@ import pytest
 
 from property_tests.exercised import EXERCISED
 from property_tests.simulation import races
-from property_tests.simulation.pins import DEPLOYS, RACES, SINK
+from property_tests.simulation.pins import DEPLOYS, RACES, SINK, TOPIC_CHANGES
 from property_tests.simulation.runs import AT_ONCE, portions, run_some
 from property_tests.simulation.schedule import run, run_rolling_deploy
 from tests.depth import DEPTH, SEED
@@ -100,8 +100,15 @@ def test_a_seed_is_a_story() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SINK.mutations)
 def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece of the protocol is needed: without it a schedule fails within a minute of computing, and says how."""
+    """Each piece of the protocol is needed: without it a schedule fails within three minutes of computing, and says how."""
     SINK.notice(name, monkeypatch, SEED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOPIC_CHANGES.mutations)
+def test_a_topic_that_changed_unseen_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recreated topic and a lost tail are seen before records are committed: without that a schedule fails."""
+    TOPIC_CHANGES.notice(name, monkeypatch, SEED)
 
 
 @pytest.mark.slow

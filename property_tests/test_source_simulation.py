@@ -80,7 +80,7 @@ def test_the_decision_table(case: Case) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCE.mutations)
 def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece of the protocol is needed: without it a schedule fails within a minute of computing, and says how."""
+    """Each piece of the protocol is needed: without it a schedule fails within three minutes of computing, and says how."""
     SOURCE.notice(name, monkeypatch, SEED)
 
 

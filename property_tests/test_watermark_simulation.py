@@ -49,5 +49,5 @@ def test_a_seed_is_a_story() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WATERMARKS.mutations)
 def test_a_move_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece is needed: without it a schedule fails within a minute of computing, and says how."""
+    """Each piece is needed: without it a schedule fails within three minutes of computing, and says how."""
     WATERMARKS.notice(name, monkeypatch, SEED)

@@ -393,6 +393,8 @@ class Archive:
         world: whose.
         whole_files: files end by their count only, closing has a minute, and S3 does not go away for long, so
             that no planned end leaves a tail to be read again and no closing is cut off.
+        topic_changes: retention, lost tails and recreation happen to the topic, and no transform, deletion or
+            group of files. Otherwise chance decides.
     """
 
     current: ClassVar[Archive]
@@ -405,7 +407,7 @@ class Archive:
     is_behind = False
     """Whether the store is an old copy, and the archive holds more than it knows."""
 
-    def __init__(self, world: World, *, whole_files: bool = False) -> None:
+    def __init__(self, world: World, *, whole_files: bool = False, topic_changes: bool = False) -> None:
         Archive.current = self
         dice = world.dice
         self.world = world
@@ -419,19 +421,20 @@ class Archive:
         self._retry_timeout = int(raw["errors.retry.timeout"]) / 1000
         # Drawn apart, so that schedules without a deletion are what they were before there were any.
         self.operator = random.Random(f"{world.seed} deletes")  # noqa: S311 - chance, not secrets
-        self.deletes = not whole_files and self.operator.random() < 0.3
+        is_plain = whole_files or topic_changes
+        self.deletes = not is_plain and self.operator.random() < 0.3
         """Whether an operator deletes and creates again, and goes on from the group."""
         self.group = SimulatedGroup(world, self._may_write)
         if self.deletes:
             raw["offset.source"] = "group"
         transforms = random.Random(f"{world.seed} transforms")  # noqa: S311 - chance, not secrets
-        if not whole_files and transforms.random() < 0.4:
+        if not is_plain and transforms.random() < 0.4:
             raw["records.sql"] = "SELECT * FROM records"  # never parsed: the log does what a transform does
             world.happened["schedules with a transform"] += 1
             self.portion = transforms.choice((None, 2))
         # A deletion forgets which rows are visible above a withdrawn commit: see docs/decisions/0037.
-        self.groups = Groups(world, are_wanted=not whole_files)
-        changes = self._changes(raw, whole_files=whole_files)
+        self.groups = Groups(world, are_wanted=not is_plain)
+        changes = not whole_files and self._changes(raw, surely=topic_changes)
         self._bad = None if whole_files or changes else self._some_bad(raw)
         partitions = dice.randint(1, 3)
         self.changing = ChangingLog(world, partitions, world.seed) if changes else None
@@ -475,16 +478,12 @@ class Archive:
         """Tokens that a deletion could not discard."""
         self._newest: Process | None = None
 
-    def _changes(self, raw: dict[str, str], *, whole_files: bool) -> bool:
+    def _changes(self, raw: dict[str, str], *, surely: bool) -> bool:
         """Whether the topic changes in this schedule; what the connector is to do then."""
         chance = random.Random(f"{self.world.seed} changes")  # noqa: S311 - chance, not secrets; drawn apart
-        if (
-            whole_files
-            or self.deletes
-            or "records.sql" in raw
-            or self.groups.settings
-            or chance.random() >= 0.5
-        ):
+        if self.deletes or "records.sql" in raw or self.groups.settings:
+            return False
+        if not surely and chance.random() >= 0.5:
             return False
         self.world.happened["schedules whose topic changes"] += 1
         raw["on.data.loss"] = chance.choice(("skip", "fail"))

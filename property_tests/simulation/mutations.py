@@ -495,6 +495,9 @@ RACES: Mapping[str, Plant] = plants(
 )
 """What breaks the promise in races: schedules of these must notice."""
 
+TOPIC_CHANGES: Mapping[str, Plant] = plants(topics_are_not_vouched_for, lost_tails_are_not_seen)
+"""What breaks the promise where a topic changes: schedules of one that does must notice."""
+
 MUTATIONS: Mapping[str, Plant] = plants(
     no_fence,
     no_merge,
@@ -513,8 +516,6 @@ MUTATIONS: Mapping[str, Plant] = plants(
     deletion_without_publishing,
     deletion_above_visible_rows,
     group_ahead_of_what_is_visible,
-    topics_are_not_vouched_for,
-    lost_tails_are_not_seen,
     letters_are_not_awaited,
     records_without_value_vanish,
     hook_that_does_nothing_is_committed,

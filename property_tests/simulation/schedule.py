@@ -28,6 +28,15 @@ def run(seed: int) -> Counter[str]:
     return _told(seed, Archive, _random, f"python -m property_tests.simulation --seed {seed}")
 
 
+def run_topic_changes(seed: int) -> Counter[str]:
+    """Run the schedule of a seed, with a topic to which something happens.
+
+    Raises:
+        ScheduleFailed: with the story.
+    """
+    return _told(seed, partial(Archive, topic_changes=True), _random, f"run_topic_changes({seed})")
+
+
 def run_rolling_deploy(seed: int) -> Counter[str]:
     """Run a rolling deploy in which nothing goes wrong: nothing may be read a second time.
 
