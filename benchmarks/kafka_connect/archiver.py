@@ -266,6 +266,7 @@ def _archive(spark: SparkContext, bootstrap: str, endpoint: str, order: Mapping[
         "flush.size": str(FLUSH_SIZE),
         "avro.codec": order["codec"],
         "topics.dir": name,
+        **order.get("keys", {}),
     }
     connector, source = S3ArchiverConnector(), KafkaSource(KafkaClient(bootstrap))
     config = connector.config_class.parse(raw)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -65,10 +65,13 @@ class Cluster:
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
 
     def fill(self, name: str, size: int, each: int) -> Topic:
-        """Make a topic and fill it: keys, and two headers in every second record."""
+        """Make a topic and fill it with values of so many bytes."""
+        return self.fill_with(name, "200 B" if size <= 200 else "1 KB JSON", list(_values(size)), each)
+
+    def fill_with(self, name: str, shape: str, values: Sequence[bytes], each: int) -> Topic:
+        """Make a topic and fill it with these values: keys, and two headers in every second record."""
         self.create(name, PARTITIONS)
         producer = Producer({**_PRODUCER, "bootstrap.servers": self.bootstrap})
-        values = list(_values(size))
         headers = [("trace", b"0123456789abcdef"), ("kind", b"x")]
         for number in range(each):
             for partition in range(PARTITIONS):
@@ -77,11 +80,11 @@ class Cluster:
                     topic=name,
                     partition=partition,
                     key=b"key-%07d" % number,
-                    value=values[(number * PARTITIONS + partition) % _VARIETY],
+                    value=values[(number * PARTITIONS + partition) % len(values)],
                     headers=headers if number % 2 else None,
                 )
         assert producer.flush(120) == 0
-        return Topic(name, "200 B" if size <= 200 else "1 KB JSON", each)
+        return Topic(name, shape, each)
 
     def group(self, name: str) -> ConsumerGroup:
         """A consumer group, looked at from outside."""
