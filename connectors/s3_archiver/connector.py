@@ -36,6 +36,7 @@ from sinksdk.connectors.s3_archiver.errors import (
 )
 from sinksdk.connectors.s3_archiver.extent import above, problems_of, recovered
 from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.part import Together, together
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import Publisher
 
@@ -192,13 +193,21 @@ class S3ArchiverConnector(SinkConnector):
     Args:
         connect: makes S3 clients; boto3's by default.
         patience: repeats what a start tries.
+        together: makes requests of several files at a time; in threads by default.
     """
 
     config_class: ClassVar[type[S3ArchiverConfig]] = S3ArchiverConfig
     task_class: ClassVar[type[SinkTask]] = S3ArchiverTask
 
-    def __init__(self, *, connect: Connect = connect, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        connect: Connect = connect,
+        patience: Patience | None = None,
+        together: Together = together,
+    ) -> None:
         self._connect = connect
+        self._together = together
         self._patience = patience or Patience()
         self._owners: Owners | None = None
         self._abilities: Abilities | None = None
@@ -274,7 +283,7 @@ class S3ArchiverConnector(SinkConnector):
         s3 = self._connect(config)
         owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         topics = config.topics or owners.topics()
-        commits, publisher = self.context.committed(), Publisher(config, self._connect)
+        commits, publisher = self.context.committed(), Publisher(config, self._connect, self._together)
         visible = {
             partition: publisher.replaced(commit.tokens, self.identity.connector)
             for partition, commit in commits.items()

@@ -178,11 +178,15 @@ class ChangingLog(Log):
 
         return self._ask("ends of epochs", effect)
 
-    def lost_since(self, partition: TopicPartition, epoch: int) -> int | None:
-        """Where the first epoch after this one has begun; None: it is the newest."""
-        return min(
-            (begin for number, begin in self.begins[partition].items() if number > epoch), default=None
-        )
+    def lost_since(self, partition: TopicPartition, epoch: int, newest: int | None = None) -> int | None:
+        """Where the log was cut the furthest since an epoch; None: there is no later epoch.
+
+        Args:
+            newest: later epochs do not count.
+        """
+        last = self.epochs[partition] if newest is None else newest
+        begins = self.begins[partition].items()
+        return min((begin for number, begin in begins if epoch < number <= last), default=None)
 
     def vouch(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
         """See :class:`sinksdk.spark.executor.Outside`."""
