@@ -119,13 +119,10 @@ def end_of(
         S3Trouble: no answer.
         S3Error: refused.
     """
-    group, before = _last_group(s3, config, names)
-    if not group:
+    if not names:
         return None
-    begin = (before and before.end) or 0
+    begin, together, group, before = _last_group(s3, config, names)
     layout, ends, at_least = config.layout(), list[int | None](), 0
-    # Files of a commit that was withdrawn in part may reach further than those committed after it.
-    together = [name for name in names if name.start >= begin]
     main = [name for name in together if not name.view] or together
     configured = Configured(config.is_transformed, config.bytes_separator.encode())
     for name in main:
@@ -175,25 +172,44 @@ def _said_by(
     return None, max(commit.offset, ahead) if is_covered else None
 
 
-def _last_group(
-    s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]
-) -> tuple[list[FileName], Archived | None]:
-    """Return the files that were committed last, as their objects say, and what the archive was before."""
-    group: list[FileName] = []
-    first: FileHeader | None = None
-    for name in sorted(names, key=lambda name: name.start, reverse=True):
-        location = Location(config.s3_bucket_name, config.layout().file(name))
-        found = s3.head(location)
+class _Last(NamedTuple):
+    """What was committed last.
+
+    Args:
+        begin: where the archive ended before the commit of the file that begins the furthest.
+        together: the files from there on. Those of a commit that was withdrawn in part may begin, and end,
+            further than those committed after it.
+        group: those of them that were committed last.
+        before: what the archive consisted of before them; None: another writer's file stands alone.
+    """
+
+    begin: int
+    together: Sequence[FileName]
+    group: Sequence[FileName]
+    before: Archived | None
+
+
+def _last_group(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> _Last:
+    """Return the files that were committed last, as their objects say."""
+    layout = config.layout()
+
+    def before(name: FileName) -> Archived | None:
+        found = s3.head(Location(config.s3_bucket_name, layout.file(name)))
         try:
-            header = FileHeader.of_object(found.metadata) if found else None
-        except ValueError:
-            header = None  # another writer's: it stands alone
-        if first is None:
-            first = header
-        elif header is None or first is None or header.before != first.before:
-            break
-        group.append(name)
-    return group, first.before if first else None
+            return FileHeader.of_object(found.metadata).before if found else None
+        except ValueError:  # another writer's
+            return None
+
+    newest = max(names, key=lambda name: name.start)
+    furthest = before(newest)
+    begin = (furthest and furthest.end) or 0
+    together = [name for name in names if name.start >= begin]
+    if furthest is None:
+        return _Last(begin, together, [newest], None)
+    said = [furthest if name == newest else before(name) for name in together]
+    last = max((each for each in said if each), key=lambda each: (each.end or 0, each.files))
+    group = [name for name, each in zip(together, said, strict=True) if each == last]
+    return _Last(begin, together, group, last)
 
 
 def above(s3: S3, config: S3ArchiverConfig, topics: Collection[str], commits: Commits) -> list[str]:
@@ -201,30 +217,47 @@ def above(s3: S3, config: S3ArchiverConfig, topics: Collection[str], commits: Co
 
     Whatever is visible was committed before: so commits are read after the files are listed.
     """
-    before = {partition: commit.offset for partition, commit in commits().items()}
+    before = {partition: _certain(commit) for partition, commit in commits().items()}
     names = files_of(s3, config, topics, before, _MOST_LISTED)
     if not names:
         return []
     now, problems = commits(), []
     for partition, files in sorted(names.items()):
         commit = now.get(partition)
-        end = 0 if commit is None else commit.offset
-        if wrong := _unknown(commit, files):
-            committed = "nothing is committed" if commit is None else f"offset {end} is committed"
+        if wrong := _unknown(config, commit, files):
+            committed = "nothing is committed" if commit is None else f"offset {commit.offset} is committed"
+            if commit and commit.tokens:
+                committed += f", not yet visible from {_certain(commit)} on"
             problems.append(f"of {partition} {committed}, and {_described(config, wrong)}")
     return problems
 
 
-def _unknown(commit: OffsetAndMetadata | None, files: Iterable[FileName]) -> list[FileName]:
-    """Return the files from a commit on, without those that a withdrawn commit knows to be visible.
+def _certain(commit: OffsetAndMetadata) -> int:
+    """Return the offset up to which a commit surely stands: where what it has yet to publish begins.
 
-    Each row is in one file, so a file is known by its first row.
+    It goes back to there if one of these uploads has expired.
     """
-    skip = Skip.of_text(Archived.of(commit).skip)
+    begins = (token.data.get("group", [token.data["start"]])[0] for token in commit.tokens)
+    return min(begins, default=commit.offset)
+
+
+def _unknown(
+    config: S3ArchiverConfig, commit: OffsetAndMetadata | None, files: Iterable[FileName]
+) -> list[FileName]:
+    """Return the files that a commit does not know, from where it is certain on.
+
+    It knows those it has to publish, and those that were visible when a commit was withdrawn. Each row is in
+    one file, so a file is known by its first row.
+    """
+    tokens, layout = commit.tokens if commit else (), config.layout()
+    keys = {token.data["key"] for token in tokens}
+    texts = (Archived.of(commit).skip, *(token.data.get("skip", "") for token in tokens))
+    skip = Skip.union(map(Skip.of_text, texts))
     return [
         name
         for name in files
-        if name.start >= (commit.offset if commit else 0)
+        if name.start >= (_certain(commit) if commit else 0)
+        and not (keys and layout.file(name) in keys)
         and not skip.holds([name.view], np.array([name.start]), np.array([name.number])).any()
     ]
 
@@ -257,7 +290,7 @@ def problems_of(
             at_most = end.at_least
         if at_most is not None and max(end.at_least, at_most) <= offset:
             continue
-        covering = [name for name in files if name.start >= offset] or _last_group(s3, config, files)[0]
+        covering = [name for name in files if name.start >= offset] or _last_group(s3, config, files).group
         reach = max(end.at_least, end.offset or 0)
         if end.offset is not None or offset < end.at_least:
             problem, where = "would", "at" if end.offset is not None else "not before"
@@ -309,7 +342,7 @@ def recovered(
         if (
             partition in waiting
             or partition in given
-            or (Archived.of(commit).skip and not _unknown(commit, files))
+            or (Archived.of(commit).skip and not _unknown(config, commit, files))
         ):
             continue
         end = end_of(s3, config, files, commit)

@@ -263,7 +263,7 @@ class Herder:
 
         The connector is created if there is none, gets this configuration, and is STOPPED. What is committed
         and not published is published first. Commits of partitions for which the connector returns no offset
-        stay; of the others, one that could not be published is given up.
+        stay; the others are replaced, also one that could not be published, and one that was withdrawn.
 
         Args:
             config: as written: dotted names, references unresolved.
@@ -297,7 +297,7 @@ class Herder:
         )
         stopped.expect_settled(claim, offsets, problem)
         expect_there(opened, offsets)
-        claim = claim.without_tokens(offsets)
+        claim = claim.giving_up(offsets)
         _ask(stopped, opened, claim, offsets)
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)

@@ -97,15 +97,18 @@ class Claim:
         """Commits above which records are visible that only this connector knows to pass over."""
         return {p: entry for p, entry in self.committed.items() if entry.partly_visible_to is not None}
 
-    def without_tokens(self, partitions: Collection[TopicPartition]) -> Claim:
-        """Return the claim with the unpublished tokens of these partitions' commits to be discarded."""
-        given_up = {p: entry for p, entry in self.unpublished().items() if p in partitions}
-        settled = {
-            p: entry.model_copy(update={"publish": (), "published_to": None}) for p, entry in given_up.items()
-        }
+    def giving_up(self, partitions: Collection[TopicPartition]) -> Claim:
+        """Return the claim with commits of these partitions that neither publish nor pass over anything.
+
+        Their unpublished tokens are to be discarded. The destination says what is visible above them.
+        """
+        given_up = {p: entry for p, entry in self.committed.items() if p in partitions}
+        nothing = {"publish": (), "published_to": None, "partly_visible_to": None}
+        settled = {p: entry.model_copy(update=nothing) for p, entry in given_up.items()}
         stale = {
             p: {**self.stale.get(p, {}), **{token.id: token for token in entry.publish}}
             for p, entry in given_up.items()
+            if entry.publish
         }
         return replace(self, committed={**self.committed, **settled}, stale={**self.stale, **stale})
 

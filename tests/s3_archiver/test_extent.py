@@ -3,6 +3,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from sinksdk import ConfigException, ConnectException, OffsetAndMetadata, TopicPartition
@@ -11,6 +13,7 @@ from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.client import Location, ObjectSummary
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.extent import files_of
+from sinksdk.connectors.s3_archiver.folders import Split
 from sinksdk.connectors.s3_archiver.limits import Limits
 from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied
 from tests.s3_archiver.support import OTHER, TP, Bench, Turns, bench, config, records
@@ -190,6 +193,70 @@ def test_a_store_restored_from_an_older_copy_is_refused_before_anything_is_writt
         assert part in str(caught.value)
     assert "sinksdk offsets recover" in str(caught.value)
     assert len(b.s3.visible()) == seen
+
+
+class Folder(Turns):
+    """One folder at a time, as of the wall clock."""
+
+    name = "before"
+
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+        """See :class:`~sinksdk.connectors.s3_archiver.folders.Folders`."""
+        zeros = np.zeros(batch.num_rows, np.int32)
+        return Split([f"partition={partition.partition}/{self.name}"], zeros, zeros)
+
+
+def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused() -> None:
+    """Regression: its upload has expired; the records were archived again in another folder, and would be anew."""
+    folder = Folder()
+    b = bench(grouping={"folders": folder, "limits": Limits(records=10)})
+    b.put(10)
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+    older = b.harness.committed[TP]
+    assert (older.offset, len(older.tokens)) == (10, 1)
+    b.s3.uploads.clear()
+    for _ in ("withdraws the commit", "reads again"):
+        b.harness.crash()
+        b.harness.start()
+        b.harness.assign(TP)
+    folder.name = "after"
+    b.put(10)
+    b.harness.revoke(TP)
+    assert b.offsets() == list(range(10))
+    made = connector(b, lambda: {TP: older})
+    made.start(config())
+
+    with pytest.raises(
+        ConfigException, match=r"offset 10 is committed, not yet visible from 0 on, and 1 file holds"
+    ):
+        made.subscribed(["orders"])
+
+
+def test_what_a_commit_has_yet_to_publish_is_its_own() -> None:
+    """Some of its files are visible, others not yet; and some of a withdrawn commit before it."""
+    b = bench(grouping={"folders": Turns(3), "limits": Limits(records=10)})
+    b.put(10)
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.commit()
+    made = connector(b)
+    made.start(config())
+    made.subscribed(["orders"])
+    b.s3.uploads.clear()
+    for _ in ("withdraws the commit", "reads again"):
+        b.harness.crash()
+        b.harness.start()
+        b.harness.assign(TP)
+    b.put(10)
+    b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
+    with pytest.raises(KeyboardInterrupt):
+        b.harness.revoke()
+    assert len(b.harness.committed[TP].tokens) == 2
+    made = connector(b)
+    made.start(config())
+    made.subscribed(["orders"])
 
 
 @pytest.mark.parametrize("folders", [None, Turns(3)])

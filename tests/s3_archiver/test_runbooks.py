@@ -207,6 +207,21 @@ def test_recovering_offsets_again_keeps_a_withdrawn_commit() -> None:
     place.expect_whole(300)
 
 
+def test_what_a_withdrawn_commit_knows_to_be_visible_is_archived_again_once_it_is_moved_away() -> None:
+    """Regression: the offset was refused for records that nobody sees any more; a start would have passed them over."""
+    place = half_published()
+    place.recover()
+
+    with pytest.raises(OffsetsRefusedException, match="orders-0=200 would be archived twice"):
+        place.recover(p0=200)
+    for key in place.files():
+        if key.endswith("+0000000200.avro"):
+            place.remove(key)
+    assert place.recover(p0=200) == {TP: 200, OTHER: 250}
+    place.run(300)
+    place.expect_whole(300)
+
+
 def test_offsets_are_not_altered_to_below_the_last_record_of_a_withdrawn_commit() -> None:
     """Regression: only the files that were committed last were read, and these ended one record earlier."""
     place = half_published(249)
