@@ -7,6 +7,7 @@ other names wherever files end at other offsets than before. So this is found ou
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -23,9 +24,11 @@ from sinksdk.connectors.s3_archiver.ranges import Skip
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 
+log = logging.getLogger(__name__)
+
 _PAGE: Final = 1_000
 _MOST_LISTED: Final = 200_000
-"""Keys that a start lists, in 200 requests; more would hold it up for a minute."""
+"""Keys of a topic that a start lists, in 200 requests; more would hold it up for minutes."""
 
 _NAMED: Final = 3
 
@@ -66,14 +69,11 @@ def files_of(
 
     Args:
         begin: of each partition, the start offset of the first file that matters.
-        most: keys to list; those that follow are left out.
+        most: keys of each topic to list; those that follow are left out, which is logged.
     """
     found: dict[TopicPartition, list[FileName]] = defaultdict(list)
-    left = most
     for topic in topics:
-        for name in _listed(s3, config, topic, begin or {}, left):
-            if left is not None:
-                left -= 1
+        for name in _listed(s3, config, topic, begin or {}, most):
             if name is not None and name.start >= (begin or {}).get(name.partition, 0):
                 found[name.partition].append(name)
     return {partition: sorted(names, key=lambda name: name.start) for partition, names in found.items()}
@@ -87,11 +87,17 @@ def _listed(
     while True:
         further = ""
         for listed, found in enumerate(s3.list(config.s3_bucket_name, prefix, after), 1):
+            if count == most:
+                log.warning(
+                    "connector %s: topic %s has more than %s keys; those from %s on are not compared with "
+                    "the commits, so that an older copy of the store may go unnoticed. 'python -m "
+                    "sinksdk.connectors.s3_archiver verify CONFIG' compares them all",
+                    *(config.name, topic, f"{most:,}", found.key),
+                )
+                return
             name = layout.parse(found.key)
             yield name
             count += 1
-            if most is not None and count >= most:
-                return
             wanted = 0 if name is None else begin.get(name.partition, 0)
             # In a folder, a partition's names are in the order of offsets, if these have no more digits.
             if (

@@ -111,12 +111,11 @@ class PartitionLag:
         if (backlog.partition, committed) in self._passed_over:
             return
         self._passed_over.add((backlog.partition, committed))
-        count = "?" if lost.since is None else str(committed - lost.since)
-        if lost.since is not None:
-            # Skipped for good once a commit is above this one.
-            self._lost[backlog.partition] = OffsetRange(lost.since + 1, committed + 1)
-            so_far = self._counted[backlog.partition] + committed - lost.since
-            self.tracker.note(backlog.partition, LOST, so_far)
+        # Where the first lost offset is unknown, the last one is lost all the same, and is counted.
+        since = committed - 1 if lost.since is None else lost.since
+        # Skipped for good once a commit is above this one.
+        self._lost[backlog.partition] = OffsetRange(since + 1, committed + 1)
+        self.tracker.note(backlog.partition, LOST, self._counted[backlog.partition] + committed - since)
         log.error(
             "connector %s: %s: the source has lost its records from offset %s on; new ones get their "
             "offsets, and are skipped up to the commit at %d (%s offsets), as on.data.loss says",
@@ -124,7 +123,7 @@ class PartitionLag:
             backlog.partition,
             "?" if lost.since is None else lost.since,
             committed,
-            count,
+            "?" if lost.since is None else committed - lost.since,
         )
 
     def _log_loss(self, backlog: Backlog) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from sinksdk import OffsetAndMetadata, OffsetOutOfRangeException, OffsetRange, RetriableException, Token
+from sinksdk.control.herder import Herder
 from sinksdk.errors import MissingSourceTopicException
 from sinksdk.records import TopicPartition
 from sinksdk.runtime.planner import LostTail
@@ -119,6 +120,17 @@ def test_with_skip_a_truncated_log_is_read_on_above_the_commit(
     assert "(40 offsets), as on.data.loss says" in said[0]
     log.ends[P0] = 200
     assert run(store, log) == [(150, 200)] if end == 150 else True
+
+
+def test_a_loss_from_an_unknown_offset_on_is_counted(store: MemoryStore) -> None:
+    """Regression: it was logged, and the metric that tells whether a connector loses stood still."""
+    log = Log({P0: 100})
+    run(store, log)
+    log.epochs[P0], log.begins[P0] = 2, {2: 0}
+    log.ends[P0] = 150
+
+    assert run(store, log, **{"on.data.loss": "skip"}) == [(100, 150)]
+    assert Herder(store).info("c").partitions[0].lost_offsets == 1
 
 
 def test_with_skip_a_log_that_ends_below_the_commit_is_waited_for(

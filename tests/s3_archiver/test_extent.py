@@ -9,7 +9,7 @@ import pytest
 
 from sinksdk import ConfigException, ConnectException, OffsetAndMetadata, TopicPartition
 from sinksdk.connector import ConnectorContext, ConnectorIdentity
-from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector, extent
 from sinksdk.connectors.s3_archiver.client import Location, ObjectSummary
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.extent import files_of
@@ -311,6 +311,26 @@ def test_a_large_archive_is_compared_by_few_requests() -> None:
 
     assert {len(found) for found in names.values()} == {10}
     assert s3.pages <= 3 * 2 + 1
+
+
+def test_files_beyond_those_that_a_start_lists_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: a restored store was taken without a word, and one large topic hid the others."""
+    s3, nothing = FakeS3(), FakeObject(b"", {}, None)
+    for day in range(30):
+        for topic in ("large", "small") if day < 10 else ("large",):
+            key = f"topics/{topic}/day={day:04d}/{topic}+0+{day * 10:010d}.avro"
+            s3.objects[Location("bucket", key)] = nothing
+    monkeypatch.setattr(extent, "_MOST_LISTED", 20)
+    small = TopicPartition("small", 0)
+    commits = {TopicPartition("large", 0): OffsetAndMetadata(250), small: OffsetAndMetadata(50)}
+
+    (problem,) = extent.above(s3, config(), ["large", "small"], lambda: commits)
+
+    assert problem.startswith("of small-0 offset 50 is committed, and 5 files hold")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "topic large has more than 20 keys; those from topics/large/day=0020/" in said
 
 
 # -- recovering what the archive holds -----------------------------------------------------------------
