@@ -20,6 +20,7 @@ from sinksdk.connectors.s3_archiver.folders import folder_of
 from sinksdk.connectors.s3_archiver.inspection import ArchivedFile, Configured, Unreadable, inspect
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
 from sinksdk.connectors.s3_archiver.ranges import Skip
+from sinksdk.connectors.s3_archiver.upload import is_replaced
 
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
@@ -230,7 +231,7 @@ def above(s3: S3, config: S3ArchiverConfig, topics: Collection[str], commits: Co
     now, problems = commits(), []
     for partition, files in sorted(names.items()):
         commit = now.get(partition)
-        if wrong := _unknown(config, commit, files):
+        if wrong := _unknown(s3, config, commit, files):
             committed = "nothing is committed" if commit is None else f"offset {commit.offset} is committed"
             if commit and commit.tokens:
                 committed += f", not yet visible from {_certain(commit)} on"
@@ -248,24 +249,25 @@ def _certain(commit: OffsetAndMetadata) -> int:
 
 
 def _unknown(
-    config: S3ArchiverConfig, commit: OffsetAndMetadata | None, files: Iterable[FileName]
+    s3: S3, config: S3ArchiverConfig, commit: OffsetAndMetadata | None, files: Iterable[FileName]
 ) -> list[FileName]:
     """Return the files that a commit does not know, from where it is certain on.
 
     It knows those it has to publish, and those that were visible when a commit was withdrawn. Each row is in
     one file, so a file is known by its first row.
     """
-    tokens, layout = commit.tokens if commit else (), config.layout()
-    keys = {token.data["key"] for token in tokens}
-    texts = (Archived.of(commit).skip, *(token.data.get("skip", "") for token in tokens))
-    skip = Skip.union(map(Skip.of_text, texts))
-    return [
-        name
-        for name in files
-        if name.start >= (_certain(commit) if commit else 0)
-        and not (keys and layout.file(name) in keys)
-        and not skip.holds([name.view], np.array([name.start]), np.array([name.number])).any()
-    ]
+    begin = _certain(commit) if commit else 0
+    tokens = {token.data["key"]: token for token in (commit.tokens if commit else ())}
+    texts = (Archived.of(commit).skip, *(token.data.get("skip", "") for token in tokens.values()))
+    skip, layout = Skip.union(map(Skip.of_text, texts)), config.layout()
+
+    def is_known(name: FileName) -> bool:
+        token = tokens.get(layout.file(name)) if tokens else None
+        if token is not None:
+            return not is_replaced(s3, token, config.name)
+        return bool(skip.holds([name.view], np.array([name.start]), np.array([name.number])).any())
+
+    return [name for name in files if name.start >= begin and not is_known(name)]
 
 
 def problems_of(
@@ -348,7 +350,7 @@ def recovered(
         if (
             partition in waiting
             or partition in given
-            or (Archived.of(commit).skip and not _unknown(config, commit, files))
+            or (Archived.of(commit).skip and not _unknown(s3, config, commit, files))
         ):
             continue
         end = end_of(s3, config, files, commit)

@@ -14,6 +14,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from pydantic import Field
 
 from property_tests.simulation.changing_log import ANOTHER, ChangingLog
@@ -47,8 +48,9 @@ from sinksdk.connectors.s3_archiver.errors import NO_SUCH_UPLOAD
 from sinksdk.connectors.s3_archiver.files import Grain
 from sinksdk.connectors.s3_archiver.layout import Archived, FileName, Layout
 from sinksdk.connectors.s3_archiver.part import one_by_one
+from sinksdk.connectors.s3_archiver.ranges import Skip
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk.connectors.s3_archiver.upload import view_of
+from sinksdk.connectors.s3_archiver.upload import NONCE, location_of, view_of
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import OffsetsRefusedException
@@ -749,6 +751,25 @@ class Archive:
         return any(
             self._unknown(content, offsets, commits.get(content.partition))
             for content, offsets in self.visible().items()
+        ) or any(self._was_archived_again(partition, entry) for partition, entry in commits.items())
+
+    def _was_archived_again(self, partition: TopicPartition, entry: Entry) -> bool:
+        """Whether other files than those that a commit has yet to publish hold records of its own."""
+        if not entry.publish:
+            return False
+        nonces = {location_of(token): token.data["nonce"] for token in entry.publish}
+        texts = [
+            Archived.of(entry.committed()).skip,
+            *(token.data.get("skip", "") for token in entry.publish),
+        ]
+        skip = Skip.union(map(Skip.of_text, texts))
+        begin = min(token.data.get("group", [token.data["start"]])[0] for token in entry.publish)
+        return any(
+            self.s3.objects[location].metadata.get(NONCE) != nonces[location]
+            if location in nonces
+            else not skip.holds([name.view], np.array([name.start]), np.array([name.number])).any()
+            for location, name in self.files().items()
+            if name.partition == partition and name.start >= begin
         )
 
     def _unknown(self, content: Content, offsets: list[int], entry: Entry | None) -> list[int]:

@@ -206,8 +206,12 @@ class Folder(Turns):
         return Split([f"partition={partition.partition}/{self.name}"], zeros, zeros)
 
 
-def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused() -> None:
-    """Regression: its upload has expired; the records were archived again in another folder, and would be anew."""
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused(place: str) -> None:
+    """Regression: its upload has expired, and its records were archived again.
+
+    In another folder they were archived once more; under the same key the tasks failed, again and again.
+    """
     folder = Folder()
     b = bench(grouping={"folders": folder, "limits": Limits(records=10)})
     b.put(10)
@@ -221,7 +225,7 @@ def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused() -> 
         b.harness.crash()
         b.harness.start()
         b.harness.assign(TP)
-    folder.name = "after"
+    folder.name = place
     b.put(10)
     b.harness.revoke(TP)
     assert b.offsets() == list(range(10))
