@@ -92,8 +92,8 @@ class OffsetAndMetadata:
     Args:
         offset: the next offset to read, i.e. last record + 1.
         metadata: the author's text, stored with the offset.
-        publish: tokens (or plain token ids) to publish once this offset is committed; committed
-            with it in one atomic write. Each must have been passed to ``context.prepared``.
+        publish: tokens (or plain token ids) to publish in this order once this offset is committed;
+            committed with it in one atomic write. Each must have been passed to ``context.prepared``.
     """
 
     offset: int

@@ -98,7 +98,7 @@ class Tokens:
         return cls(kept, dict.fromkeys(key for stale in planned.values() for key in stale), own, known)
 
     def of(self, partition: TopicPartition, *states: TokenState) -> tuple[Token, ...]:
-        """A partition's tokens in one of these states, in the order of their preparation."""
+        """A partition's tokens in one of these states, in the order of their preparation or commit."""
         return tuple(kept.token for kept in self._kept.get(partition, {}).values() if kept.state in states)
 
     def noted(self) -> tuple[Noted, ...]:
@@ -159,7 +159,8 @@ class Tokens:
                 f"not published: {', '.join(token.id for token in waiting)}"
             )
         self._refuse_unknown(partition, offset)
-        return replace(self, _kept=_with(self._kept, partition, offset.tokens, TokenState.COMMITTED))
+        left = _without(self._kept, partition, [token.id for token in offset.tokens])
+        return replace(self, _kept=_with(left, partition, offset.tokens, TokenState.COMMITTED))
 
     def _refuse_unknown(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
         prepared = self._ids(partition, TokenState.PREPARED)

@@ -83,6 +83,14 @@ def test_a_commit_covers_tokens_as_it_lists_them() -> None:
     assert committed.of(P0, TokenState.COMMITTED)[0].data == {"size": 3}
 
 
+def test_tokens_are_published_in_the_order_of_their_commit() -> None:
+    """Regression: the first upload of a group says what is visible already; another one was taken for the first."""
+    tokens = NOTHING.prepare({P0: [A, B, Token("c")]}).commit(P0, OffsetAndMetadata(9, publish=["c", "a"]))
+
+    assert [token.id for token in tokens.of(P0, TokenState.COMMITTED)] == ["c", "a"]
+    assert [token.id for token in tokens.of(P0, TokenState.PREPARED)] == ["b"]
+
+
 def test_a_token_of_another_partition_is_refused() -> None:
     """Commit: tokens are committed and discarded for the partition they were noted for."""
     noted = at(TokenState.PREPARED)
