@@ -244,7 +244,7 @@ def _certain(commit: OffsetAndMetadata) -> int:
 
     It goes back to there if one of these uploads has expired.
     """
-    begins = (token.data.get("group", [token.data["start"]])[0] for token in commit.tokens)
+    begins = [token.data.get("group", [token.data.get("start", commit.offset)])[0] for token in commit.tokens]
     return min(begins, default=commit.offset)
 
 
@@ -257,7 +257,7 @@ def _unknown(
     one file, so a file is known by its first row.
     """
     begin = _certain(commit) if commit else 0
-    tokens = {token.data["key"]: token for token in (commit.tokens if commit else ())}
+    tokens = {token.data.get("key"): token for token in (commit.tokens if commit else ())}
     texts = (Archived.of(commit).skip, *(token.data.get("skip", "") for token in tokens.values()))
     skip, layout = Skip.union(map(Skip.of_text, texts)), config.layout()
 
