@@ -6,6 +6,8 @@ names the replacement.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -56,7 +58,21 @@ _CONTENT = _renamed(
     "archive.content", ": value, or record for key, value, offset, timestamp and headers together"
 )
 
+_BY_OLDER_NAMES: Final[Mapping[str, str]] = {
+    "aws_s3_bucket": "s3.bucket.name",
+    "aws_s3_region": "s3.region",
+    "aws_s3_endpoint": "store.url",
+    "aws_s3_prefix": "topics.dir",
+    "aws_access_key_id": "aws.access.key.id",
+    "aws_secret_access_key": "aws.secret.access.key",
+    "aws.credential.provider": "s3.credentials.provider.class",
+    "output_compression": "s3.compression.type",
+    "output_fields": "archive.content",
+}
+"""Deprecated names of Aiven's keys."""
+
 AIVEN: Final[Mapping[str, Verdict]] = {
+    **{old: _renamed(key) for old, key in _BY_OLDER_NAMES.items()},
     "aws.s3.bucket.name": _renamed("s3.bucket.name"),
     "aws.s3.region": _renamed("s3.region"),
     "aws.s3.endpoint": _renamed("store.url"),
@@ -70,6 +86,9 @@ AIVEN: Final[Mapping[str, Verdict]] = {
     "aws.sts.role.external.id": _renamed("s3.credentials.provider.sts.role.external.id", _ROLE),
     "aws.sts.role.session.name": _renamed("s3.credentials.provider.sts.role.session.name", _ROLE),
     "aws.sts.*": _unsupported("a role is assumed for an hour, at the region's own endpoint: take it out"),
+    "aws.sts.role.session.duration": _unsupported("a role is assumed for an hour: take it out").when(
+        {"3600": _ignored("a role is assumed for an hour")}
+    ),
     "file.prefix.template": _renamed("topics.dir", ", without variables"),
     "file.name.*": _NAMES,
     "file.max.records": _renamed("flush.size"),
@@ -84,15 +103,33 @@ AIVEN: Final[Mapping[str, Verdict]] = {
 }
 """Aiven's S3 sink."""
 
+_VHOST: Final = _renamed(
+    "s3.path.style.access.enabled", ": with true buckets are in the path there, whatever its name says"
+)
+
 LENSES: Final[Mapping[str, Verdict]] = {
+    "aws.access.key": _renamed("aws.access.key.id"),
+    "aws.secret.key": _renamed("aws.secret.access.key"),
+    "aws.region": _renamed("s3.region"),
+    "aws.custom.endpoint": _renamed("store.url"),
+    "aws.vhost.bucket": _VHOST,
     "connect.s3.kcql": _unsupported("KCQL is not read: 'sinksdk convert' writes the keys to take instead"),
     "connect.s3.aws.access.key": _renamed("aws.access.key.id"),
     "connect.s3.aws.secret.key": _renamed("aws.secret.access.key"),
     "connect.s3.aws.region": _renamed("s3.region"),
     "connect.s3.custom.endpoint": _renamed("store.url"),
-    "connect.s3.vhost.bucket": _renamed("s3.path.style.access.enabled", ", the other way round"),
+    "connect.s3.vhost.bucket": _VHOST,
     "connect.s3.compression.codec": _renamed("avro.codec"),
+    "connect.s3.skip.null.values": _renamed("behavior.on.null.values", ": ignore, where it is true"),
+    "connect.s3.padding.length": _renamed("filename.offset.zero.pad.width"),
+    **_keys("connect.s3.disable.flush.count connect.s3.flush.count.enable", _renamed("flush.size")),
+    "connect.s3.http.max.retries": _renamed("s3.part.retries"),
+    "connect.s3.http.retry.interval": _renamed("s3.retry.backoff.ms"),
     **_keys("connect.s3.retry.interval connect.s3.max.retries connect.s3.http.*", _BACKOFF),
+    **_keys(
+        "connect.s3.config.profiles connect.s3.kcql.*",
+        _unsupported("what it holds or names is not in this file: write it here as 'connect.s3.kcql'"),
+    ),
     "connect.s3.*": _unsupported("it belongs to Lenses' sink: take it out"),
 }
 """Lenses' S3 sink."""
@@ -292,6 +329,10 @@ _FILES: Final[Mapping[str, Verdict]] = {
 ENDPOINTS: Final = ("s3.endpoint", "s3.endpoint.url", "s3.endpoint.override", "s3.endpoint.uri")
 """Other sinks' names of ``store.url``."""
 
+_PATH_STYLE: Final = _renamed("s3.path.style.access.enabled").when(
+    {"true": _ignored("it is 's3.path.style.access.enabled' here, and true by default")}
+)
+
 _S3: Final[Mapping[str, Verdict]] = {
     **_keys("s3.bucket.name s3.region store.url", _same()),
     "commit.interval.ms": _ignored("Kafka Connect has no such key; it is 'offset.flush.interval.ms'"),
@@ -299,9 +340,7 @@ _S3: Final[Mapping[str, Verdict]] = {
     **dict.fromkeys(ENDPOINTS, _differs("it is taken as 'store.url', which is Confluent's name of it")),
     **_keys(
         "s3.path.style.access s3.path.style s3.force.path.style s3.pathstyle.access",
-        _renamed("s3.path.style.access.enabled").when(
-            {"true": _ignored("it is 's3.path.style.access.enabled' here, and true by default")}
-        ),
+        _PATH_STYLE,
     ),
     **_keys("s3.path.style.access.enabled aws.access.key.id aws.secret.access.key", _same()),
     "s3.credentials.provider.class": CREDENTIALS,
@@ -415,6 +454,80 @@ COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
     }
 )
 """Verdicts by key or pattern, where files hold values. What other keys say changes some of them."""
+
+_KEY_ID: Final = "'aws.access.key.id' and 'aws.secret.access.key'"
+_CHAIN: Final = (
+    "the default chain (environment, profile, role), or 's3.credentials.provider.class' with the role, or "
+    f"{_KEY_ID}"
+)
+_ENCRYPTION: Final = "'s3.ssea.name' and 's3.sse.kms.key.id'"
+_IN_THE_PATH: Final = "'s3.path.style.access.enabled'"
+_WORDS_OF_PLACES: Final = tuple(
+    (frozenset(words.split()), instead)
+    for several, instead in (
+        ("path style|pathstyle", _IN_THE_PATH),
+        ("vhost|virtual", f"{_IN_THE_PATH}, which is false for buckets in the host's name"),
+        ("proxy", "'s3.proxy.url'"),
+        ("prefix", "'topics.dir'"),
+        (
+            "role|arn|sts|iam",
+            f"'s3.credentials.provider.sts.role.arn'{_ROLE}",
+        ),
+        ("sse|ssea|kms|cmk|encryption|encrypted|encrypt|server side", _ENCRYPTION),
+        ("acl", "'s3.acl.canned'"),
+        ("endpoint|url|uri|host|hostname", "'store.url'"),
+        ("bucket", "'s3.bucket.name'"),
+        ("region", "'s3.region'"),
+        ("access key|accesskey|secretkey|secret|password", _KEY_ID),
+        ("token|credential|credentials|profile|auth|authentication", _CHAIN),
+    )
+    for words in several.split("|")
+)
+"""Words in names of keys that say where, as whom or how securely files are written, and the keys here."""
+_NEAR_PLACES: Final = (
+    *("store.url", "s3.bucket.name", "s3.region", "topics.dir", "aws.access.key.id", "aws.secret.access.key"),
+    *("s3.credentials.provider.class", "s3.ssea.name", "s3.sse.kms.key.id", "s3.acl.canned", "s3.proxy.url"),
+    *("s3.proxy.user", "s3.proxy.password", "s3.credentials.provider.sts.role.arn"),
+)
+_OTHER_SYSTEMS: Final = re.compile(
+    r"(?:consumer|producer|admin|kafka|schema|registry|apicurio|reporter|basic\.auth|bearer\.auth|sasl|ssl|security|metrics?)[._]|.*\bconverter\b"
+)
+"""Keys of clients of Kafka and of schema registries, and of converters of other names."""
+_WORD: Final = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
+_OF_STORES: Final = frozenset(
+    ("s3", "aws", "bucket", "object", "key", "file", "path", "folder", "store", "storage")
+)
+"""A prefix is one of keys next to these words: a router has one of topics."""
+
+
+def of_unknown(key: str) -> Verdict | None:
+    """The verdict on a key that nothing knows: refused if it says where or as whom files are written.
+
+    Whoever writes such a key wants files elsewhere than they would be without it, so that dropping it is
+    worse than not starting.
+    """
+    instead = _place_of(key)
+    if instead is None:
+        return None
+    if instead == _IN_THE_PATH:
+        return _PATH_STYLE
+    return _unsupported(
+        f"nothing here has such a key, and its name says where, as whom or how securely files are written: "
+        f"take {instead}, or take it out"
+    ).when({"false": _ignored("it is not known, and asks for nothing")})
+
+
+def _place_of(key: str) -> str | None:
+    """The keys that are meant by one that sets where, as whom or how securely files are written."""
+    if _OTHER_SYSTEMS.match(key):
+        return None
+    words = {word.lower() for word in _WORD.findall(key)}
+    if key != "prefix" and not words & _OF_STORES:
+        words.discard("prefix")
+    near = difflib.get_close_matches(key, _NEAR_PLACES, n=1, cutoff=0.85)
+    found = (instead for needed, instead in _WORDS_OF_PLACES if needed <= words)
+    return next(found, f"'{near[0]}'" if near else None)
+
 
 OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {

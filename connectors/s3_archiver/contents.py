@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, Self
 
 from sinksdk import Verdict
@@ -13,12 +14,14 @@ from sinksdk.connectors.s3_archiver.compat import (
     NOT_CONVERTED,
     OF_RECORDS,
     OTHER_DEFAULTS,
+    of_unknown,
 )
 from sinksdk.connectors.s3_archiver.folders import Partitioner, partitioner
 from sinksdk.connectors.s3_archiver.kcql import read_kcql
 
 _same, _ignored, _unsupported = Verdict.same, Verdict.ignored, Verdict.unsupported
 
+_BOOLEANS: Final = ("true", "false")
 _NO_TIME = _ignored("it belongs to folders by time, and 'partitioner.class' makes none")
 _NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' makes none")
 _FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
@@ -99,8 +102,17 @@ def holds_values(format_class: str, content: str) -> bool:
     return (content or ("value" if format_class else "record")) == "value"
 
 
-def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    """The archiver's verdicts on one configuration, by key or pattern."""
+def has_rule(key: str, *books: Mapping[str, Verdict]) -> bool:
+    """Whether there is a verdict on a key, by itself or by a pattern."""
+    return any(key in book or any(fnmatchcase(key, name) for name in book if "*" in name) for book in books)
+
+
+def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[str, Verdict]:
+    """The archiver's verdicts on one configuration, by key or pattern.
+
+    Args:
+        known: its keys that are the archiver's, or that all connectors have.
+    """
     made = Contents.of(values)
     rules: dict[str, Verdict] = dict(COMPATIBILITY)
     if not made.holds_values:
@@ -118,7 +130,20 @@ def rules_for(values: Mapping[str, object]) -> Mapping[str, Verdict]:
         if (made.format, kind) in _OF_TEXTS:
             rules["format.class"] = _OF_TEXTS[made.format, kind]
     rules.update(_of_other_sinks(values))
+    unknown = [key for key in values if key not in known and not has_rule(key, rules)]
+    rules.update({key: verdict for key in unknown if (verdict := of_unknown(key))})
+    rules.update(_of_booleans(rules, values))
     return rules
+
+
+def _of_booleans(rules: Mapping[str, Verdict], values: Mapping[str, object]) -> Mapping[str, Verdict]:
+    """Verdicts on booleans, which Connect reads in any case of letters."""
+    given = {key: _text(values, key).lower() for key in values if key in rules}
+    return {
+        key: rules[key].cases[text]
+        for key, text in given.items()
+        if text in _BOOLEANS and text in rules[key].cases
+    }
 
 
 def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:
@@ -178,6 +203,12 @@ def _of_other_sinks(values: Mapping[str, object]) -> Mapping[str, Verdict]:
         found["connect.s3.kcql"] = _unsupported(f"KCQL is not read: take {read_kcql(kcql)}")
     if _text(values, "store.url"):
         found |= dict.fromkeys(("s3.endpoint*", *ENDPOINTS), _ignored("'store.url' says it"))
+    elif given := [key for key in ENDPOINTS if _text(values, key)]:
+        found |= {
+            key: _unsupported(f"'{given[0]}' names another endpoint: keep one of them, as 'store.url'")
+            for key in given
+            if _text(values, key) != _text(values, given[0])
+        }
     provider = _text(values, "s3.credentials.provider.class").rpartition(".")[2]
     if provider in _OF_KEYS:
         has_keys = _text(values, "aws.access.key.id") and _text(values, "aws.secret.access.key")

@@ -46,7 +46,11 @@ _DATES: Final = {
 _DURATIONS: Final = {"mm": 60_000, "HH": 3_600_000}
 _DAY: Final = 86_400_000
 _FLUSH: Final = {"count": "flush.size", "size": "flush.bytes", "interval": "rotate.schedule.interval.ms"}
-_KNOWN: Final = (*(f"flush.{name}" for name in _FLUSH), "store.envelope", "partition.include.keys")
+_PADDING: Final = ("padding.type", "padding.length.offset")
+_KNOWN: Final = (
+    *(f"flush.{name}" for name in _FLUSH),
+    *("store.envelope", "partition.include.keys", *_PADDING),
+)
 _DEFAULTS: Final = {
     "flush.size": "50000",
     "flush.bytes": "500000000",
@@ -119,17 +123,18 @@ def _read(statement: str) -> Kcql:
         found.takes_all = True
     else:
         found.keys["topics"] = topic
+    between, *_ = _CLAUSE.split(match["rest"])
+    if between.strip():
+        found.problems.append(f"'{between.strip()}' is not read")
     clauses = _clauses(match["rest"])
     kind = _bare(clauses.get("STOREAS", "JSON")).upper()
     if kind in _FORMATS:
         found.keys.update(_FORMATS[kind])
     else:
         found.problems.append(f"STOREAS {kind}: there are {', '.join(_FORMATS)}")
-    properties = {
-        key.lower(): _bare(value.strip("'"))
-        for key, value in _PROPERTY.findall(clauses.get("PROPERTIES", ""))
-    }
+    properties = _properties(found, clauses.get("PROPERTIES", ""))
     _flush(found, clauses, properties)
+    _width(found, properties)
     partitioner = clauses.get("WITHPARTITIONER", clauses.get("WITH_PARTITIONER", ""))
     are_named = properties.get("partition.include.keys", "true").lower() == "true"
     are_named = are_named and _bare(partitioner).lower() != "values"
@@ -151,6 +156,24 @@ def _clauses(rest: str) -> dict[str, str]:
     }
 
 
+def _properties(found: Kcql, text: str) -> dict[str, str]:
+    """What stands in the parentheses of PROPERTIES; what cannot be read is a problem."""
+    if rest := _PROPERTY.sub("", text).strip("(), \t\r\n"):
+        found.problems.append(f"PROPERTIES {rest} is not read: write it as 'name'=value")
+    return {key.lower(): _bare(value.strip("'")) for key, value in _PROPERTY.findall(text)}
+
+
+def _width(found: Kcql, properties: Mapping[str, str]) -> None:
+    """Digits of offsets in names of files, if they are set."""
+    kind, length = (properties.get(name, "").lower() for name in _PADDING)
+    if kind == "noop":
+        found.keys["filename.offset.zero.pad.width"] = "0"
+    elif kind == "rightpad":
+        found.notes.append("PROPERTIES padding.type RightPad is left out: zeros stand before offsets")
+    elif length:
+        found.keys["filename.offset.zero.pad.width"] = length
+
+
 def _flush(found: Kcql, clauses: Mapping[str, str], properties: Mapping[str, str]) -> None:
     """When files end. Lenses' defaults are spelt out."""
     found.keys.update(_DEFAULTS)
@@ -160,7 +183,7 @@ def _flush(found: Kcql, clauses: Mapping[str, str], properties: Mapping[str, str
             number = int(text) if text.isdecimal() else None
             if number is None:
                 found.problems.append(f"FLUSH_{name.upper()} is no whole number")
-            else:
+            elif number:  # 0 is the default
                 found.keys[key] = str(number * 1000 if name == "interval" else number)
     if properties.get("store.envelope", "").lower() == "true":
         if found.keys.get("format.class") in ("AvroFormat", "ParquetFormat"):

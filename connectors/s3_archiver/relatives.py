@@ -6,16 +6,36 @@ What is translated here are keys that other sinks call otherwise. What becomes o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from sinksdk import Converted
-from sinksdk.connectors.s3_archiver.compat import ENDPOINTS
+from sinksdk.connectors.s3_archiver.compat import ENDPOINTS, of_unknown
 from sinksdk.connectors.s3_archiver.kcql import read_kcql
 
 _STS: Final = "s3.credentials.provider.sts.role"
 _ASSUME: Final = "AwsAssumeRoleCredentialsProvider"
+_AIVENS_OLDER: Final[Mapping[str, str]] = {
+    "aws_access_key_id": "aws.access.key.id",
+    "aws_secret_access_key": "aws.secret.access.key",
+    "aws_s3_bucket": "aws.s3.bucket.name",
+    "aws_s3_endpoint": "aws.s3.endpoint",
+    "aws_s3_region": "aws.s3.region",
+    "aws_s3_prefix": "aws.s3.prefix",
+    "output_compression": "file.compression.type",
+    "output_fields": "format.output.fields",
+    "aws.credential.provider": "aws.credentials.provider",
+}
+"""Deprecated names of Aiven's keys, and the newer ones."""
+_LENSES_OLDER: Final[Mapping[str, str]] = {
+    "aws.access.key": "connect.s3.aws.access.key",
+    "aws.secret.key": "connect.s3.aws.secret.key",
+    "aws.auth.mode": "connect.s3.aws.auth.mode",
+    "aws.region": "connect.s3.aws.region",
+    "aws.custom.endpoint": "connect.s3.custom.endpoint",
+    "aws.vhost.bucket": "connect.s3.vhost.bucket",
+}
 _AIVENS: Final[Mapping[str, str]] = {
     "aws.s3.bucket.name": "s3.bucket.name",
     "aws.s3.region": "s3.region",
@@ -26,21 +46,33 @@ _AIVENS: Final[Mapping[str, str]] = {
     "aws.sts.role.external.id": f"{_STS}.external.id",
     "aws.sts.role.session.name": f"{_STS}.session.name",
     "aws.credentials.provider": "s3.credentials.provider.class",
+    "aws.s3.backoff.max.retries": "s3.part.retries",
+    "aws.s3.backoff.delay.ms": "s3.retry.backoff.ms",
     "file.max.records": "flush.size",
 }
+_AIVENS_REGION: Final = "us-east-1"
+"""Its default."""
+_AIVENS_FORMATS: Final = ("jsonl", "avro", "parquet")
 _LENSES: Final[Mapping[str, str]] = {
     "connect.s3.aws.access.key": "aws.access.key.id",
     "connect.s3.aws.secret.key": "aws.secret.access.key",
     "connect.s3.aws.region": "s3.region",
     "connect.s3.custom.endpoint": "store.url",
+    "connect.s3.vhost.bucket": "s3.path.style.access.enabled",
+    "connect.s3.http.max.retries": "s3.part.retries",
+    "connect.s3.http.retry.interval": "s3.retry.backoff.ms",
 }
+_LENSES_KEYS: Final = ("connect.s3.aws.access.key", "connect.s3.aws.secret.key")
+_LENSES_WIDTH: Final = "12"
+"""Digits of offsets in names of files, by default."""
+_LENSES_ELSEWHERE: Final = ("connect.s3.config.profiles", "connect.s3.kcql.*")
+"""Keys that name or hold others, which this file has not."""
 _CONFLUENTS: Final = (
     *("flush.size", "rotate.*", "partitioner.*", "partition.*", "path.format", "timezone", "locale"),
     *("timestamp.extractor", "timestamp.field", "format.class", "format.bytearray.*", "storage.class"),
     *("topics.dir", "store.*", "directory.delim", "file.delim", "filename.*", "s3.*", "avro.codec"),
     *("parquet.codec", "schema.compatibility", "behavior.on.null.values"),
 )
-_MEANINGLESS: Final = ("connect.s3.aws.auth.mode", "connect.s3.aws.client")
 _FORMATS: Final = {
     "jsonl": "JsonFormat",
     "json": "JsonFormat",
@@ -64,6 +96,7 @@ _LEVEL_KEYS: Final = {
     "JsonFormat": "s3.compression.level",
     "ByteArrayFormat": "s3.compression.level",
 }
+_RETRIES: Final = "the archiver retries from memory for 'errors.retry.timeout'"
 _HOUR: Final = 3_600_000
 _DURATIONS: Final = {"HOURLY": _HOUR, "DAILY": 24 * _HOUR}
 _FLUSHED: Final = "60000"
@@ -77,6 +110,9 @@ def translate(values: Mapping[str, str]) -> Converted:
     """A configuration of another S3 sink, by the archiver's keys. Confluent's stays as it is."""
     name = values.get("connector.class", "")
     made = Converted(dict(values))
+    for key in ("rotate.interval.ms", "rotate.schedule.interval.ms"):
+        if values.get(key, "").strip() == "0":
+            _drop(made, key, "0 is never in Confluent's sink")
     for fits, change in _CHANGES:
         if fits(name):
             if change is not _from_cloud:  # whose keys are Confluent's
@@ -84,8 +120,9 @@ def translate(values: Mapping[str, str]) -> Converted:
             change(made)
             made.config["connector.class"] = "s3-archiver"
             return made
-    if not values.get("store.url"):
-        _rename(made, {key: "store.url" for key in ENDPOINTS if values.get(key)})
+    endpoints = [key for key in ENDPOINTS if values.get(key)]
+    if not values.get("store.url") and len({values[key] for key in endpoints}) == 1:
+        _rename(made, dict.fromkeys(endpoints, "store.url"))
     if values.get("partitioner.class", "").endswith(".TimeAndFieldBasedPartitioner"):
         made.config["partitioner.class"] = "FieldAndTimeBasedPartitioner"
         made.config["partition.field.format.path"] = "false"
@@ -107,6 +144,22 @@ def _rename(made: Converted, names: Mapping[str, str]) -> None:
             made.notes.append(f"'{old}' is '{new}' here")
 
 
+def _take_older(made: Converted, names: Mapping[str, str]) -> None:
+    """Replace deprecated keys of another sink by its newer ones, and take out keys without a value.
+
+    A newer key goes before the older one. An exported configuration holds every key, most without a value.
+    """
+    made.config = {key: text for key, text in made.config.items() if text.strip()}
+    for old, new in names.items():
+        if old not in made.config:
+            continue
+        if new in made.config:
+            _drop(made, old, f"'{new}' says it")
+        else:
+            made.config[new] = made.config.pop(old)
+            made.notes.append(f"'{old}' is an older name of '{new}' there")
+
+
 def _drop(made: Converted, key: str, why: str) -> str:
     """A key's text, in lower case; it is taken out."""
     text = made.config.pop(key, "")
@@ -121,13 +174,17 @@ def _refuse(made: Converted, key: str, text: str, why: str) -> None:
     made.problems.append(f"'{key}' {why}")
 
 
-def _format(made: Converted, key: str, kind: str) -> None:
-    """Another sink's name of a format; one that is not written is kept as ``format.class``, to be refused."""
-    made.config["format.class"] = _FORMATS.get(kind, kind)
-    if kind in _FORMATS:
+def _format(made: Converted, key: str, kind: str, names: Sequence[str]) -> None:
+    """Another sink's name of a format; one that is not written is kept as ``format.class``, to be refused.
+
+    Args:
+        names: the formats of that sink that are written here.
+    """
+    made.config["format.class"] = _FORMATS[kind] if kind in names else kind
+    if kind in names:
         made.notes.append(f"'{key}' is 'format.class' here: {_FORMATS[kind]}")
     else:
-        made.problems.append(f"'{key}' is {kind or 'not set'}: take {', '.join(_FORMATS)}")
+        made.problems.append(f"'{key}' is {kind or 'not set'}: take {', '.join(names)}")
 
 
 def _compress(made: Converted, key: str, name: str) -> None:
@@ -145,20 +202,29 @@ def _compress(made: Converted, key: str, name: str) -> None:
 
 
 def _from_aiven(made: Converted) -> None:
+    _take_older(made, _AIVENS_OLDER)
     config = made.config
+    if config.get("file.max.records", "").strip() == "0":
+        _drop(made, "file.max.records", "0 is no limit there")
     _rename(made, _AIVENS)
+    if "s3.region" not in config:
+        config["s3.region"] = _AIVENS_REGION
+        made.notes.append(f"'s3.region' is {_AIVENS_REGION}, Aiven's default")
     if f"{_STS}.arn" in config:
         config["s3.credentials.provider.class"] = _ASSUME
     kind = _drop(made, "format.output.type", "") or "csv"
     if kind == "json":
         made.config["format.class"] = kind  # which its verdict refuses
-        made.problems.append("'format.output.type' json is one array in each file: lines of JSON are written")
+        made.problems.append(
+            "'format.output.type' json is one array in each file, which is not written: take jsonl, which is "
+            "a line for each record"
+        )
     else:
-        _format(made, "format.output.type", kind)
+        _format(made, "format.output.type", kind, _AIVENS_FORMATS)
     _aivens_fields(made)
     _compress(made, "file.compression.type", _drop(made, "file.compression.type", "") or "gzip")
     for key in [key for key in config if key.startswith(("aws.s3.backoff.", "kafka.retry."))]:
-        _drop(made, key, "the archiver retries from memory for 'errors.retry.timeout'")
+        _drop(made, key, _RETRIES)
     _aivens_folders(made)
     if "flush.size" not in config:
         config["rotate.schedule.interval.ms"] = config.get("offset.flush.interval.ms", _FLUSHED)
@@ -261,6 +327,7 @@ def _quoted(text: str) -> str:
 
 
 def _from_lenses(made: Converted) -> None:
+    _take_older(made, _LENSES_OLDER)
     config = made.config
     kcql = config.pop("connect.s3.kcql", "")
     found = read_kcql(kcql)
@@ -274,11 +341,7 @@ def _from_lenses(made: Converted) -> None:
     made.notes.append(f"'connect.s3.kcql' is, by the keys here: {found}")
     made.notes += [f"'connect.s3.kcql': {note}" for note in found.notes]
     made.problems += [f"'connect.s3.kcql': {problem}" for problem in found.problems]
-    _rename(made, _LENSES)
-    if "connect.s3.vhost.bucket" in config:
-        config["s3.path.style.access.enabled"] = str(
-            _drop(made, "connect.s3.vhost.bucket", "") != "true"
-        ).lower()
+    _lenses_access(made)
     if codec := _drop(made, "connect.s3.compression.codec", ""):
         name = "none" if codec == "uncompressed" else codec
         _compress(made, "connect.s3.compression.codec", name)
@@ -286,10 +349,59 @@ def _from_lenses(made: Converted) -> None:
     level = config.get("connect.s3.compression.level", "")
     if level_key and level not in ("", "-1"):
         _rename(made, {"connect.s3.compression.level": level_key})
+    _lenses_files(made)
     for key in [key for key in config if key.startswith("connect.s3.") and key != "connect.s3.kcql"]:
-        is_meaningless = key in _MEANINGLESS
-        _drop(made, key, "boto3 finds the credentials" if is_meaningless else "it has no counterpart")
+        if any(fnmatchcase(key, name) for name in _LENSES_ELSEWHERE):
+            _refuse(made, key, config[key], "holds or names keys that are not in this file: write them here")
+        elif of_unknown(key):
+            why = "says where, as whom or how securely files are written, and has no counterpart"
+            _refuse(made, key, config[key], why)
+        else:
+            is_about_retries = fnmatchcase(key, "*.retry.interval") or key == "connect.s3.max.retries"
+            _drop(made, key, _RETRIES if is_about_retries else "it has no counterpart")
     made.notes.append("files are called topic, partition and start offset, below the topic's folder")
+
+
+def _lenses_access(made: Converted) -> None:
+    """Convert endpoint, credentials and the way of addressing buckets.
+
+    ``vhost.bucket`` true switches buckets in the host's name *off*, in all versions of Lenses' sink.
+    """
+    config = made.config
+    mode = _drop(made, "connect.s3.aws.auth.mode", "")
+    has_keys = any(key in config for key in _LENSES_KEYS)
+    if mode not in ("", "credentials"):
+        for key in _LENSES_KEYS:
+            _drop(made, key, f"'connect.s3.aws.auth.mode' is {mode}: the default chain finds the credentials")
+    elif has_keys and not mode:
+        made.notes.append(
+            "'connect.s3.aws.auth.mode' is not set, which is Default there, and keys are not used: they are "
+            "used here; take them out for the default chain"
+        )
+    if config.get("connect.s3.http.retry.interval") == "0":
+        _drop(made, "connect.s3.http.retry.interval", "0 is the client's own there")
+    _rename(made, _LENSES)
+    if "s3.region" not in config:
+        made.notes.append("'s3.region' is us-west-2 by default; in Lenses' sink the AWS client finds it")
+
+
+def _lenses_files(made: Converted) -> None:
+    """Convert what ends files and names them, and what becomes of records without a value."""
+    config = made.config
+    if _drop(made, "connect.s3.skip.null.values", "") == "true":
+        config |= {"behavior.on.null.values": "ignore", "report.null.values.to.dlq": "false"}
+        made.notes.append("'connect.s3.skip.null.values' is 'behavior.on.null.values' ignore here")
+    is_disabled = _drop(made, "connect.s3.disable.flush.count", "") == "true"
+    if _drop(made, "connect.s3.flush.count.enable", "") == "false" or is_disabled:
+        _drop(made, "flush.size", "no number of records ends a file")
+    padding = _drop(made, "connect.s3.padding.strategy", "")
+    length = _drop(made, "connect.s3.padding.length", "")
+    if padding == "noop":
+        config["filename.offset.zero.pad.width"] = "0"
+    elif padding == "rightpad":
+        made.notes.append("'connect.s3.padding.strategy' is left out: zeros stand before offsets")
+    elif padding or length:
+        config["filename.offset.zero.pad.width"] = length or _LENSES_WIDTH
 
 
 # -- Confluent Cloud's -------------------------------------------------------------------------------------
@@ -305,11 +417,14 @@ _INPUTS: Final[Mapping[str, str]] = {
 """Converters of Cloud's formats; those of the last two are refused by their verdicts."""
 
 
+_CLOUDS_FORMATS: Final = ("json", "avro", "parquet", "bytes")
+
+
 def _from_cloud(made: Converted) -> None:
     config = made.config
     given = _drop(made, "input.data.format", "")
     kind = _drop(made, "output.data.format", "") or given
-    _format(made, "output.data.format", kind)
+    _format(made, "output.data.format", kind, _CLOUDS_FORMATS)
     if given in _INPUTS:
         config["value.converter"] = _INPUTS[given]
         if given == "json":
@@ -367,7 +482,7 @@ def _clouds_folders(made: Converted) -> None:
 
 
 _CHANGES: Final[tuple[tuple[Callable[[str], bool], Callable[[Converted], None]], ...]] = (
-    (lambda name: name.endswith(".AivenKafkaConnectS3SinkConnector"), _from_aiven),
+    (lambda name: name.startswith("io.aiven.kafka.connect.s3."), _from_aiven),
     (lambda name: ".streamreactor.connect.aws.s3." in name, _from_lenses),
     (lambda name: name == "S3_SINK", _from_cloud),
 )

@@ -180,7 +180,7 @@ EXPECTED: Final = {
     "misspelt": Expected(
         same="partitioner.class",
         differs="format.class",
-        unknown="avro.codek rotate.shedule.interval.ms s3.bucket.prefix task.max",
+        unknown="avro.codek rotate.shedule.interval.ms task.max",
     ),
     "protobuf": Expected(
         same="partitioner.class value.converter.schema.registry.url",
@@ -587,8 +587,7 @@ EXPECTED: Final = {
         same="partitioner.class timestamp.extractor rotate.interval.ms timezone topics.dir "
         "store.url value.converter value.converter.schemas.enable locale",
         differs="format.class",
-        ignored="timestamp.field key.converter path.format",
-        unknown="aws.s3.path.style.access.enabled",
+        ignored="timestamp.field key.converter path.format aws.s3.path.style.access.enabled",
     ),
     "r37": Expected(
         basic=_COLLECTED,

@@ -73,7 +73,6 @@ def test_no_key_of_a_corpus_file_is_left_out(name: str, tmp_path: Path) -> None:
     }
     # Nobody knows these, and nothing is near them.
     assert silent <= {
-        "s3.bucket.prefix",
         "avro.converter.enhanced.avro.schema.support",
         "avro.converter.schema.cache.size",
         "prefix.add.prefix",

@@ -47,6 +47,13 @@ SECOND = "insert into {} select * from {}"
             "PARTITIONBY country, _date.uuuu, _date.LL PROPERTIES('partition.include.keys'=false)",
             {"path.format": "yyyy/MM", "partition.field.format.path": "false"},
         ),
+        (
+            "PROPERTIES('flush.count'=0, 'flush.size'='0', 'flush.interval'=0)",
+            {"flush.size": "50000", "flush.bytes": "500000000", "rotate.schedule.interval.ms": "3600000"},
+        ),
+        ("WITH_FLUSH_COUNT = 0", {"flush.size": "50000"}),
+        ("PROPERTIES('padding.length.offset'=16)", {"filename.offset.zero.pad.width": "16"}),
+        ("PROPERTIES('padding.type'='NoOp')", {"filename.offset.zero.pad.width": "0"}),
         ("PARTITIONBY _date.uuuu WITHPARTITIONER = Values", {"path.format": "yyyy"}),
         (
             "STOREAS `AVRO` PROPERTIES('store.envelope'=true)",
@@ -72,6 +79,8 @@ def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
         ("; ".join([INTO, SECOND.format("bucket:prefix", "*")]), "FROM *"),
         (f"{INTO} STOREAS `CSV`", "STOREAS CSV"),
         (f"{INTO} WITH_FLUSH_COUNT = many", "FLUSH_COUNT"),
+        (f'{INTO} PROPERTIES("flush.count"=5)', '"flush.count"=5'),
+        (f"{INTO} where price > 5 STOREAS JSON", "where price > 5"),
         (f"{INTO} PARTITIONBY _key.id", "_key.id"),
         (f"{INTO} PARTITIONBY country PROPERTIES('partition.include.keys'=false)", "always name the field"),
         (f"{INTO} PARTITIONBY _header.trace", "_header.trace"),

@@ -17,6 +17,7 @@ AIVEN = {
     "format.output.type": "jsonl",
     "file.max.records": "500",
 }
+ROLE = "s3.credentials.provider.sts.role"
 CLOUD = {
     "name": "archive",
     "connector.class": "S3_SINK",
@@ -30,8 +31,21 @@ CLOUD = {
 }
 
 
+LENSES = {
+    "name": "archive",
+    "connector.class": "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector",
+    "connect.s3.kcql": "insert into bucket:p select * from orders STOREAS `JSON` WITH_FLUSH_COUNT = 10",
+    "connect.s3.aws.region": "eu-west-1",
+    "value.converter": "json",
+}
+
+
 def aivens(**fields: str) -> Converted:
     return S3ArchiverConfig.converted({**AIVEN, **fields})
+
+
+def lenses(fields: dict[str, str]) -> Converted:
+    return S3ArchiverConfig.converted({**LENSES, **fields})
 
 
 def test_keys_of_aivens_have_their_names_here_and_references_stay() -> None:
@@ -229,7 +243,7 @@ def test_lenses_keys_beside_kcql() -> None:
             "topics": "t",
             "aws.access.key.id": "id",
             "aws.secret.access.key": "secret",
-            "s3.path.style.access.enabled": "false",
+            "s3.path.style.access.enabled": "true",
             "avro.codec": "zstandard",
         }.items()
     )
@@ -341,3 +355,277 @@ def test_confluents_keys_among_aivens_had_no_effect_and_get_none() -> None:
     assert made.config["rotate.schedule.interval.ms"] == "60000"
     assert "'flush.size' is left out: it is Confluent's, and had no effect there" in made.notes
     assert made.problems == []
+
+
+@pytest.mark.parametrize("prefix", ["connect.s3.", ""], ids=["newer", "older"])
+def test_lenses_endpoint_and_credentials_are_kept_by_either_name(prefix: str) -> None:
+    """Left out, files would go to AWS with the default credentials. Buckets are in the path there with 'vhost'."""
+    endpoint = f"{prefix}custom.endpoint" if prefix else "aws.custom.endpoint"
+    vhost = f"{prefix}vhost.bucket" if prefix else "aws.vhost.bucket"
+    without_region = {key: text for key, text in LENSES.items() if key != "connect.s3.aws.region"}
+    made = S3ArchiverConfig.converted(
+        {
+            **without_region,
+            endpoint: "http://minio:9000",
+            vhost: "true",
+            f"{prefix}aws.access.key": "id",
+            f"{prefix}aws.secret.key": "${env:SECRET}",
+            f"{prefix}aws.region": "eu-north-1",
+            f"{prefix}aws.auth.mode": "Credentials",
+        }
+    )
+
+    assert made.problems == []
+    assert (
+        made.config.items()
+        >= {
+            "store.url": "http://minio:9000",
+            "aws.access.key.id": "id",
+            "aws.secret.access.key": "${env:SECRET}",
+            "s3.region": "eu-north-1",
+            "s3.path.style.access.enabled": "true",
+        }.items()
+    )
+    assert not [key for key in made.config if key.startswith(("connect.s3.", "aws.custom", "aws.auth"))]
+
+
+def test_a_newer_name_goes_before_the_older_one() -> None:
+    """As in Aiven's sink, also where the newer key has no value."""
+    made = aivens(aws_s3_bucket="older", aws_s3_region="eu-north-1", **{"aws.s3.region": ""})
+
+    assert made.config["s3.bucket.name"] == "bucket"
+    assert made.config["s3.region"] == "eu-north-1"
+    assert "'aws_s3_bucket' is left out: 'aws.s3.bucket.name' says it" in made.notes
+
+
+def test_aivens_deprecated_names_are_converted_as_the_newer_ones() -> None:
+    """All of them: place, credentials, fields and compression."""
+    made = S3ArchiverConfig.converted(
+        {
+            "name": "archive",
+            "connector.class": AIVEN["connector.class"],
+            "topics": "orders",
+            "aws_s3_bucket": "bucket",
+            "aws_s3_endpoint": "http://minio:9000",
+            "aws_s3_prefix": "raw/",
+            "aws_s3_region": "eu-west-1",
+            "aws_access_key_id": "id",
+            "aws_secret_access_key": "secret",
+            "output_compression": "none",
+            "output_fields": "value",
+            "aws.credential.provider": "com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
+            "format.output.type": "jsonl",
+            "value.converter": "json",
+        }
+    )
+
+    assert made.problems == []
+    assert (
+        made.config.items()
+        >= {
+            "s3.bucket.name": "bucket",
+            "store.url": "http://minio:9000",
+            "topics.dir": "raw",
+            "s3.region": "eu-west-1",
+            "aws.access.key.id": "id",
+            "aws.secret.access.key": "secret",
+            "s3.compression.type": "none",
+        }.items()
+    )
+    assert not [key for key in made.config if "_" in key]
+    (problem,) = aivens(output_fields="key,value").problems
+    assert problem.startswith("'format.output.fields' names more than the value")
+
+
+def test_aivens_default_region_is_written_out() -> None:
+    """It is another one than here."""
+    assert aivens().config["s3.region"] == "us-east-1"
+    assert aivens(**{"aws.s3.region": "eu-west-1"}).config["s3.region"] == "eu-west-1"
+
+
+@pytest.mark.parametrize("text", ["0", "", " 0 "])
+def test_aivens_files_without_a_limit_of_records_end_with_each_commit(text: str) -> None:
+    """0 is its default: no limit."""
+    made = aivens(**{"file.max.records": text})
+
+    assert made.problems == []
+    assert "flush.size" not in made.config
+    assert made.config["rotate.schedule.interval.ms"] == "60000"
+    keyless = {key: text for key, text in made.config.items() if key != "aws.secret.access.key"}
+    assert S3ArchiverConfig.check({**keyless, "value.converter": "json"})[1] == []
+
+
+def test_keys_without_a_value_ask_for_nothing() -> None:
+    """An exported configuration holds every key: an empty role is not assumed."""
+    made = aivens(**{"aws.sts.role.arn": "", "aws.s3.endpoint": "", "file.compression.type": ""})
+
+    assert made.problems == []
+    assert not {"s3.credentials.provider.class", "store.url", f"{ROLE}.arn"} & made.config.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "text"),
+    [
+        ({"aws.s3.backoff.max.retries": "5"}, "s3.part.retries", "5"),
+        ({"aws.s3.backoff.delay.ms": "100"}, "s3.retry.backoff.ms", "100"),
+    ],
+)
+def test_aivens_retries_have_their_likes(given: dict[str, str], key: str, text: str) -> None:
+    """Of one request."""
+    assert aivens(**given).config[key] == text
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {"connect.s3.skip.null.values": "true"},
+            {"behavior.on.null.values": "ignore", "report.null.values.to.dlq": "false"},
+        ),
+        ({"connect.s3.skip.null.values": "false"}, {"behavior.on.null.values": None}),
+        ({"connect.s3.http.max.retries": "7"}, {"s3.part.retries": "7"}),
+        ({"connect.s3.http.retry.interval": "500"}, {"s3.retry.backoff.ms": "500"}),
+        ({"connect.s3.http.retry.interval": "0"}, {"s3.retry.backoff.ms": None}),
+        ({"connect.s3.disable.flush.count": "true"}, {"flush.size": None}),
+        ({"connect.s3.flush.count.enable": "false"}, {"flush.size": None}),
+        ({"connect.s3.flush.count.enable": "true"}, {"flush.size": "10"}),
+        ({"connect.s3.padding.length": "16"}, {"filename.offset.zero.pad.width": "16"}),
+        ({"connect.s3.padding.strategy": "NoOp"}, {"filename.offset.zero.pad.width": "0"}),
+        ({"connect.s3.padding.strategy": "LeftPad"}, {"filename.offset.zero.pad.width": "12"}),
+        ({"connect.s3.vhost.bucket": "false"}, {"s3.path.style.access.enabled": "false"}),
+        (
+            {
+                "connect.s3.aws.auth.mode": "Default",
+                "connect.s3.aws.access.key": "id",
+                "connect.s3.aws.secret.key": "s",
+            },
+            {"aws.access.key.id": None, "aws.secret.access.key": None},
+        ),
+    ],
+    ids=str,
+)
+def test_lenses_keys_have_their_likes(given: dict[str, str], expected: dict[str, str | None]) -> None:
+    """Left out, the first record without a value stopped its partition, or files ended otherwise."""
+    made = lenses(given)
+
+    assert made.problems == []
+    assert {key: made.config.get(key) for key in expected} == expected
+    assert S3ArchiverConfig.check(made.config)[1] == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "connect.s3.config.profiles",
+        "connect.s3.kcql.builder.bucket",
+        "connect.s3.aws.session.token",
+        "connect.s3.sse.kms.key",
+    ],
+)
+def test_lenses_keys_without_a_like_that_say_where_or_as_whom_stay(key: str) -> None:
+    """Without them the result would write elsewhere."""
+    made = lenses({key: "x"})
+
+    assert made.config[key] == "x"
+    assert [problem.split("'")[1] for problem in made.problems] == [key]
+    assert S3ArchiverConfig.check(made.config)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("aws.endpoint", "store.url"),
+        ("s3.service.endpoint", "store.url"),
+        ("aws.custom.endpoint", "store.url"),
+        ("s3.serviceEndpoint", "store.url"),
+        ("minio.url", "store.url"),
+        ("stroe.url", "store.url"),
+        ("aws.access.key", "aws.access.key.id"),
+        ("aws.accessKey", "aws.access.key.id"),
+        ("s3.access_key", "aws.access.key.id"),
+        ("aws.secret.key", "aws.secret.access.key"),
+        ("aws.session.token", "default chain"),
+        ("s3.credentials", "default chain"),
+        ("aws.role", "s3.credentials.provider.sts.role.arn"),
+        ("aws.iam.role.arn", "s3.credentials.provider.sts.role.arn"),
+        ("aws.region", "s3.region"),
+        ("s3.regoin", "s3.region"),
+        ("s3.bucket", "s3.bucket.name"),
+        ("s3.prefix", "topics.dir"),
+        ("s3.bucket.prefix", "topics.dir"),
+        ("s3.sse.enabled", "s3.ssea.name"),
+        ("s3.enableSse", "s3.ssea.name"),
+        ("s3.kmsKeyId", "s3.ssea.name"),
+        ("s3.encryption", "s3.ssea.name"),
+        ("s3.server.side.encryption", "s3.ssea.name"),
+        ("s3.acl", "s3.acl.canned"),
+        ("s3.proxy.host", "s3.proxy.url"),
+        ("aws.vhost.bucket", "s3.path.style.access.enabled"),
+        ("s3.virtual.host.style", "s3.path.style.access.enabled"),
+    ],
+)
+def test_an_unknown_key_that_says_where_or_as_whom_is_refused(key: str, instead: str) -> None:
+    """By validate and by convert: dropped, files would go to AWS, or be written as somebody else."""
+    raw = {**MINIMAL, "connector.class": "io.confluent.connect.s3.S3SinkConnector", key: "true"}
+    made = S3ArchiverConfig.converted(raw)
+
+    (problem,) = made.problems
+    assert problem.startswith(f"'{key}' is unsupported: ")
+    assert instead in problem
+    assert made.config[key] == "true"
+    assert S3ArchiverConfig.check(raw) == (None, [problem])
+    assert S3ArchiverConfig.check({**raw, key: ""})[1] == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "avro.converter.schema.registry.url",
+        "kafka.endpoint.url",
+        "prefix.add.prefix",
+        "task.max",
+        "flush.siz",
+    ],
+)
+def test_other_unknown_keys_are_left_out(key: str) -> None:
+    """They say nothing about the archive's place."""
+    made = S3ArchiverConfig.converted({**MINIMAL, key: "x"})
+
+    assert made.problems == []
+    assert key not in made.config
+
+
+def test_an_endpoints_certificate_that_is_switched_off_is_no_place() -> None:
+    """False asks for nothing, whatever is called so."""
+    assert S3ArchiverConfig.check({**MINIMAL, "s3.kms.enabled": "false"})[1] == []
+
+
+@pytest.mark.parametrize("key", ["aws.s3.path.style.access.enabled", "s3.path_style", "s3.force.path.style"])
+def test_buckets_in_the_path_are_the_default_by_any_name(key: str) -> None:
+    """In any case of letters; the host's name has to be asked for by the key."""
+    for text in ("true", "TRUE", "True"):
+        (option,) = S3ArchiverConfig.judge({key: text})
+        assert option.verdict.meaning == "ignored"
+    (problem,) = S3ArchiverConfig.check({**MINIMAL, key: "false"})[1]
+    assert "'s3.path.style.access.enabled'" in problem
+
+
+@pytest.mark.parametrize("key", ["rotate.interval.ms", "rotate.schedule.interval.ms"])
+def test_intervals_of_0_are_none_in_confluents_sink(key: str) -> None:
+    """It compares with more than 0."""
+    made = S3ArchiverConfig.converted({**MINIMAL, key: "0"})
+
+    assert key not in made.config
+    assert S3ArchiverConfig.check(made.config)[1] == []
+
+
+def test_two_endpoints_that_differ_are_refused() -> None:
+    """Neither is guessed; the same one twice is one."""
+    both = {**MINIMAL, "s3.endpoint": "http://a:9000", "s3.endpoint.url": "http://b:9000"}
+    made = S3ArchiverConfig.converted(both)
+
+    (problem,) = made.problems
+    assert problem.startswith("'s3.endpoint.url' is unsupported: 's3.endpoint' names another endpoint")
+    assert S3ArchiverConfig.check(both) == (None, [problem])
+    same = S3ArchiverConfig.converted({**both, "s3.endpoint.url": "http://a:9000"})
+    assert (same.problems, same.config["store.url"]) == ([], "http://a:9000")

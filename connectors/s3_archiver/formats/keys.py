@@ -12,7 +12,13 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig, Verdict
 from sinksdk.connectors.s3_archiver.codecs import GZIP_LEVELS, codec
-from sinksdk.connectors.s3_archiver.contents import Contents, holds_values, other_defaults_for, rules_for
+from sinksdk.connectors.s3_archiver.contents import (
+    Contents,
+    has_rule,
+    holds_values,
+    other_defaults_for,
+    rules_for,
+)
 from sinksdk.connectors.s3_archiver.formats import Format, KeepSchema
 
 if TYPE_CHECKING:
@@ -176,7 +182,8 @@ class FormatConfig(ConnectorConfig):
     def _rules_for(cls, values: Mapping[str, Any], /) -> tuple[Mapping[str, Verdict], ...]:
         """What a key means depends on what files hold, on their format and on their folders."""
         unused, _, *others = super()._rules_for(values)
-        return unused, rules_for(values), *others
+        known = cls._known(values) | {key for key in values if has_rule(key, unused, *others)}
+        return unused, rules_for(values, known), *others
 
     @classmethod
     def other_defaults_for(cls, values: Mapping[str, Any], /) -> Mapping[str, str]:
