@@ -23,7 +23,7 @@ from sinksdk.connectors.s3_archiver.advice import (
 from sinksdk.connectors.s3_archiver.client import Abilities, Checksum
 from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, ENDPOINTS, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.contents import OLDER_PARTITIONER
-from sinksdk.connectors.s3_archiver.folders import folder_problems, partitioner
+from sinksdk.connectors.s3_archiver.folders import folder_problems, key_problems, partitioner
 from sinksdk.connectors.s3_archiver.formats.keys import FormatConfig
 from sinksdk.connectors.s3_archiver.layout import Layout
 from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES, MOST_RUNS, Limits
@@ -462,6 +462,8 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
     def _storage_problems(self) -> Iterator[str]:
         if why := _folder_problem(self.topics_dir):
             yield f"'topics.dir' must be a folder's name, or several with slashes between them: {why}"
+        else:
+            yield from key_problems(self)
         if self.s3_sse_kms_key_id and not self.s3_sse_algorithm.startswith("aws:kms"):
             yield "'s3.sse.kms.key.id' needs 's3.ssea.name' to be 'aws:kms'"
         try:

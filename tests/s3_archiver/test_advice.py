@@ -196,3 +196,14 @@ def test_a_provider_of_keys_is_taken_with_keys() -> None:
 
     assert S3ArchiverConfig.parse({**MINIMAL, **provider, **keys}).keys_of_access() == ("k", "s")
     assert any("it hands on a key" in text for text in S3ArchiverConfig.check({**MINIMAL, **provider})[1])
+
+
+def test_a_topic_that_makes_keys_too_long_is_refused_once_it_is_known() -> None:
+    """Those of ``topics.regex`` are known with the subscription."""
+    named = {name: text for name, text in MINIMAL.items() if name != "topics"}
+    made = connector(FakeS3())
+    made.start(S3ArchiverConfig.parse({**named, "topics.regex": ".*", "topics.dir": "d" * 500}))
+
+    made.subscribed(["orders"])
+    with pytest.raises(ConfigException, match="S3 allows 1,024"):
+        made.subscribed(["orders", "t" * 249])

@@ -590,3 +590,154 @@ def test_keys_of_folders_are_read_from_a_configuration() -> None:
     }.items():
         (problem,) = Unjudged.check({**keys, key: value})[1]
         assert f"'{key}'" in problem
+
+
+# -- what no record of a configuration could have ----------------------------------------------------
+
+FIELD = {"partitioner.class": "FieldPartitioner", "partition.field.name": "country"}
+BY_FIELD_OF_TIME = {
+    "partitioner.class": "DailyPartitioner",
+    "timestamp.extractor": "RecordField",
+    "timestamp.field": "at",
+}
+
+
+@pytest.mark.parametrize("kind", ["JsonFormat", "AvroFormat"])
+@pytest.mark.parametrize("folders_by", [FIELD, BY_FIELD_OF_TIME], ids=["field", "time"])
+@pytest.mark.parametrize(
+    "converter",
+    [
+        "org.apache.kafka.connect.storage.StringConverter",
+        "org.apache.kafka.connect.converters.LongConverter",
+        "double",
+        "boolean",
+    ],
+)
+def test_folders_by_fields_of_values_that_have_none_are_refused(
+    kind: str, folders_by: dict[str, str], converter: str
+) -> None:
+    """Each record would be bad: it is known before the first one."""
+    keys = {**MINIMAL, **folders_by, "format.class": kind, "value.converter": converter}
+    (problem,) = S3ArchiverConfig.check(keys)[1]
+
+    assert problem.startswith("'value.converter': ")
+    assert ("'partition.field.name'" if folders_by is FIELD else "'timestamp.field'") in problem
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"format.class": "JsonFormat", "value.converter": "json"},
+        {"format.class": "JsonFormat", "value.converter": "bytes"},
+        {"format.class": "JsonFormat"},
+        {"format.class": "ByteArrayFormat", "value.converter": "string"},
+        {"archive.content": "record", "value.converter": "string"},
+        {"format.class": "JsonFormat", "value.converter": "string", "records.sql": "SELECT * FROM records"},
+        {
+            "format.class": "JsonFormat",
+            "value.converter": "string",
+            "transforms": "h",
+            "transforms.h.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+            "transforms.h.field": "country",
+        },
+    ],
+    ids=str,
+)
+def test_folders_by_fields_that_values_may_have_are_not_refused(keys: dict[str, str]) -> None:
+    """Values are read as JSON where they are bytes, and transforms make fields."""
+    assert S3ArchiverConfig.check({**MINIMAL, **FIELD, **keys})[1] == []
+
+
+JSON_VALUES = {"format.class": "JsonFormat", "value.converter": "json"}
+WRITES_TOMBSTONES = {
+    "behavior.on.null.values": "write",
+    "store.kafka.keys": "true",
+    "key.converter": "string",
+}
+LONGEST = "partition=2147483647/{0}+2147483647+9223372036854775807"
+
+
+def folder_that_fits(topic: str, end: str) -> str:
+    """The longest ``topics.dir`` with which keys of a topic's files fit S3."""
+    return "d" * (1_024 - len(f"/{topic}/" + LONGEST.format(topic) + end))
+
+
+@pytest.mark.parametrize(
+    ("keys", "end"),
+    [
+        (JSON_VALUES, ".json"),
+        ({**JSON_VALUES, "s3.compression.type": "gzip"}, ".json.gz"),
+        ({}, ".avro"),
+        ({**JSON_VALUES, "store.kafka.headers": "true"}, ".headers.avro"),
+        ({**JSON_VALUES, "records.sql": "SELECT * FROM records"}, "+2147483647.json"),
+        (
+            {
+                "format.class": "ByteArrayFormat",
+                "value.converter": "bytes",
+                "format.bytearray.extension": ".e",
+            },
+            ".e",
+        ),
+    ],
+)
+def test_a_prefix_and_a_topic_whose_keys_may_be_too_long_are_refused(keys: dict[str, str], end: str) -> None:
+    """Before the start: a partition would stop for ever at the first record of the offset that is too long."""
+    topic = "t" * 249
+    fits = {**MINIMAL, **keys, "topics": f"orders,{topic}", "topics.dir": folder_that_fits(topic, end)}
+
+    assert S3ArchiverConfig.check(fits)[1] == []
+    (problem,) = S3ArchiverConfig.check({**fits, "topics.dir": fits["topics.dir"] + "d"})[1]
+    assert problem.startswith("'topics.dir': ")
+    assert "can have 1,025 bytes, and S3 allows 1,024" in problem
+    assert topic in problem
+    assert "shorten it by 1" in problem
+
+
+@pytest.mark.parametrize(
+    ("key", "keys"),
+    [
+        (
+            "tombstone.encoded.partition",
+            {**JSON_VALUES, **WRITES_TOMBSTONES, "tombstone.encoded.partition": "x" * 1_000},
+        ),
+        ("directory.delim", {"directory.delim": "D" * 340}),
+        ("file.delim", {"file.delim": "F" * 480}),
+        (
+            "format.bytearray.extension",
+            {
+                "format.class": "ByteArrayFormat",
+                "value.converter": "bytes",
+                "format.bytearray.extension": "." + "e" * 1_000,
+            },
+        ),
+        (
+            "path.format",
+            {
+                "partitioner.class": "TimeBasedPartitioner",
+                "path.format": f"'{'p' * 1_000}'/yyyy",
+                "partition.duration.ms": "3600000",
+            },
+        ),
+        (
+            "partition.field.name",
+            {**JSON_VALUES, "partitioner.class": "FieldPartitioner", "partition.field.name": "f" * 1_000},
+        ),
+    ],
+)
+@pytest.mark.parametrize("topics", [{"topics": "orders"}, {"topics": "", "topics.regex": ".*"}], ids=str)
+def test_the_key_that_makes_names_too_long_is_named(
+    key: str, keys: dict[str, str], topics: dict[str, str]
+) -> None:
+    """Also where only the topics are unknown still."""
+    raw = {name: text for name, text in {**MINIMAL, **keys, **topics}.items() if text}
+    (problem,) = S3ArchiverConfig.check(raw)[1]
+
+    assert problem.startswith(f"'{key}': ")
+    assert "S3 allows 1,024" in problem
+
+
+def test_a_topic_with_the_delimiter_of_folders_in_its_name_is_refused() -> None:
+    """Its keys would be read as another topic's."""
+    (problem,) = S3ArchiverConfig.check({**MINIMAL, "topics": "a-b", "directory.delim": "-"})[1]
+
+    assert problem.startswith("'directory.delim': ")
