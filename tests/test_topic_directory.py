@@ -145,11 +145,19 @@ def test_other_names_are_left_out_with_one_warning_each(
     ]
 
 
-@pytest.mark.parametrize("name", ["x", "-1", "01", "", "٣", "__HIVE_DEFAULT_PARTITION__"])
+@pytest.mark.parametrize(
+    "name", ["x", "-1", "01", "", "٣", "__HIVE_DEFAULT_PARTITION__", "2147483648", "9" * 200]
+)
 def test_a_partition_folder_without_a_number_is_an_error(tmp_path: Path, name: str) -> None:
     """The folder is named with what it should be called."""
     put(tmp_path, f"topic=t/partition={name}/x.parquet", rows([0]))
     assert f"partition={name} is named after no partition number" in problem(tmp_path)
+
+
+def test_the_largest_partition_of_kafka_is_read(tmp_path: Path) -> None:
+    """Its numbers have 31 bits."""
+    put(tmp_path, "topic=t/partition=2147483647/x.parquet", rows([0]))
+    assert ends(tmp_path) == {TopicPartition("t", 2**31 - 1): (0, 1)}
 
 
 def test_empty_files_and_folders_hold_nothing(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ def test_a_transaction_that_names_a_missing_file_is_an_error(tmp_path: Path) -> 
         {"files": ["/topic=t/partition=0/x.parquet"]},
         {"files": ["../topic=t/partition=0/x.parquet"]},
         {"files": ["x.parquet"]},
+        {"files": ["topic=t/partition=x/x.parquet"]},
+        {"files": ["topic=t/partition=2147483648/x.parquet"]},
     ],
 )
 def test_a_transaction_entry_of_another_form_is_an_error(tmp_path: Path, content: Any) -> None:

@@ -20,6 +20,7 @@ TRANSACTIONS: Final = "_transactions"
 
 _TOPIC = "topic="
 _PARTITION = "partition="
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,9}")
 _HIDDEN_STARTS = ("_", ".")
 _TEMPORARY_ENDS = (".crc", ".tmp", "._COPYING_")
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}  # as Hive and Spark do
@@ -98,6 +99,11 @@ def partition_of(path: str) -> TopicPartition:
     """The partition of a file whose path relative to the directory is ``topic=…/partition=…/…``."""
     topic, partition = PurePosixPath(path).parts[:2]
     return TopicPartition(unquote(topic.removeprefix(_TOPIC)), int(partition.removeprefix(_PARTITION)))
+
+
+def is_partition_number(text: str) -> bool:
+    """Whether a text is the number of a partition that Kafka may have, without zeros in front: 31 bits."""
+    return bool(_NUMBER.fullmatch(text)) and int(text) < 2**31
 
 
 class Unfinished:
@@ -256,10 +262,10 @@ class Listings:
                 self._warn(entry.path, "is no folder named partition=<number>")
                 continue
             number = entry.name.removeprefix(_PARTITION)
-            if not number.isdecimal() or str(int(number)) != number:
+            if not is_partition_number(number):
                 raise ConnectException(
                     f"topic {topic!r}: the folder {entry.path} is named after no partition number; name it "
-                    f"partition=<number> (0, 1, 2, …) or move it away"
+                    f"partition=<number> (0 to 2147483647) or move it away"
                 )
             yield TopicPartition(topic, int(number)), entry.path
 

@@ -22,7 +22,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sinksdk.errors import ConnectException
 from sinksdk.records import TopicPartition
 from sinksdk.source.positions import SourcePosition, partition_key
-from sinksdk.topics.directory.layout import TRANSACTIONS, FileStat, Unfinished, is_hidden, partition_of
+from sinksdk.topics.directory.layout import (
+    TRANSACTIONS,
+    FileStat,
+    Unfinished,
+    is_hidden,
+    is_partition_number,
+    partition_of,
+)
 from sinksdk.topics.directory.reader import Footers
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
@@ -50,7 +57,8 @@ def named_paths(content: Any, entry: str) -> list[str]:
         )
     for path in paths:
         parts = PurePosixPath(path).parts
-        if [part.partition("=")[0] for part in parts[:-1]] != ["topic", "partition"]:
+        folders = [part.partition("=") for part in parts[:-1]]
+        if [name for name, *_ in folders] != ["topic", "partition"] or not is_partition_number(folders[1][2]):
             raise ConnectException(
                 f"{entry} names {path!r}; a file's path must be relative to the topic directory and of the "
                 f"form topic=<topic>/partition=<number>/<name>.parquet"
