@@ -14,6 +14,10 @@ _QUOTED: Final = re.compile(r"'[^']*'")
 _REGION: Final = re.compile(
     r"(?:^|\.)s3(?:-fips|-accesspoint)?[.-](?:dualstack\.)?(?P<region>[a-z]{2}(?:-[a-z]+)+-\d+)\."
 )
+_HOST: Final = re.compile(
+    r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]+)?\.amazonaws\.com(?:\.cn)?", re.IGNORECASE
+)
+"""Hosts of S3, with a bucket's name in front or without."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HIDDEN: Final = ("_", ".")
 
@@ -24,14 +28,35 @@ def bucket_problem(name: str) -> str:
         return ""
     if name != name.strip():
         return f"take the space at its ends out, as in '{name.strip()}'"
-    bucket, _, prefix = re.sub(r"^\w+://", "", name).strip("/").partition("/")
+    bucket, others = _taken_apart(name)
+    if not bucket and others:
+        return "it is an address, which is 'store.url': name the bucket"
     if not _BUCKET.fullmatch(bucket):
         return "it has 3 to 255 letters, digits, dots, hyphens and underscores, or is an access point's ARN"
-    if prefix:
-        return (
-            f"it is the bucket's name only: set it to '{bucket}', and 'topics.dir' to the prefix, '{prefix}'"
-        )
-    return f"it is the bucket's name only: set it to '{bucket}'"
+    return ", and ".join([f"it is the bucket's name only: set it to '{bucket}'", *others])
+
+
+def _taken_apart(name: str) -> tuple[str, list[str]]:
+    """The bucket in a URL, or in one without its scheme, and what its other parts are here."""
+    scheme, _, rest = name.rpartition("://")
+    host, _, path = rest.strip("/").partition("/")
+    of_s3 = _HOST.fullmatch(host)
+    others = []
+    if of_s3 is None and not scheme.lower().startswith("http"):
+        bucket, prefix = host, path
+    else:
+        bucket, prefix = (of_s3["bucket"], path) if of_s3 and of_s3["bucket"] else path.partition("/")[::2]
+        region = _REGION.search(host.lower())
+        others += [f"'s3.region' to '{region['region']}'"] if of_s3 and region else []
+        others += [f"'store.url' to '{scheme}://{host}'"] if not of_s3 else []
+    return bucket, [*([f"'topics.dir' to the prefix, '{prefix}'"] if prefix else []), *others]
+
+
+def bucket_warning(name: str) -> Iterator[str]:
+    """Yield a warning where a bucket is called as a host of S3."""
+    if found := _HOST.fullmatch(name):
+        what = f"the bucket is '{found['bucket']}'" if found["bucket"] else "it is no bucket"
+        yield f"'s3.bucket.name' is the name of a host of S3: {what}, unless a bucket is called so"
 
 
 def path_problem(name: str) -> str:

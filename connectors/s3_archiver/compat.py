@@ -206,15 +206,31 @@ FORMATS: Final = _unsupported(
 )
 """``format.class``, with which files hold values."""
 
-_RECORDS_OF_FORMATS: Final = FORMATS.when(
+HEADERS: Final = _unsupported("take AvroFormat, JsonFormat or ParquetFormat").when(
     _of_confluent(
         dict.fromkeys(
-            ("AvroFormat", "ParquetFormat"),
+            ("AvroFormat", "JsonFormat", "ParquetFormat"),
             _differs(
-                "each row is a whole Kafka record with the value's bytes in it, not the value alone, as "
-                "'archive.content' says"
+                "each record has a list of names and texts; Confluent's have what its header converter gives"
             ),
         )
+    )
+)
+"""``headers.format.class``."""
+
+
+def formats_with(cases: Mapping[str, Verdict]) -> Verdict:
+    """:data:`FORMATS` with other verdicts on some of Confluent's classes, by their short names."""
+    return FORMATS.when(_of_confluent(cases))
+
+
+_RECORDS_OF_FORMATS: Final = formats_with(
+    dict.fromkeys(
+        ("AvroFormat", "ParquetFormat"),
+        _differs(
+            "each row is a whole Kafka record with the value's bytes in it, not the value alone, as "
+            "'archive.content' says"
+        ),
     )
 )
 """The same where ``archive.content`` is ``record``."""
@@ -396,7 +412,7 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
             "without headers has an empty list, where Confluent's sink takes it for bad"
         ).when({"false": _same()}),
         "keys.format.class": FORMATS,
-        "headers.format.class": FORMATS,
+        "headers.format.class": HEADERS,
         **_keys(
             "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
             "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy "

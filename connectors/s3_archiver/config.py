@@ -14,6 +14,7 @@ from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Converted, Ve
 from sinksdk.config import NameList, time_zone
 from sinksdk.connectors.s3_archiver.advice import (
     bucket_problem,
+    bucket_warning,
     hidden_warning,
     letters_warnings,
     path_problem,
@@ -442,6 +443,7 @@ class S3ArchiverConfig(AccessConfig, FormatConfig):
         return [
             *super().warnings(),
             *(letters_warnings(self.path_format) if has_format else ()),
+            *bucket_warning(self.s3_bucket_name),
             *region_warning(self.s3_bucket_name, self.store_url, self.s3_region),
             *hidden_warning(self.topics),
         ]

@@ -14,6 +14,7 @@ from sinksdk.connectors.s3_archiver.compat import (
     NOT_CONVERTED,
     OF_RECORDS,
     OTHER_DEFAULTS,
+    formats_with,
     of_unknown,
 )
 from sinksdk.connectors.s3_archiver.folders import Partitioner, partitioner
@@ -37,15 +38,32 @@ _AVRO_TEXT: Final = Verdict.differs(
 _AVRO_BYTES: Final = Verdict.differs(
     "each value is bytes of Avro by themselves; Connect's schema is their union with null"
 )
-_OF_TEXTS: Final[Mapping[tuple[str, str], Verdict]] = {
-    **dict.fromkeys((("AvroFormat", "StringConverter"), ("AvroFormat", "string")), _AVRO_TEXT),
-    **dict.fromkeys((("AvroFormat", "ByteArrayConverter"), ("AvroFormat", "bytes")), _AVRO_BYTES),
-    **dict.fromkeys(
-        (("JsonFormat", "StringConverter"), ("JsonFormat", "string")),
-        _same("each value is a text of JSON, in quotes"),
-    ),
+_AVRO_NUMBER: Final = Verdict.differs(
+    "each value is a number or boolean of Avro by itself; Connect's schema is its union with null"
+)
+_AVRO_RECORD: Final = Verdict.differs(
+    "values are records with the fields and types that their converter or transforms give; each field may be "
+    "null, and the record is called ConnectDefault, as Connect calls structures without a name"
+)
+_JSON_TEXT: Final = _same("each value is a text of JSON, in quotes")
+_OF_CONVERTERS: Final[Mapping[str, Mapping[str, Verdict]]] = {
+    "string": {"AvroFormat": _AVRO_TEXT, "JsonFormat": _JSON_TEXT},
+    "bytes": {"AvroFormat": _AVRO_BYTES},
+    "json": {"AvroFormat": _AVRO_RECORD},
+    **{
+        kind: {"AvroFormat": _AVRO_NUMBER}
+        for kind in ("short", "integer", "long", "float", "double", "boolean")
+    },
 }
-"""``format.class`` where the converter gives neither records nor JSON."""
+"""What formats make of values that have no schema of a registry, by the converter's kind."""
+_OF_TRANSFORMS: Final[Mapping[str, Verdict]] = {"AvroFormat": _AVRO_RECORD}
+"""The same of what transforms make of any."""
+_TRANSFORMS: Final = ("transforms", "records.sql", "records.transform")
+_KINDS: Final = {
+    "ByteArrayConverter": "bytes",
+    **{f"{kind.capitalize()}Converter": kind for kind in (*_OF_CONVERTERS, "avro")},
+}
+"""Short names of Connect's converters, and the kinds of converters here."""
 _TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
 """Converters whose values have no schema, unless it is in an envelope."""
 _NO_LINES_SCHEMA = _ignored("these values have no schema")
@@ -125,10 +143,10 @@ def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[s
     rules.update(_without_effect(made))
     if made.holds_values:
         rules.update(_of_nothing_beside(values))
-    if made.holds_values and not _text(values, "transforms"):
-        kind = _text(values, "value.converter").rpartition(".")[2]
-        if (made.format, kind) in _OF_TEXTS:
-            rules["format.class"] = _OF_TEXTS[made.format, kind]
+    if made.holds_values:
+        rules["format.class"] = _of_converted(values, "value.converter")
+        if _is_true(values, "store.kafka.keys"):
+            rules["keys.format.class"] = _of_converted(values, "key.converter")
     rules.update(_of_other_sinks(values))
     unknown = [key for key in values if key not in known and not has_rule(key, rules)]
     rules.update({key: verdict for key in unknown if (verdict := of_unknown(key))})
@@ -144,6 +162,15 @@ def _of_booleans(rules: Mapping[str, Verdict], values: Mapping[str, object]) -> 
         for key, text in given.items()
         if text in _BOOLEANS and text in rules[key].cases
     }
+
+
+def _of_converted(values: Mapping[str, object], side: str) -> Verdict:
+    """The verdict on the format of values, or of keys, which depends on their converter."""
+    if any(_text(values, key) for key in _TRANSFORMS):
+        return formats_with(_OF_TRANSFORMS)
+    name = _text(values, side) or ("" if side == "value.converter" else "bytes")
+    kind = _KINDS.get(name.rpartition(".")[2], name)
+    return formats_with(_OF_CONVERTERS.get(kind, _OF_TRANSFORMS if not kind else {}))
 
 
 def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:

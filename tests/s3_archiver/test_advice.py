@@ -30,6 +30,21 @@ def problems(**keys: str) -> list[str]:
         ("s3a://archive/", "set it to 'archive'"),
         ("archive/prefix", "set it to 'archive', and 'topics.dir' to the prefix, 'prefix'"),
         ("s3://archive/a/b/", "set it to 'archive', and 'topics.dir' to the prefix, 'a/b'"),
+        ("https://archive.s3.amazonaws.com", "set it to 'archive'"),
+        (
+            "https://archive.s3.eu-west-1.amazonaws.com/x",
+            "set it to 'archive', and 'topics.dir' to the prefix, 'x', and 's3.region' to 'eu-west-1'",
+        ),
+        ("https://my.archive.s3-eu-west-1.amazonaws.com", "set it to 'my.archive', and 's3.region'"),
+        ("https://s3.amazonaws.com/archive", "set it to 'archive'"),
+        ("s3.amazonaws.com/archive/a/b", "set it to 'archive', and 'topics.dir' to the prefix, 'a/b'"),
+        ("archive.s3.amazonaws.com/a", "set it to 'archive', and 'topics.dir' to the prefix, 'a'"),
+        (
+            "https://minio:9000/archive/raw",
+            "set it to 'archive', and 'topics.dir' to the prefix, 'raw', and 'store.url' to 'https://minio:9000'",
+        ),
+        ("http://minio:9000", "it is an address, which is 'store.url': name the bucket"),
+        ("https://s3.eu-west-1.amazonaws.com/", "it is an address, which is 'store.url': name the bucket"),
         (" archive", "take the space at its ends out, as in 'archive'"),
         ("ar chive", "it has 3 to 255 letters"),
         ("ab", "it has 3 to 255 letters"),
@@ -207,3 +222,22 @@ def test_a_topic_that_makes_keys_too_long_is_refused_once_it_is_known() -> None:
     made.subscribed(["orders"])
     with pytest.raises(ConfigException, match="S3 allows 1,024"):
         made.subscribed(["orders", "t" * 249])
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("archive.s3.amazonaws.com", "the bucket is 'archive'"),
+        ("my.archive.s3.eu-west-1.amazonaws.com", "the bucket is 'my.archive'"),
+        ("s3.amazonaws.com", "it is no bucket"),
+        ("archive", None),
+        ("archive.example.com", None),
+        ("my.s3.archive", None),
+    ],
+)
+def test_a_bucket_that_is_called_as_a_host_of_s3_is_a_warning(name: str, said: str | None) -> None:
+    """A bucket may have such a name."""
+    told = [text for text in config({"s3.bucket.name": name}).warnings() if "'s3.bucket.name'" in text]
+
+    assert len(told) == (said is not None)
+    assert (said or "") in "".join(told)

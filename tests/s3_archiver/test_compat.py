@@ -187,6 +187,11 @@ def test_a_misspelt_value_names_the_nearest(key: str, value: str, nearest: str |
         ("AvroFormat", "bytes", "differs", "bytes of Avro"),
         ("AvroFormat", "AvroConverter", "differs", "their producer's schema"),
         ("JsonFormat", "org.apache.kafka.connect.storage.StringConverter", "same", "a text of JSON"),
+        ("AvroFormat", "org.apache.kafka.connect.json.JsonConverter", "differs", "ConnectDefault"),
+        ("AvroFormat", "json", "differs", "ConnectDefault"),
+        ("AvroFormat", "org.apache.kafka.connect.converters.LongConverter", "differs", "a number or boolean"),
+        ("AvroFormat", "double", "differs", "a number or boolean"),
+        ("com.acme.AvroFormat", "StringConverter", "unsupported", "a Java class of someone else's"),
         ("JsonFormat", "JsonConverter", "differs", "written as it stands"),
         ("ByteArrayFormat", "ByteArrayConverter", "same", ""),
     ],
@@ -198,6 +203,27 @@ def test_what_a_format_makes_depends_on_the_converter(
     (option, _) = S3ArchiverConfig.judge({"format.class": kind, "value.converter": converter})
 
     assert (option.verdict.meaning, why in option.verdict.why) == (meaning, True)
+
+
+def test_a_registry_is_named_only_where_there_is_one() -> None:
+    """Neither of headers, nor of keys of another converter, nor behind transforms, nor of a DataFrame."""
+    beside = {"store.kafka.keys": "true", "store.kafka.headers": "true"}
+    formats = dict.fromkeys(("format.class", "keys.format.class", "headers.format.class"), "AvroFormat")
+    for more in ({}, {"value.converter": "json", "key.converter": "string"}, {"transforms": "t"}):
+        given = {"value.converter": "avro", **beside, **formats, **more}
+        given |= {"key.converter": "string"} if "transforms" not in more else {"key.converter": "avro"}
+        found = {option.key: option.verdict.why for option in S3ArchiverConfig.judge(given)}
+
+        named = [key for key in formats if "registry" in found[key]]
+        assert named == ([] if more else ["format.class"])
+
+
+def test_a_format_that_headers_cannot_have_is_refused() -> None:
+    """Once, by its verdict."""
+    keys = {**MINIMAL, "format.class": "JsonFormat", "store.kafka.headers": "true"}
+    _, problems = S3ArchiverConfig.check({**keys, "headers.format.class": "ByteArrayFormat"})
+
+    assert problems == ["'headers.format.class' is unsupported: take AvroFormat, JsonFormat or ParquetFormat"]
 
 
 def test_a_misspelt_converter_names_the_nearest() -> None:

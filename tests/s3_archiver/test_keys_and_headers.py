@@ -334,7 +334,10 @@ def test_a_tombstone_whose_key_and_headers_are_visible_has_nothing_left_to_write
         ({"keys.format.class": "AvroFormat", "key.converter": "json"}, "needs a schema of the keys"),
         ({"keys.format.class": "ByteArrayFormat", "key.converter": "json"}, "ByteArrayFormat takes keys"),
         ({"keys.format.class": "OrcFormat"}, "take AvroFormat, JsonFormat"),
-        ({"headers.format.class": "ByteArrayFormat"}, "'headers.format.class': take one of AvroFormat"),
+        (
+            {"headers.format.class": "ByteArrayFormat"},
+            "'headers.format.class' is unsupported: take AvroFormat",
+        ),
         (
             {"store.kafka.keys": "false", "behavior.on.null.values": "write"},
             "needs 'store.kafka.keys' = true",

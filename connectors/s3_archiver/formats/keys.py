@@ -41,7 +41,6 @@ _READ_AS_THEY_ARE: Final = {
 """Kinds of converters whose values a format takes as the bytes that were read."""
 _TYPED: Final = ("AvroFormat", "ParquetFormat")
 _WITH_FIELDS: Final = ("avro", "json")
-_OF_HEADERS: Final = ("AvroFormat", "JsonFormat", "ParquetFormat")
 
 
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
@@ -392,8 +391,6 @@ class FormatConfig(ConnectorConfig):
             yield from self._value_problems()
         with suppress(ConfigException):
             yield from self._key_problems()
-        if self.has_headers_beside and self.headers_format_class not in _OF_HEADERS:
-            yield f"'headers.format.class': take one of {', '.join(_OF_HEADERS)}"
 
     def _value_problems(self) -> Iterator[str]:
         if not self.holds_values or self.has_transforms:
