@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -30,10 +31,13 @@ log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.01  # seconds between checks whether the port is open
 _START: Final = 10.0  # seconds until the port must be open
-_REQUEST: Final = 20.0  # seconds from a request's first byte, or the connection's start, to its last byte
+_REQUEST: Final = 20.0
+"""Seconds from a request's first byte, or the connection's start, to its last byte; and within which a client
+reads more of its response."""
 _STOP: Final = 5  # seconds that requests have to finish when the server stops
 _CONNECTIONS: Final = 256
 """Open at the same time. Each needs a file descriptor, of which Kafka's clients need the most."""
+_UNREAD: Final = 64 * 1024  # bytes of responses that the system buffers for a client
 
 
 class RestServer:
@@ -42,7 +46,8 @@ class RestServer:
     Args:
         credentials: a file of tokens, and of users with passwords.
         allowed_hosts: names by which it may be asked for, besides localhost and addresses.
-        request_seconds: until a request must have arrived; then its connection is closed.
+        request_seconds: until a request must have arrived, or some of its response have been read; then its
+            connection is closed.
         stop_seconds: for requests in progress when the server stops; then they are cancelled.
 
     Raises:
@@ -79,6 +84,7 @@ class RestServer:
             access_log=False,
             log_config=None,  # its log lines go where ours go, without secrets
             http=_connections(request_seconds),
+            ws="none",  # the time-outs and the limit of connections are of HTTP
             # Without it one client that sends half a body, or does not read, keeps the server from stopping.
             timeout_graceful_shutdown=stop_seconds,
             backlog=64,  # asyncio logs as many errors a second when it cannot accept
@@ -140,26 +146,36 @@ class RestServer:
 
 
 def _connections(patience: float) -> type[asyncio.Protocol]:
-    """The class of connections on which a request has ``patience`` seconds to arrive in."""
-    return type("_Connection", (_Connection,), {"patience": patience})
+    """The class of one server's connections, whose clients have ``patience`` seconds."""
+    return type("_Connection", (_Connection,), {"patience": patience, "full": _Seldom()})
 
 
 class _Connection(H11Protocol):
-    """One connection; uvicorn's own waits for ever for the rest of a header or body."""
+    """One connection; uvicorn's own waits for ever for the rest of a request, or until a response is read.
 
-    patience = _REQUEST
+    When :data:`_CONNECTIONS` are open, a new one replaces the one that has waited longest for its client, or
+    if there is none, the one whose request has been in progress longest: a probe is always served.
+    """
+
+    patience: float
+    full: _Seldom
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._since = self.loop.time()  # the connection's start, or its last response
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
         """See :class:`asyncio.Protocol`."""
         super().connection_made(transport)
+        # Linux buffers some 2.5 MiB for each client that does not read: the responses to 10,000 requests.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD)
+        # Writing is paused while any byte is unsent; by default 64 KiB may be, also after the last response.
+        transport.set_write_buffer_limits(high=0)
         if len(self.connections) > _CONNECTIONS:
-            # Closed rather than left in the backlog: a probe learns at once that the server is too busy.
-            transport.abort()
-            return
+            others = (one for one in self.connections if isinstance(one, _Connection) and one is not self)
+            min(others, key=_Connection._precedence)._replace()
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
@@ -167,42 +183,83 @@ class _Connection(H11Protocol):
         super().data_received(data)
         self._expect_request()
 
+    def on_response_complete(self) -> None:
+        """See uvicorn. Handles the next request, if it has arrived already."""
+        self._since = self.loop.time()
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            self._expect_request()
+
+    def pause_writing(self) -> None:
+        """See :class:`asyncio.Protocol`."""
+        super().pause_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        """See :class:`asyncio.Protocol`."""
+        super().resume_writing()
+        _cancel(self._unread)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """See :class:`asyncio.Protocol`."""
-        self._expect_nothing()
+        _cancel(self._deadline)
+        _cancel(self._unread)
         super().connection_lost(exc)
 
+    def _awaits_request(self) -> bool:
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    def _precedence(self) -> tuple[bool, float]:
+        """Sorts first the connection that a new one replaces."""
+        return not (self._awaits_request() or self.flow.write_paused), self._since
+
+    def _replace(self) -> None:
+        self.connections.discard(self)  # at once: the next new connection replaces another one
+        self.transport.abort()
+        if self.full.is_due():
+            log.warning("more than %d connections: closing those that have waited longest", _CONNECTIONS)
+
     def _expect_request(self) -> None:
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-            self._expect_nothing()
+        if not self._awaits_request():
+            _cancel(self._deadline)
+            self._deadline = None
         elif self._deadline is None:
             self._deadline = self.loop.call_later(self.patience, self._give_up)
 
-    def _expect_nothing(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
     def _give_up(self) -> None:
         self._deadline = None
-        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+        if self._awaits_request():
             log.info("closed a connection of %s: no request in %.0f s", self.client, self.patience)
             self.transport.abort()
+
+    def _expect_reading(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(self.patience, self._give_up_writing, left)
+
+    def _give_up_writing(self, left: int) -> None:
+        if self.transport.get_write_buffer_size() < left:  # a slow client
+            self._expect_reading()
+            return
+        log.info("closed a connection of %s: it has read nothing for %.0f s", self.client, self.patience)
+        self.transport.abort()
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 class _AcceptErrors:
     """Logs a lack of file descriptors once in ten minutes; asyncio does so for each waiting connection."""
 
     def __init__(self) -> None:
-        self._logged_at: float | None = None
+        self._lines = _Seldom()
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         if "out of system resource" not in str(context.get("message")):
             loop.default_exception_handler(dict(context))
             return
-        now = time.monotonic()
-        if self._logged_at is None or now - self._logged_at > _REPEATED:
-            self._logged_at = now
+        if self._lines.is_due():
             log.error(
                 "the REST server cannot accept connections: %s; the limit of open files is too low for this "
                 "number of connectors: raise it (ulimit -n, LimitNOFILE of the systemd unit)",
@@ -210,4 +267,19 @@ class _AcceptErrors:
             )
 
 
-_REPEATED: Final = 600.0  # seconds until what lasts is logged again
+class _Seldom:
+    """Whether to log a line that may be due many times a second: once in ten minutes."""
+
+    def __init__(self) -> None:
+        self._logged_at: float | None = None
+
+    def is_due(self) -> bool:
+        """True for the first call in a while, which logs."""
+        now = time.monotonic()
+        if self._logged_at is not None and now - self._logged_at <= _REPEATED:
+            return False
+        self._logged_at = now
+        return True
+
+
+_REPEATED: Final = 600.0  # seconds

@@ -6,13 +6,14 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import httpx
 import pytest
 
 from sinksdk.control.herder import Herder
 from sinksdk.server import rest
+from sinksdk.store import Store
 from tests.memory_store import MemoryStore
 from tests.server.serving import serving
 
@@ -28,6 +29,35 @@ def connected(url: str, sent: bytes) -> Iterator[socket.socket]:
     with closing(socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=10)) as client:
         client.sendall(sent)
         yield client
+
+
+@contextmanager
+def unread_responses(url: str) -> Iterator[socket.socket]:
+    """A client with many requests at once, of whose responses it reads none."""
+    requests = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400
+    with closing(socket.socket()) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+        client.settimeout(0.05)
+        with suppress(OSError):  # the server takes no more
+            for _ in range(7):
+                client.sendall(requests)
+        yield client
+
+
+def is_reset(client: socket.socket) -> bool:
+    """Whether the server has aborted the connection since the last call; nothing is read from it."""
+    return client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+
+
+def received_until_closed(client: socket.socket) -> int:
+    """Number of bytes that the server has sent until it gave the connection up; TimeoutError: it has not."""
+    client.settimeout(0.5)
+    received = 0
+    with suppress(ConnectionError):
+        while piece := client.recv(1_000_000):
+            received += len(piece)
+    return received
 
 
 @pytest.mark.parametrize(
@@ -73,15 +103,126 @@ def test_server_stops_while_a_client_does_not_read_its_response() -> None:
     assert time.monotonic() - began < 4
 
 
-def test_connections_beyond_the_limit_are_closed_and_the_others_served(
+def test_connection_beyond_the_limit_replaces_the_one_that_has_waited_longest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half-open requests use up neither the file descriptors that connectors need nor what a probe needs."""
+    monkeypatch.setattr(rest, "_CONNECTIONS", 3)
+    with (
+        serving(MemoryStore()) as url,
+        connected(url, HALF_HEADER) as first,
+        connected(url, HALF_HEADER) as second,
+        connected(url, HALF_BODY),
+    ):
+        for _ in range(2):  # each of them another connection
+            assert httpx.get(f"{url}/live").status_code == 200
+        assert first.recv(1000) == b""
+        second.sendall(b"\r\n\r\n")
+        assert second.recv(1000).startswith(b"HTTP/1.1 200")
+    [line] = [record.getMessage() for record in caplog.records if "longest" in record.getMessage()]
+    assert "more than 3 connections" in line
+
+
+class SlowStore(MemoryStore):
+    """Its responses take a while, so that requests are in progress for as long."""
+
+    def snapshot(self, prefix: str) -> Store:
+        time.sleep(1)
+        return super().snapshot(prefix)
+
+
+READ = b"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+def test_connections_without_a_whole_request_make_room_before_those_with_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Half-open requests cannot use up the file descriptors that connectors need."""
+    """The oldest connection stays while the server works on its request."""
     monkeypatch.setattr(rest, "_CONNECTIONS", 3)
-    with serving(MemoryStore()) as url, connected(url, HALF_HEADER), connected(url, HALF_HEADER):
+    with (
+        serving(SlowStore()) as url,
+        connected(url, READ) as working,
+        connected(url, HALF_HEADER),
+        connected(url, HALF_HEADER),
+    ):
         assert httpx.get(f"{url}/live").status_code == 200
-        with connected(url, HALF_HEADER), pytest.raises(httpx.TransportError):
-            httpx.get(f"{url}/live")
+        assert working.recv(1000).startswith(b"HTTP/1.1 404")
+
+
+def test_probe_is_answered_while_all_connections_have_requests_in_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whole requests without valid credentials, which the server delays, need no token either."""
+    monkeypatch.setattr(rest, "_CONNECTIONS", 3)
+    with (
+        serving(SlowStore()) as url,
+        connected(url, READ),
+        connected(url, READ),
+        connected(url, READ) as last,
+    ):
+        time.sleep(0.2)
+        assert httpx.get(f"{url}/live").status_code == 200
+        assert last.recv(1000).startswith(b"HTTP/1.1 404")
+
+
+@pytest.mark.parametrize("sent", [HALF_HEADER, HALF_BODY], ids=["half a header", "half a body"])
+def test_probe_is_answered_beside_300_unfinished_requests(sent: bytes) -> None:
+    """Anyone can open connections without a token: a supervisor must not kill the server for it."""
+    with serving(MemoryStore()) as url, ExitStack() as clients:
+        for _ in range(300):
+            clients.enter_context(connected(url, sent))
+        for _ in range(5):
+            assert httpx.get(f"{url}/live").status_code == 200
+
+
+def test_probe_is_answered_beside_300_clients_that_do_not_read() -> None:
+    """Clients that have sent whole requests, and read no response, need no token either."""
+    with serving(MemoryStore(), request_seconds=1, stop_seconds=1) as url, ExitStack() as clients:
+        for _ in range(300):
+            clients.enter_context(unread_responses(url))
+        for _ in range(5):
+            assert httpx.get(f"{url}/live").status_code == 200
+
+
+def test_connection_of_a_client_that_reads_no_response_is_closed() -> None:
+    """Small responses fill the buffers, too; the requests that wait behind them do not keep it open."""
+    with serving(MemoryStore(), request_seconds=1) as url, unread_responses(url) as client:
+        deadline = time.monotonic() + 30
+        while not is_reset(client):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize("ending", ["", "Connection: close\r\n"], ids=["kept alive", "to be closed"])
+def test_connection_whose_client_does_not_read_is_closed(ending: str) -> None:
+    """The response waits in full buffers; the server would wait for its client for ever."""
+    store = MemoryStore()
+    Herder(store).create("archive", {"connector.class": "s3-archiver", "description": "x" * 6_000_000})
+    sent = f"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\n{ending}\r\n".encode()
+    with serving(store, request_seconds=0.5) as url, connected(url, sent) as client:
+        time.sleep(2)
+        assert received_until_closed(client) < 6_000_000
+
+
+def test_client_that_reads_slowly_gets_its_whole_response() -> None:
+    """The deadline is for clients that take nothing, not for a slow network."""
+    store = MemoryStore()
+    Herder(store).create("archive", {"connector.class": "s3-archiver", "description": "x" * 6_000_000})
+    sent = b"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with serving(store, request_seconds=0.5) as url, connected(url, sent) as client:
+        received = 0
+        while piece := client.recv(1_000_000):
+            received += len(piece)
+            time.sleep(0.3)
+    assert received > 6_000_000
+
+
+def test_unfinished_request_behind_a_whole_one_is_closed() -> None:
+    """The half body came with the request before it: no further data starts its deadline."""
+    whole = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with serving(MemoryStore(), request_seconds=0.5) as url, connected(url, whole + HALF_BODY) as client:
+        while client.recv(1000):
+            pass
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
