@@ -78,6 +78,14 @@ def server(
             metavar="NAME", help="A name of this server, as a proxy in front has it; may be repeated."
         ),
     ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address or network of a proxy in front, whose X-Forwarded-For names the client; may be "
+            "repeated.",
+        ),
+    ] = None,
     config_env: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,7 +127,7 @@ def server(
     from sinksdk.server.rest import RestServer  # noqa: PLC0415 - an extra, which is there by now
 
     console, left = stdout(), list[str]()
-    rest = RestServer(host, port, credentials, allowed_host or ())
+    rest = RestServer(host, port, credentials, allowed_host or (), trusted_proxies=trusted_proxy or ())
     with ShutdownSignals() as signals, ExitStack() as after, rest:
 
         def begin() -> tuple[SparkOnDemand, Worker, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 import threading
@@ -46,12 +47,13 @@ class RestServer:
     Args:
         credentials: a file of tokens, and of users with passwords.
         allowed_hosts: names by which it may be asked for, besides localhost and addresses.
+        trusted_proxies: addresses and networks of the proxies whose ``X-Forwarded-For`` names the client.
         request_seconds: until a request must have arrived, or some of its response have been read; then its
             connection is closed.
         stop_seconds: for requests in progress when the server stops; then they are cancelled.
 
     Raises:
-        ConfigException: it would listen beyond this machine without credentials.
+        ConfigException: it would listen beyond this machine without credentials, or a proxy is no address.
         ConnectException: the port is taken.
     """
 
@@ -62,6 +64,7 @@ class RestServer:
         credentials: Path | None = None,
         allowed_hosts: Sequence[str] = (),
         *,
+        trusted_proxies: Sequence[str] = (),
         request_seconds: float = _REQUEST,
         stop_seconds: int = _STOP,
     ) -> None:
@@ -83,6 +86,9 @@ class RestServer:
             port=port,
             access_log=False,
             log_config=None,  # its log lines go where ours go, without secrets
+            # By default uvicorn believes each client at 127.0.0.1: it could choose its address for the audit.
+            proxy_headers=bool(trusted_proxies),
+            forwarded_allow_ips=list(map(_network, trusted_proxies)),
             http=_connections(request_seconds),
             ws="none",  # the time-outs and the limit of connections are of HTTP
             # Without it one client that sends half a body, or does not read, keeps the server from stopping.
@@ -143,6 +149,15 @@ class RestServer:
         self._thread.join(self._stop_seconds + _STOP)
         if self._thread.is_alive():
             log.warning("the REST server has not stopped; the process ends without it")
+
+
+def _network(address: str) -> str:
+    try:
+        return str(ipaddress.ip_network(address))
+    except ValueError as error:
+        raise ConfigException(
+            f"--trusted-proxy {address!r} is no address or network, as 10.0.0.7 or 10.0.0.0/8: {error}"
+        ) from None
 
 
 def _connections(patience: float) -> type[asyncio.Protocol]:

@@ -1,0 +1,77 @@
+"""Addresses of clients: of the connection, or as a trusted proxy forwards them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sinksdk import ConfigException
+from sinksdk.server.rest import RestServer
+from tests.memory_store import MemoryStore
+from tests.server.serving import serving
+
+PASSWORD = ("anna", "a-password")
+
+
+@pytest.fixture
+def credentials(tmp_path: Path) -> Path:
+    file = tmp_path / "credentials"
+    file.write_text(":".join(PASSWORD))
+    file.chmod(0o600)
+    return file
+
+
+def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "sinksdk.server.audit"]
+
+
+def test_forwarded_address_of_a_client_is_not_believed(
+    credentials: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local client would choose what the audit says, and guess passwords without a delay."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # which uvicorn takes by itself
+    caplog.set_level("INFO", "sinksdk.server.audit")
+    with serving(MemoryStore(), credentials=credentials) as url, httpx.Client(base_url=url) as client:
+        forged = {"X-Forwarded-For": "192.0.2.77"}
+        assert client.delete("/connectors/a", headers=forged, auth=PASSWORD).status_code == 404
+        began = time.monotonic()
+        for number in range(8):
+            forged = {"X-Forwarded-For": f"192.0.2.{number}"}
+            assert client.get("/connectors", headers=forged, auth=("anna", "wrong")).status_code == 401
+        assert time.monotonic() - began > 1.5  # 0.25 + 0.5 + 1 s
+    deletion, wrong = audited(caplog)
+    assert deletion == "DELETE /connectors/a by anna from 127.0.0.1: 404"
+    assert wrong.startswith("request from 127.0.0.1 with wrong credentials")
+
+
+@pytest.mark.parametrize("trusted", ["127.0.0.1", "127.0.0.0/8"])
+def test_address_that_a_trusted_proxy_forwards_is_the_clients(
+    credentials: Path, caplog: pytest.LogCaptureFixture, trusted: str
+) -> None:
+    """The last address that is no proxy's counts: those before it are the client's own words."""
+    caplog.set_level("INFO", "sinksdk.server.audit")
+    with serving(MemoryStore(), credentials=credentials, trusted_proxies=[trusted]) as url:
+        headers = {"X-Forwarded-For": "198.51.100.1, 192.0.2.77"}
+        assert httpx.delete(f"{url}/connectors/a", headers=headers, auth=PASSWORD).status_code == 404
+    assert audited(caplog) == ["DELETE /connectors/a by anna from 192.0.2.77: 404"]
+
+
+def test_address_that_another_peer_forwards_is_not_the_clients(
+    credentials: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To trust one proxy is not to trust every client."""
+    caplog.set_level("INFO", "sinksdk.server.audit")
+    with serving(MemoryStore(), credentials=credentials, trusted_proxies=["10.0.0.7"]) as url:
+        headers = {"X-Forwarded-For": "192.0.2.77"}
+        assert httpx.delete(f"{url}/connectors/a", headers=headers, auth=PASSWORD).status_code == 404
+    assert audited(caplog) == ["DELETE /connectors/a by anna from 127.0.0.1: 404"]
+
+
+@pytest.mark.parametrize("trusted", ["*", "proxy.example.org", "10.0.0.7/8", ""])
+def test_trusted_proxy_that_is_no_address_is_refused(trusted: str) -> None:
+    """A name would never be equal to an address, and '*' would trust every client."""
+    with pytest.raises(ConfigException, match="--trusted-proxy"):
+        RestServer("127.0.0.1", 0, trusted_proxies=[trusted])
