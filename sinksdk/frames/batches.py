@@ -34,7 +34,7 @@ from sinksdk.frames.protocol import (
     with_shares,
 )
 from sinksdk.records import TopicPartition
-from sinksdk.store import Conflict, Store, TakenOver, table, take_over
+from sinksdk.store import Conflict, Store, StoreUnreadable, TakenOver, table, take_over
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import config_key, plan_key, task_count_key
 from sinksdk.store.records import (
@@ -238,7 +238,7 @@ class FrameBatches:
             if plan is not None:
                 return _Newest(count, plan)
             if self._store.version(key) == count.version:
-                raise ConnectException(
+                raise StoreUnreadable(
                     f"connector {self._connector}: store {self._store.url} has no plan of generation "
                     f"{count.value.planned}, which it says was planned. Restore the store from a backup"
                 )

@@ -6,7 +6,7 @@ import uuid
 from functools import partial
 from pathlib import Path
 
-from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.errors import ConfigException
 from sinksdk.records import OffsetAndMetadata, TopicPartition
 from sinksdk.settings.references import resolve_references
 from sinksdk.store import table
@@ -135,7 +135,7 @@ def read_commits(store: Store, connector: str) -> Merged:
     """A connector's commits and stale tokens, without claiming a generation.
 
     Raises:
-        ConnectException: the store has lost the plan of the newest generation.
+        StoreUnreadable: the store has lost the plan of the newest generation.
     """
     while True:
         count = table.read(store, task_count_key(connector), TaskCountRecord)
@@ -149,7 +149,7 @@ def read_commits(store: Store, connector: str) -> Merged:
         if again is None or again.version != count.version:
             continue  # a driver has written meanwhile
         if base is None:
-            raise ConnectException(
+            raise StoreUnreadable(
                 f"connector {connector}: store {store.url} has no plan of generation {count.value.planned}, "
                 f"which it says was planned; what is committed is unknown. Restore the store from a backup"
             )
@@ -166,7 +166,7 @@ def _written(
     """A task's record with its segments, if written after the plan.
 
     Raises:
-        ConnectException: a segment does not exist, and its record still names it.
+        StoreUnreadable: a segment does not exist, and its record still names it.
     """
     key, before = task_key(connector, task), None
     while True:

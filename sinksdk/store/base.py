@@ -58,7 +58,7 @@ class StoreRefused(ConnectException):
 
 
 class StoreUnreadable(ConnectException):
-    """This sinksdk cannot read a value: a newer one wrote it, or it is damaged. A restart does not help."""
+    """A newer sinksdk wrote a value, or it is damaged or missing. A restart does not help."""
 
 
 class Lost(Exception):

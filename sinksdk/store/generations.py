@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store import Conflict, Store, ask_to_close, table
+from sinksdk.store import Conflict, Store, StoreUnreadable, ask_to_close, table
 from sinksdk.store.keys import (
     config_key,
     connector_prefix,
@@ -187,7 +187,7 @@ class Generations:
 
         Raises:
             FencedException: a newer driver exists.
-            ConnectException: the store has lost the plan of the previous generation.
+            StoreUnreadable: the store has lost the plan of the previous generation.
         """
         return self._claimed(self._claim())
 
@@ -539,7 +539,7 @@ class Generations:
         if row is None:
             if not self.is_newest():
                 raise self._fenced()  # a newer driver has planned, and pruned what we were about to read
-            raise ConnectException(
+            raise StoreUnreadable(
                 f"connector {self._connector}: the store has no plan of generation {count.planned}, which it "
                 f"says was planned; nothing is read from an empty base. Restore the store from a backup"
             )

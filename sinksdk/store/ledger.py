@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import table
-from sinksdk.store.base import Conflict, Store
+from sinksdk.store.base import Conflict, Store, StoreUnreadable
 from sinksdk.store.keys import closing_key, plan_key, segment_key, task_count_key, task_key
 from sinksdk.store.records import (
     Begun,
@@ -382,9 +382,9 @@ def with_dropped(plan: GenerationPlan, dropped: Dropped) -> GenerationPlan:
     return plan.model_copy(update={"committed": committed, "topic_ids": ids})
 
 
-def missing_dropped(store: Store, connector: str, plan: GenerationPlan) -> ConnectException:
+def missing_dropped(store: Store, connector: str, plan: GenerationPlan) -> StoreUnreadable:
     """The error for a plan whose dropped topics no longer exist."""
-    return ConnectException(
+    return StoreUnreadable(
         f"connector {connector}: store {store.url} has lost what was committed of topics that are not read "
         f"any more, set apart from the plan of generation {plan.generation}. Restore it from a backup"
     )
@@ -455,9 +455,9 @@ def whole(store: Store, connector: str, task: int, record: TaskRecord) -> TaskRe
     return record.model_copy(update={"entries": tuple(latest.values()), "segments": ()})
 
 
-def missing_segment(store: Store, connector: str, task: int) -> ConnectException:
+def missing_segment(store: Store, connector: str, task: int) -> StoreUnreadable:
     """The error for a valid segment that no longer exists."""
-    return ConnectException(
+    return StoreUnreadable(
         f"connector {connector}: store {store.url} has lost commits that task {task} has set apart; what is "
         f"committed is unknown. Restore the store from a backup"
     )

@@ -18,9 +18,9 @@ from urllib.parse import quote, unquote
 
 from botocore import exceptions as boto
 
-from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.errors import ConfigException
 from sinksdk.store.addresses import S3Address
-from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
+from sinksdk.store.base import Lost, Store, Stored, StoreRefused, StoreUnreadable, outage_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -30,6 +30,7 @@ T = TypeVar("T")
 _MARK: Final = "!store"
 """Name of the object that marks a store; no encoded key is equal to it."""
 
+_FORMAT: Final = 1  # of the whole store: which keys there are, and how objects are named
 _PROBES: Final = "!probe/"  # prefix of probe objects; no encoded key begins with it
 _WRONG_ETAG: Final = f'"{0:032x}"'
 _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
@@ -257,6 +258,7 @@ class S3Store(Store):
     Raises:
         ConfigException: the URL is none of a bucket that this process may write to, there is no store, or
             the endpoint does not honour conditional writes.
+        StoreUnreadable: a newer sinksdk has made it, or its mark is damaged.
         StoreUnavailable: no response.
     """
 
@@ -285,12 +287,24 @@ class S3Store(Store):
     def _open(self, *, create: bool) -> None:
         if create:
             self._check_conditional_writes()
-            body = json.dumps({"what": "a store of sinksdk", "format": 1}).encode()
-            self._ask(lambda: self._objects.create(_MARK, body), "creating it")
-        elif self._ask(lambda: self._objects.read(_MARK), "opening it") is None:
+            body = json.dumps({"what": "a store of sinksdk", "format": _FORMAT}).encode()
+            if self._ask(lambda: self._objects.create(_MARK, body), "creating it"):
+                return
+        mark = self._ask(lambda: self._objects.read(_MARK), "opening it")
+        if mark is None:
             raise ConfigException(
                 f"store {self.url} is no store of sinksdk; check bucket and prefix. A driver that is given "
                 f"this URL makes it one"
+            )
+        try:
+            found = json.loads(mark.body)["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreUnreadable(
+                f"store {self.url} is damaged ({_MARK}: {type(error).__name__}); restore it from a backup"
+            ) from error
+        if found != _FORMAT:
+            raise StoreUnreadable(
+                f"store {self.url} has a format this version of sinksdk does not know; upgrade it here"
             )
 
     def _probe(self, request: Callable[[], T]) -> T:
@@ -342,7 +356,7 @@ class S3Store(Store):
             body = found.body.decode()
             stored = Stored(body, json.loads(body)["nonce"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ConnectException(
+            raise StoreUnreadable(
                 f"store {self.url}: the object under {key} was not written by sinksdk; remove it, or "
                 f"restore the store from a backup"
             ) from error

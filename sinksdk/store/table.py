@@ -6,8 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from sinksdk.errors import ConnectException
-from sinksdk.store.base import Conflict, Store
+from sinksdk.store.base import Conflict, Store, StoreUnreadable
 from sinksdk.store.records import Value
 
 V = TypeVar("V", bound=Value)
@@ -21,14 +20,14 @@ class Row(NamedTuple, Generic[V]):
 
 
 def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
-    """The value of a key; None if there is none. Raises ConnectException if it is damaged."""
+    """The value of a key; None if there is none. Raises as ``Store.get``."""
     found = store.get(key)
     if found is None:
         return None
     try:
         return Row(model.model_validate(found.value), found.version)
     except ValidationError as error:
-        raise ConnectException(f"store {store.url}: {key} {_problem(error)}") from error
+        raise StoreUnreadable(f"store {store.url}: {key} {_problem(error)}") from error
 
 
 def read_again(

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -349,18 +349,34 @@ def test_spark_settings_that_cannot_be_used_are_told_before_anything_starts(here
         assert problem in result.stderr
 
 
-@pytest.mark.parametrize("key", ["store", "connectors/lines/config", "connectors/lines/tasks-count"])
-def test_store_of_an_unknown_format_ends_with_the_exit_code_that_no_supervisor_restarts(
-    here: Here, key: str
+KNOWN = {"config": {}, "incarnation": "i"}
+NEWER = "which this version of sinksdk does not know: a newer one has written it"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "version", "message"),
+    [
+        ("store", {}, 99, "has a format this version of sinksdk does not know; upgrade it here"),
+        ("connectors/lines/config", KNOWN, 99, "upgrade it here"),
+        ("connectors/lines/tasks-count", {}, 99, "upgrade it here"),
+        ("connectors/lines/config", {**KNOWN, "target_state": "DRAINING"}, 1, f"'DRAINING' as 'target_state', {NEWER}"),
+        ("connectors/lines/config", {**KNOWN, "kind": "stream"}, 1, f"'stream' as 'kind', {NEWER}"),
+        ("connectors/lines/config", {}, 1, "is damaged (config: Field required"),
+        ("connectors/lines/tasks-count", {"claimed": "x"}, 1, "is damaged (claimed: "),
+        ("connectors/lines/tasks-count", {"claimed": 3, "planned": 3, "tasks": 1}, 1, "no plan of generation 3"),
+    ],
+)  # fmt: skip
+def test_store_that_cannot_be_read_ends_with_the_exit_code_that_no_supervisor_restarts(
+    here: Here, key: str, value: dict[str, Any], version: int, message: str
 ) -> None:
-    """A newer sinksdk has written it: a unit that restarts on failure would do so for ever."""
+    """A newer sinksdk has written it, or it is damaged: a unit that restarts on failure would do so for ever."""
     store = open_store("sqlite:///commits.sqlite", create=True)
     found = store.get(key)
-    store.put(key, {}, found.version if found else None, version=99)
+    store.put(key, value, found.version if found else None, version=version)
     store.close()
 
     result = here.sinksdk(
         *("run", here.config(), "--source-directory", here.topic(), "--store", "sqlite:///commits.sqlite")
     )
     assert result.exit_code == 2
-    assert f"{key} has a format this version of sinksdk does not know; upgrade it here" in result.stderr
+    assert message in result.stderr

@@ -12,8 +12,7 @@ import boto3
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.errors import ConnectException
-from sinksdk.store import Conflict, StoreRefused, StoreUnavailable, identify, open_store, s3
+from sinksdk.store import Conflict, StoreRefused, StoreUnavailable, StoreUnreadable, identify, open_store, s3
 from sinksdk.store.base import Lost
 from sinksdk.store.s3 import S3Store
 from tests.integration.fault_proxy import (
@@ -225,6 +224,27 @@ def test_opening_leaves_one_object(place: Place) -> None:
     assert place.open(create=False).list("") == ["k"]
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"what": "a store of sinksdk", "format": 2}', "has a format this version .* upgrade it here"),
+        (b'{"what": "a store of sinksdk"}', "is damaged"),
+        (b"[1]", "is damaged"),
+        (b"my notes", "is damaged"),
+    ],
+)
+@pytest.mark.parametrize("create", [False, True], ids=["a task", "a driver"])
+def test_store_whose_mark_is_of_another_format_is_not_opened(
+    place: Place, body: bytes, message: str, *, create: bool
+) -> None:
+    """A newer sinksdk may keep its values elsewhere: this one would take the store for an empty one."""
+    place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/!store", Body=body)
+    with pytest.raises(StoreUnreadable, match=message):
+        place.open(create=create)
+    assert place.names() == ["!store"]
+    assert place.body("!store") == body
+
+
 def test_opening_creates_nothing(place: Place) -> None:
     """Without create=True a prefix without a store is refused, and nothing is written there."""
     with pytest.raises(
@@ -409,7 +429,7 @@ def test_more_keys_than_a_page_holds(place: Place, store: S3Store) -> None:
 def test_an_object_that_is_not_ours(place: Place, store: S3Store, body: bytes) -> None:
     """get: an object that no store has written is an error that names it, not a guess."""
     place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/k", Body=body)
-    with pytest.raises(ConnectException, match="the object under k was not written by sinksdk"):
+    with pytest.raises(StoreUnreadable, match="the object under k was not written by sinksdk"):
         store.get("k")
 
 
