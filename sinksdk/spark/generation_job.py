@@ -21,7 +21,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.executor import run_task
 from sinksdk.spark.generation_spec import GenerationSpec, packed
-from sinksdk.spark.jvm import dead_worker, missing_module, missing_program, raised, unavailable_store
+from sinksdk.spark.jvm import dead_worker, missing_module, raised, unavailable_store, unusable_program
 from sinksdk.spark.places import POOL, expect_room, speculates
 from sinksdk.spark.source_executor import run_source_task
 from sinksdk.spark.task_result import R, SourceTaskResult, TaskResult, from_rows, to_row
@@ -84,7 +84,7 @@ class SparkGeneration(Generic[R]):
         """The tasks' reports, once it has ended.
 
         Raises:
-            ConfigException: the executors' Python lacks a module.
+            ConfigException: the executors' Python lacks a module, or cannot be run.
             RetriableException: the store was unavailable to the tasks in all of Spark's attempts.
             TransformFailure: a record's values are none that the transform can compute with.
             ConnectException: the job itself failed: a task's worker died too often, Spark's own error.
@@ -99,10 +99,11 @@ class SparkGeneration(Generic[R]):
                     f"connector and all they import there, in the versions that the driver has, or name "
                     f"another Python with PYSPARK_PYTHON"
                 ) from error
-            if not self._is_cancelled and (program := missing_program(error)) is not None:
+            if not self._is_cancelled and (found := unusable_program(error)) is not None:
+                program, why = found
                 raise ConfigException(
-                    f"the executors cannot run {program}: there is no such file on their hosts; name the "
-                    f"Python that they have in PYSPARK_PYTHON, or send one with spark.archives"
+                    f"the executors cannot run {program}: {why}; name the Python that they have in "
+                    f"PYSPARK_PYTHON, or send one with spark.archives"
                 ) from error
             if not self._is_cancelled and (problem := unavailable_store(_text(error))) is not None:
                 raise RetriableException(f"its tasks cannot work: {problem}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -276,13 +277,23 @@ def missing_module(text: str) -> str | None:
     return found[1] if found else None
 
 
-def missing_program(error: BaseException) -> str | None:
-    """The program that executors could not start since no file has its name, if that failed the job.
+def unusable_program(error: BaseException) -> tuple[str, str] | None:
+    """The program that executors could not start and the reason, if that failed the job and will again.
 
     The innermost cause is an IOException with the number of the error and without the program.
     """
     found = _in_causes(error, _PROGRAM)
-    return found[1] if found else None
+    why = _UNUSABLE.get(int(found[2])) if found else None
+    return (found[1], why) if found and why else None
 
 
-_PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)".*error=2\b')
+_PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)".*error=(\d+)')
+_UNUSABLE: Final = {
+    errno.ENOENT: "there is no such file on their hosts, or not the interpreter that it names",
+    errno.EACCES: "their hosts do not let them execute it (Permission denied): it lacks the permission, "
+    "which a zip archive may lose, is a folder, or is on a file system without 'exec'",
+    errno.ENOTDIR: "a part of its path is a file on their hosts",
+    errno.ENOEXEC: "it is not a program for their hosts",
+    errno.ELOOP: "its path has too many symbolic links on their hosts",
+}
+"""Numbers of errors that no further attempt changes; others are a lack of processes, files or memory."""

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,3 +121,17 @@ def test_a_missing_python_is_named(spark: SparkContext, monkeypatch: pytest.Monk
 
     assert isinstance(error, ConfigException)
     assert str(error).startswith("the executors cannot run ./environment/bin/python: ")
+
+
+def test_python_that_is_not_executable_is_named(
+    spark: SparkContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An archive that lost the permission is a fault of the configuration, too."""
+    python = tmp_path / "python"
+    python.touch(mode=0o644)
+    monkeypatch.setattr(spark, "pythonExec", str(python))
+
+    error = failed(spark, killed)
+
+    assert isinstance(error, ConfigException)
+    assert f"cannot run {python}: their hosts do not let them execute it (Permission denied)" in str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,48 @@ def test_a_job_whose_executors_lack_a_module_is_a_wrong_configuration() -> None:
         ConfigException, match=r"Python, /usr/bin/python3, has no module 'sinksdk': install .*PYSPARK_PYTHON"
     ):
         job.results()
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        ("error=2, No such file or directory", "there is no such file on their hosts"),
+        ("error=13, Permission denied", "their hosts do not let them execute it"),
+        ("error=20, Not a directory", "a part of its path is a file on their hosts"),
+        ("error=8, Exec format error", "it is not a program for their hosts"),
+    ],
+)
+def test_a_job_whose_executors_cannot_run_their_python_is_a_wrong_configuration(error: str, why: str) -> None:
+    """It names the program and the reason; more attempts would do no better."""
+    chain = JavaThrowable(
+        "org.apache.spark.SparkException: Job aborted due to stage failure",
+        JavaThrowable(
+            f'java.io.IOException: Cannot run program "./env/bin/python": {error}',
+            JavaThrowable(f"java.io.IOException: {error}"),
+        ),
+    )
+    with pytest.raises(
+        ConfigException, match=rf"executors cannot run \./env/bin/python: {why}.*PYSPARK_PYTHON"
+    ):
+        failed_job(chain).results()
+
+
+@pytest.mark.parametrize(
+    "error", ["error=11, Resource temporarily unavailable", "error=24, Too many open files"]
+)
+def test_a_job_whose_executors_lack_resources_for_a_python_is_tried_again(error: str) -> None:
+    """Another attempt may have them: a failure, no wrong configuration."""
+    program = JavaThrowable(f'java.io.IOException: Cannot run program "python3": {error}')
+    with pytest.raises(ConnectException, match="Spark job failed") as failed:
+        failed_job(program).results()
+    assert not isinstance(failed.value, ConfigException)
+
+
+def failed_job(throwable: JavaThrowable) -> SparkGeneration[Any]:
+    job = object.__new__(SparkGeneration)
+    job._is_cancelled, job._transformed, job._future = False, None, Future()
+    job._future.set_exception(Py4JJavaError(throwable))
+    return job
 
 
 UNAVAILABLE = """
