@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -200,6 +201,7 @@ def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[
         known: keys that the connector has; those without a rule are its own.
     """
     known = set(known)
+    nearest = _Nearest(known, books)
 
     def verdict(key: str, value: object) -> Verdict:
         rule = rule_for(key, *books)
@@ -207,10 +209,37 @@ def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[
             return rule.of(str(value))
         if key in known:
             return Verdict(Meaning.OWN)
-        # Never suggest a key that would be refused as well.
-        ruled = {name for book in books for name, found in book.items() if found.is_startable}
-        names = sorted(name for name in known | ruled if "*" not in name and _side(name) == _side(key))
-        nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.75)
-        return Verdict(Meaning.UNKNOWN, f"did you mean '{nearest[0]}'?" if nearest else "")
+        near = nearest.to(key)
+        return Verdict(Meaning.UNKNOWN, f"did you mean '{near}'?" if near else "")
 
     return [Option(key, verdict(key, value)) for key, value in values.items()]
+
+
+class _Nearest:
+    """Finds the key of which an unknown one may be a misspelling, for the first unknown ones."""
+
+    def __init__(self, known: Iterable[str], books: Sequence[Rules]) -> None:
+        self._known = known
+        self._books = books
+        self._left = _SUGGESTIONS
+
+    @functools.cached_property
+    def _names(self) -> Mapping[str, Sequence[str]]:
+        # Never suggest a key that would be refused as well.
+        ruled = {name for book in self._books for name, found in book.items() if found.is_startable}
+        names: dict[str, list[str]] = {}
+        for name in sorted({*self._known, *ruled}):
+            if "*" not in name:
+                names.setdefault(_side(name), []).append(name)
+        return names
+
+    def to(self, key: str) -> str:
+        """The key, or none: comparing takes 1 ms, and a request may have 100,000 unknown ones."""
+        if not self._left:
+            return ""
+        self._left -= 1
+        found = difflib.get_close_matches(key, self._names.get(_side(key), ()), n=1, cutoff=0.75)
+        return found[0] if found else ""
+
+
+_SUGGESTIONS: Final = 20  # of one configuration: more unknown keys are no misspellings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import ClassVar
 
 import pytest
@@ -9,7 +10,9 @@ from pydantic import Field
 
 from sinksdk import ConnectorConfig, Meaning, Option, Verdict
 from sinksdk.compatibility import judge, rule_for
+from sinksdk.settings.checks import check_config
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
+from sinksdk.transforms.plugins import owners
 
 FORMAT = Verdict.unsupported("only Avro is written").when(
     {"AvroFormat": Verdict.same(), "Json*": Verdict.unsupported("no JSON")}
@@ -227,3 +230,69 @@ def test_properties_of_the_reading_client_are_passed_on() -> None:
 
     assert config.overrides("consumer.override.")["fetch.max.bytes"] == "7"
     assert config.auto_offset_reset == "latest"
+
+
+# -- many keys ---------------------------------------------------------------------------------------
+
+MANY = 5_000
+S3 = {**MINIMAL, "connector.class": "s3-archiver", "s3.bucket.name": "bucket", "flush.size": "1"}
+NAMES = ",".join(f"t{number}" for number in range(MANY))
+OF_KAFKA = "org.apache.kafka.connect.transforms"
+
+
+def numbered(key: str, value: str) -> dict[str, str]:
+    return {key.format(number): value for number in range(MANY)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "problems"),
+    [
+        (numbered("flush.siz{}", "1"), 0),
+        (numbered("s3.endpoint.{}", "x"), MANY),
+        ({**numbered("s3.endpoint.{}", "x"), "transforms": NAMES}, 2 * MANY),
+        ({"transforms": NAMES, **numbered("transforms.t{}.type", f"{OF_KAFKA}.ValueToKey"),
+          **numbered("transforms.t{}.fields", "a")}, 0),
+        ({"predicates": NAMES, **numbered("predicates.t{}.type", f"{OF_KAFKA}.predicates.RecordIsTombstone")}, 0),
+        ({"transforms": NAMES, **numbered("transforms.t{}.type", f"{OF_KAFKA}.ValueToKey"),
+          **numbered("transforms.t{}.fields", "a"), **numbered("transforms.t{}.predicate", "absent"),
+          "predicates": NAMES, **numbered("predicates.t{}.type", f"{OF_KAFKA}.predicates.RecordIsTombstone")}, MANY),
+    ],
+    ids=["unknown", "unsupported", "unsupported and wrong", "transforms", "predicates", "wrong predicates"],
+)  # fmt: skip
+def test_many_keys_are_judged_in_linear_time(keys: dict[str, str], problems: int) -> None:
+    """Whoever may validate a configuration could keep the server's interpreter busy for minutes."""
+    config = {"value.converter": "json", **S3, **keys}
+    began = time.process_time()
+    found = check_config(config)
+    assert time.process_time() - began < 6
+    assert [option.key for option in found.options] == list(config)
+    assert len(found.problems) == problems
+
+
+def test_entries_of_a_map_are_gathered_in_linear_time() -> None:
+    """Each entry may have a key of its own."""
+
+    class WithMap(ConnectorConfig):
+        labels: dict[str, str] = Field(default={}, alias="labels", description="Labels.")
+
+    entries = numbered("labels.{}", "x")
+    began = time.process_time()
+    config = WithMap.parse({**MINIMAL, "connector.class": "x", "labels": "a:b", **entries})
+    assert time.process_time() - began < 6
+    assert config.labels == {"a": "b", **{str(number): "x" for number in range(MANY)}}
+
+
+def test_misspelt_keys_beyond_the_first_twenty_are_unknown_without_a_suggestion() -> None:
+    """A comparison with all keys is dear, and nobody misspells as many; the verdict stays."""
+    options = judge({f"flush.siz{number}": "" for number in range(30)}, [], ["flush.size"])
+    assert {option.verdict.meaning for option in options} == {Meaning.UNKNOWN}
+    assert [option.verdict.why for option in options] == ["did you mean 'flush.size'?"] * 20 + [""] * 10
+
+
+def test_key_of_a_step_belongs_to_the_longest_name_that_it_begins_with() -> None:
+    """Names may have dots, and one may begin like another."""
+    owner = owners("transforms", ["a", "a.b"])
+    assert [owner(f"transforms.{key}") for key in ("a.type", "a.b.type", "a.c.d", "a", "b.type")] == [
+        "a", "a.b", "a", None, None,
+    ]  # fmt: skip
+    assert owner("predicates.a.type") is None

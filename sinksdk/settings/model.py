@@ -121,7 +121,7 @@ class ConfigModel(BaseModel):
         found = sentences(
             config.problems(), f"{cls.__name__}.problems()"
         )  # of a key that is refused, its verdict says enough
-        problems += [one for one in found if not any(one.startswith(f"'{key}'") for key in refused)]
+        problems += [one for one in found if _subject(one) not in refused]
         return (None, problems) if problems else (config, [])
 
     @classmethod
@@ -228,15 +228,18 @@ class ConfigModel(BaseModel):
     def _gathered(cls, applied: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """Values with each map's entries in it, and what is wrong with that."""
         problems = []
+        gathered: dict[str, dict[str, Any]] = {}
         for key, (of, entry) in cls._parts(applied).items():
-            whole = applied.get(of, {})
-            entries = read(whole, "map") if isinstance(whole, str) else whole
-            if not isinstance(entries, Mapping):
-                continue  # a problem of its own
-            if entry in entries:
+            if of not in gathered:
+                whole = applied.get(of, {})
+                entries = read(whole, "map") if isinstance(whole, str) else whole
+                if not isinstance(entries, Mapping):
+                    continue  # a problem of its own
+                gathered[of] = dict(entries)
+            if entry in gathered[of]:
                 problems.append(f"'{key}' is also in '{of}': keep one of them")
-            applied = {**applied, of: {**entries, entry: applied[key]}}
-        return applied, problems
+            gathered[of][entry] = applied[key]
+        return {**applied, **gathered}, problems
 
     @classmethod
     def _resolve(cls, raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -512,6 +515,11 @@ def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
         items = read(text, kind)
         if not isinstance(items, str):
             yield str(detail["loc"][0]), items
+
+
+def _subject(problem: str) -> str:
+    """The key that a sentence begins with, in quotation marks."""
+    return problem[1:].partition("'")[0] if problem.startswith("'") else ""
 
 
 def _key_of(detail: Any) -> str:

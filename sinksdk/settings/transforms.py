@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel, Field
@@ -12,7 +12,7 @@ from sinksdk.settings.model import ConfigKey, NameList
 from sinksdk.transforms.base import BuiltIn, OfOnePart
 from sinksdk.transforms.chain import Chain
 from sinksdk.transforms.fields import ValueToKey
-from sinksdk.transforms.plugins import KNOWN, PREDICATES_KEY, TRANSFORMS_KEY, is_supported, read_chain
+from sinksdk.transforms.plugins import KNOWN, PREDICATES_KEY, TRANSFORMS_KEY, is_supported, owners, read_chain
 
 _WITH_FIELDS: Final = ("json", "avro")
 """Converters that give values with fields."""
@@ -73,7 +73,8 @@ def rules_with_chain(values: Mapping[str, object], own: Rules, *others: Rules) -
     With a chain, converters and the handling of bad records matter to every connector. Keys of transforms
     that are not in the chain have no effect.
     """
-    unused = {key: verdict for key in values if (verdict := _verdict(key, values)) is not None}
+    owner = {kind: owners(kind, _names(values, kind)) for kind in KNOWN}
+    unused = {key: verdict for key in values if (verdict := _verdict(key, values, owner)) is not None}
     if not _names(values, TRANSFORMS_KEY):
         return unused, own, *others
     of_records = {
@@ -84,12 +85,14 @@ def rules_with_chain(values: Mapping[str, object], own: Rules, *others: Rules) -
     return unused, of_records, *others
 
 
-def _verdict(key: str, values: Mapping[str, object]) -> Verdict | None:
+def _verdict(
+    key: str, values: Mapping[str, object], owner: Mapping[str, Callable[[str], str | None]]
+) -> Verdict | None:
     """Of a key of a transform or predicate that is none of the chain's."""
     kind = key.partition(".")[0]
     if kind not in KNOWN or key == kind:
         return None
-    name = next((name for name in _names(values, kind) if key.startswith(f"{kind}.{name}.")), None)
+    name = owner[kind](key)
     if name is None:
         return Verdict.ignored(f"it belongs to nothing that '{kind}' names")
     type_key = f"{kind}.{name}.type"

@@ -6,8 +6,10 @@ import difflib
 import importlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -99,6 +101,24 @@ _METHODS: Final = {TRANSFORMS_KEY: "apply", PREDICATES_KEY: "test"}
 _WORDS: Final = {TRANSFORMS_KEY: "transform", PREDICATES_KEY: "predicate"}
 
 
+def owners(kind: str, names: Iterable[str]) -> Callable[[str], str | None]:
+    """Returns of each key of a kind the name that it belongs to: the longest, for names may have dots.
+
+    A configuration may have 100,000 names and keys: they are not compared one by one.
+    """
+    known = set(names)
+    lengths = sorted({name.count(".") + 1 for name in known}, reverse=True)
+
+    def owner(key: str) -> str | None:
+        if not key.startswith(f"{kind}."):
+            return None
+        parts = key.removeprefix(f"{kind}.").split(".")
+        found = (".".join(parts[:length]) for length in lengths if length < len(parts))
+        return next((name for name in found if name in known), None)
+
+    return owner
+
+
 class _Declared:
     """The transforms or predicates of one configuration: made by name, with problems collected."""
 
@@ -106,24 +126,20 @@ class _Declared:
         self, kind: Kind, names: Sequence[str], keys: Mapping[str, str], problems: list[str]
     ) -> None:
         self._kind = kind
-        self._names = names
-        self._keys = keys
         self._problems = problems
-        twice = sorted({name for name in names if names.count(name) > 1})
+        self._own: dict[str, dict[str, str]] = {}
+        owner = owners(kind, names)
+        for key, value in keys.items():
+            name = owner(key)
+            if name is not None and key != f"{kind}.{name}.{_VERSION}":
+                self._own.setdefault(name, {})[key.removeprefix(f"{kind}.{name}.")] = value
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             problems.append(f"'{kind}': Duplicate alias provided: {', '.join(twice)}")
 
     def own_keys(self, name: str) -> dict[str, str]:
         """The keys of one of them, without what they begin with."""
-        mine = f"{self._kind}.{name}."
-        others = [f"{self._kind}.{other}." for other in self._names if other != name]
-        return {
-            key.removeprefix(mine): value
-            for key, value in self._keys.items()
-            if key.startswith(mine)
-            and key != mine + _VERSION
-            and not any(o.startswith(mine) and key.startswith(o) for o in others)
-        }
+        return dict(self._own.get(name, {}))
 
     def make(self, name: str, keys: dict[str, str]) -> Any:
         """One of them, or None if there are problems."""
@@ -273,17 +289,21 @@ def read_chain(
     for name in transforms:
         own = mine.own_keys(name)
         choice = {key: own.pop(key, "").strip() for key in ("predicate", "negate")}
-        problems += _choice_problems(f"{TRANSFORMS_KEY}.{name}.", choice, predicates)
+        problems += _choice_problems(f"{TRANSFORMS_KEY}.{name}.", choice, ready)
         made = mine.make(name, own)
         predicate = ready.get(choice["predicate"])
         steps.append(Step(name, made, predicate, choice["negate"].lower() == "true"))
     return (None if problems or not steps else Chain(steps)), problems
 
 
-def _choice_problems(prefix: str, choice: Mapping[str, str], predicates: Sequence[str]) -> Iterator[str]:
+_SHOWN: Final = 20  # predicates that a message names
+
+
+def _choice_problems(prefix: str, choice: Mapping[str, str], predicates: Collection[str]) -> Iterator[str]:
     named, negate = choice["predicate"], choice["negate"]
     if named and named not in predicates:
-        there = f"there are {', '.join(predicates)}" if predicates else "there are none"
+        some = ", ".join(islice(predicates, _SHOWN)) + (", …" if len(predicates) > _SHOWN else "")
+        there = f"there are {some}" if predicates else "there are none"
         yield f"'{prefix}predicate' is {named}, which is not declared in '{PREDICATES_KEY}': {there}"
     if negate and not named:
         yield (
