@@ -13,10 +13,10 @@ from sinksdk.records import RECORD_COLUMNS
 from sinksdk.settings.model import ConfigModel
 from sinksdk.support.hooks import check_hooks
 from sinksdk.support.zones import next_multiple, time_zone
+from sinksdk.task import SinkTask
 
 if TYPE_CHECKING:
     from sinksdk.records import OffsetAndMetadata, TopicPartition
-    from sinksdk.task import SinkTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +155,32 @@ class Connector:
         """
 
 
+def check_classes(cls: type[Connector], config: type[ConfigModel], task: type) -> None:
+    """Refuse a connector whose ``config_class`` or ``task_class`` is not the class that it must be.
+
+    Args:
+        config: what its ``config_class`` must be derived from.
+        task: what its ``task_class`` must be derived from.
+
+    Raises:
+        TypeError: it names the attribute, and says what to write.
+    """
+    for name, base in (("config_class", config), ("task_class", task)):
+        found = getattr(cls, name, base)
+        if isinstance(found, type) and issubclass(found, base):
+            continue
+        is_instance = isinstance(found, base)
+        what = found.__qualname__ if isinstance(found, type) else f"of type {type(found).__name__}"
+        raise TypeError(
+            f"{cls.__qualname__}.{name} is {'an instance ' if is_instance else ''}{what}: it must be "
+            + (
+                f"the class: {name} = {type(found).__qualname__}"
+                if is_instance
+                else f"a subclass of {base.__name__}"
+            )
+        )
+
+
 class SinkConnector(Connector):
     """A named, configured job that writes topics to a destination."""
 
@@ -168,6 +194,7 @@ class SinkConnector(Connector):
         """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
         super().__init_subclass__(**options)
         check_hooks(cls, SinkConnector)
+        check_classes(cls, ConnectorConfig, SinkTask)
 
     def unmet(self, config: Any) -> Sequence[str]:  # noqa: ARG002 - for overriding
         """Reasons why no record of Kafka or of a topic directory, which are bytes, can be delivered. No I/O.

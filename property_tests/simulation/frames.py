@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, partialmethod
 from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
@@ -379,9 +379,14 @@ class Spark:
         return FrameTask(self._connector(None), TaskName(NAME, number), taken, clock=self.world).settle()
 
     def _connector(self, writing: Writing | None) -> type[SinkConnector]:
-        task: Any = partial(TableTask, self.destination)
+        base: type[SinkTask] = TableTask
+        init = partialmethod(TableTask.__init__, self.destination)
         if not self.is_table:
-            task = partial(FileTask, self.destination, self._names, writing, forgets=self._forgets)
+            base = FileTask
+            init = partialmethod(
+                FileTask.__init__, self.destination, self._names, writing, forgets=self._forgets
+            )
+        task = type("Bound", (base,), {"__init__": init})
         return type("FileSink", (SinkConnector,), {"config_class": ConnectorConfig, "task_class": task})
 
     # -- tasks -----------------------------------------------------------------------------------------

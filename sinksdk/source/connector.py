@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sinksdk.connector import Connector
+from sinksdk.connector import Connector, check_classes
 from sinksdk.source.config import SourceConnectorConfig
+from sinksdk.source.task import SourceTask
 from sinksdk.support.hooks import check_hooks
 
 if TYPE_CHECKING:
     from sinksdk.source.records import SourceOffset, SourcePartition
-    from sinksdk.source.task import SourceTask
 
 
 class ExactlyOnceSupport(StrEnum):
@@ -46,6 +46,7 @@ class SourceConnector(Connector):
         """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
         super().__init_subclass__(**options)
         check_hooks(cls, SourceConnector)
+        check_classes(cls, SourceConnectorConfig, SourceTask)
 
     def exactly_once_support(self, config: Any) -> ExactlyOnceSupport | None:  # noqa: ARG002 - for overriding
         """Whether this source, configured so, can be read exactly once (KIP-618). Called before ``start``.

@@ -9,9 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from itertools import islice
+from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, Final, TypeVar
 
@@ -49,7 +53,8 @@ def check_hooks(cls: type, base: type) -> None:
     package = cls.__module__.partition(".")[0]
     for owner in cls.__mro__:
         # A mixin of the author's is judged, too; one of another package was not written with hooks in mind.
-        if owner.__module__.partition(".")[0] != package or issubclass(base, owner):
+        # No issubclass: an ABC that is not complete yet writes the result into its base's cache.
+        if owner.__module__.partition(".")[0] != package or owner in base.__mro__:
             continue
         for name, value in vars(owner).items():
             hook = None if name.startswith("_") or name in hooks else _meant(name, value, base, hooks)
@@ -117,21 +122,25 @@ _LAZY_TYPES: Final = (
 """Other iterators and context managers do their work when they are created: a cursor, a connection."""
 
 
+_CHECKED: Final = 100
+"""Elements of a collection that are checked: a hook may return a whole batch, after each of its calls."""
+
+
 def finished(hook: str, result: T) -> T:
     """Return a hook's result, unless it holds work that only its caller could start or wait for.
 
     Raises:
-        HookError: the result, or the first element of a collection, is an awaitable, a generator, a future,
-            a ``map`` or another object that runs nothing by itself.
+        HookError: the result, or one of the first elements of a collection, is an awaitable, a generator, a
+            future, a ``map`` or another object that runs nothing by itself.
     """
     if result is None or isinstance(result, (str, bytes, bool, int)):
         return result
     parts: Iterable[object] = (result,)
-    if isinstance(result, dict):
-        parts = islice(result.values(), 1)
-    elif isinstance(result, (list, tuple, set)):
-        parts = islice(result, 1)
-    for part in parts:
+    if isinstance(result, Mapping):
+        parts = islice(result.values(), _CHECKED)
+    elif isinstance(result, (list, tuple, AbstractSet, deque)):
+        parts = islice(result, _CHECKED)
+    for part in {type(part): part for part in parts}.values():  # a batch is mostly of one type
         if isinstance(part, _LAZY_TYPES):
             if isinstance(part, (GeneratorType, CoroutineType)):
                 part.close()  # else Python warns of it later, in another place
@@ -141,6 +150,27 @@ def finished(hook: str, result: T) -> T:
                 f"all of its work before it returns; to await something, call asyncio.run(...) inside of it"
             )
     return result
+
+
+def authors_frames(error: BaseException) -> list[tuple[str, str, int]]:
+    """Return name, file and line of the functions that an error went through, outermost first.
+
+    Only an author's: functions of sinksdk and of pydantic, which calls validators, are left out.
+    """
+    return [
+        (frame.f_code.co_qualname, Path(frame.f_code.co_filename).name, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _NOT_AUTHORS
+    ]
+
+
+_NOT_AUTHORS: Final = ("sinksdk", "pydantic")
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an author's code raised an error, as the end of a message; empty if it did not."""
+    frames = authors_frames(error)
+    return f" at {frames[-1][0]} ({frames[-1][1]}, line {frames[-1][2]})" if frames else ""
 
 
 def _public(base: type) -> Collection[str]:

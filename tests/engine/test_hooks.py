@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import functools
+import re
 import sqlite3
+import types
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from sinksdk import ClosingReason, OffsetAndMetadata, SinkConnector, SinkTask, SinkTaskContext, TopicPartition
-from sinksdk.source import SourceConnector, SourceTask
+from sinksdk import (
+    ClosingReason,
+    ConnectorConfig,
+    OffsetAndMetadata,
+    SinkConnector,
+    SinkRecords,
+    SinkTask,
+    SinkTaskContext,
+    TopicPartition,
+)
+from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceTask
 from sinksdk.support.hooks import HookError
 from sinksdk.testing import FakeContext, SinkTaskHarness
 from tests.engine.sinks import P0, Offsets, Sink
@@ -182,6 +194,55 @@ def test_a_name_like_a_hooks_is_free_beside_the_hook() -> None:
     assert Task.flushh is not Task.flush
 
 
+@pytest.mark.parametrize(
+    ("base", "name", "given", "message"),
+    [
+        (
+            SinkConnector,
+            "task_class",
+            Sink(),
+            "an instance of type Sink: it must be the class: task_class = Sink",
+        ),
+        (SinkConnector, "task_class", dict, "dict: it must be a subclass of SinkTask"),
+        (SinkConnector, "task_class", None, "of type NoneType: it must be a subclass of SinkTask"),
+        (SinkConnector, "config_class", dict, "dict: it must be a subclass of ConnectorConfig"),
+        (
+            SinkConnector,
+            "config_class",
+            SourceConnectorConfig,
+            "Config: it must be a subclass of ConnectorConfig",
+        ),
+        (
+            SourceConnector,
+            "config_class",
+            ConnectorConfig,
+            "Config: it must be a subclass of SourceConnectorC",
+        ),
+        (SourceConnector, "task_class", Sink, "Sink: it must be a subclass of SourceTask"),
+    ],
+)
+def test_a_connector_with_a_wrong_class_is_refused(
+    base: type, name: str, given: object, message: str
+) -> None:
+    """The class body says so, not an AttributeError of a validation or of an executor."""
+    with pytest.raises(TypeError, match=rf"^Wrong\.{name} is .*{re.escape(message)}"):
+        type("Wrong", (base,), {name: given})
+
+
+def test_a_connector_may_still_lack_its_task_class() -> None:
+    """A base class of several connectors names none, and every class of tasks is one of SinkTask's."""
+
+    class Helper(SinkTask):
+        """Made in the package that refers to it."""
+
+        def put(self, records: SinkRecords) -> None:
+            """Nothing."""
+
+    assert issubclass(SinkTask, SinkTask)
+    assert issubclass(type("Base", (SinkConnector,), {}), SinkConnector)
+    assert issubclass(type("Next", (SinkConnector,), {"task_class": Helper}), SinkConnector)
+
+
 def lazy_results() -> list[object]:
     """What a hook may return while its work waits."""
     return [
@@ -195,6 +256,12 @@ def lazy_results() -> list[object]:
         contextlib.asynccontextmanager(async_generator),
         submitted,
         lambda *_: [submitted()],
+        lambda *_: (None, submitted()),
+        lambda *_: {"first": 1, "second": submitted()},
+        lambda *_: [*range(99), coroutine()],
+        lambda *_: frozenset({submitted()}),
+        lambda *_: collections.deque([None, submitted()]),
+        lambda *_: types.MappingProxyType({"first": 1, "second": submitted()}),
     ]
 
 

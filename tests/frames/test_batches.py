@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partialmethod
 from typing import Any
 
 import pyarrow as pa
@@ -96,7 +96,7 @@ class Query:
         letters: Letters | None = None,
         **keys: str,
     ) -> None:
-        task: Any = partial(Task, outside)
+        task = type("Bound", (Task,), {"__init__": partialmethod(Task.__init__, outside)})
         self.letters = letters
         self.sink = type("Sink", (SinkConnector,), {"config_class": ConnectorConfig, "task_class": task})
         self.batches = FrameBatches(store, Terms("c", "t", CONFIG | keys), ManualClock())
