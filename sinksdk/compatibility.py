@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -192,13 +192,19 @@ def _side(key: str) -> str:
     return next((side for side in _SIDES if key.startswith(side)), "")
 
 
-def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[str]) -> list[Option]:
+def judge(
+    values: Mapping[str, object],
+    books: Sequence[Rules],
+    known: Iterable[str],
+    unresolved: Collection[str] = (),
+) -> list[Option]:
     """The verdict on each key, in the order of ``values``.
 
     Args:
         values: keys with their values, references replaced: a verdict may depend on them.
         books: the connector's rules, then those of all connectors.
         known: keys that the connector has; those without a rule are its own.
+        unresolved: keys whose reference cannot be replaced: no verdict depends on its text.
     """
     known = set(known)
     nearest = _Nearest(known, books)
@@ -206,7 +212,7 @@ def judge(values: Mapping[str, object], books: Sequence[Rules], known: Iterable[
     def verdict(key: str, value: object) -> Verdict:
         rule = rule_for(key, *books)
         if rule is not None:
-            return rule.of(str(value))
+            return Verdict.same() if rule.cases and key in unresolved else rule.of(str(value))
         if key in known:
             return Verdict(Meaning.OWN)
         near = nearest.to(key)

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pytest
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from sinksdk import ConfigException, ConnectorConfig, Meaning
+from sinksdk import ConfigException, ConnectorConfig, Meaning, Verdict
 from sinksdk.config import NameList
 from sinksdk.settings.model import HOOKS, reserved_names, sentences
 from sinksdk.settings.references import resolve_references
@@ -521,7 +533,9 @@ def test_a_model_validator_that_returns_nothing_is_named() -> None:
         def order(self) -> None:
             """Return nothing."""
 
-    with pytest.raises(TypeError, match="a model_validator of Forgets returned None: it must return self"):
+    with pytest.raises(
+        ConfigException, match="a model_validator of Forgets returned None: it must return self"
+    ):
         Forgets.parse({"name": "c", "topics": "t"})
 
 
@@ -559,10 +573,10 @@ def test_a_hook_may_return_one_sentence(name: str) -> None:
     assert sentences("", "x") == sentences((), "x") == []
     if name == "problems":
         assert returning("too large").check(raw) == (None, ["too large"])
-        with pytest.raises(
-            TypeError, match=r"Mine\.problems\(\) returned None; it must return a list of sent"
-        ):
-            returning(None).check(raw)
+        assert returning(None).check(raw) == (
+            None,
+            ["Mine.problems() returned None; it must return a list of sentences"],
+        )
     else:
         assert returning("too large").parse(raw).warnings() == "too large"
 
@@ -575,3 +589,218 @@ def test_a_hook_of_a_model_that_is_a_generator_is_refused() -> None:
 
     with pytest.raises(HookError, match=r"Mine\.problems is a generator"):
         type("Mine", (ConnectorConfig,), {"problems": problems})
+
+
+def _declaring(name: str, kind: object, value: object, base: type = ConnectorConfig) -> type:
+    """A model with one annotated attribute."""
+    return type("Mine", (base,), {"__annotations__": {name: kind}, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "field", "keys"),
+    [
+        ("name", str, Field(default="", alias="table.name"), ("'table.name'", "'name'")),
+        ("name", str, Field(alias="table.name"), ("'table.name'", "'name'")),
+        ("topics", tuple[str, ...], Field(default=(), alias="my.topics"), ("'my.topics'", "'topics'")),
+        ("transforms", tuple[str, ...], Field(default=(), alias="fx"), ("'fx'", "'transforms'")),
+        ("tasks_max", int, 3, ("'tasks_max'", "'tasks.max'")),
+    ],
+)
+def test_a_field_of_sinksdks_cannot_be_declared_again_under_another_key(
+    name: str, kind: object, field: object, keys: tuple[str, str]
+) -> None:
+    """config.name would be a table's name, and commits would be stored under it."""
+    with pytest.raises(TypeError, match=rf"^Mine\.{name} ") as raised:
+        _declaring(name, kind, field)
+    assert all(key in str(raised.value) for key in keys)
+    assert "give the field another name" in str(raised.value)
+    assert f"alias={keys[1]}" in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("topics", str), ("tasks_max", str), ("errors_log_enable", int)])
+def test_a_field_of_sinksdks_keeps_its_type(name: str, kind: type) -> None:
+    """Declared again it may be narrower; a text where sinksdk reads a list would be read letter by letter."""
+    alias = ConnectorConfig.model_fields[name].alias
+    with pytest.raises(
+        TypeError, match=rf"^Mine\.{name} is of type {kind.__name__}, .*give the field another"
+    ):
+        _declaring(name, kind, Field(default=kind(), alias=alias))
+
+
+def test_a_field_of_sinksdks_may_have_another_default_and_a_narrower_type() -> None:
+    """With the same key, a connector says what its users need not write."""
+
+    class Narrow(ConnectorConfig):
+        tasks_max: int = Field(default=2, le=3, alias="tasks.max")
+        errors_tolerance: Literal["all"] = Field(default="all", alias="errors.tolerance")
+        name: str = "mine"
+
+    raw = {"topics": "t"}
+    config = Narrow.parse(raw)
+    assert (config.tasks_max, config.errors_tolerance, config.name) == (2, "all", "mine")
+    assert Narrow.check({**raw, "errors.tolerance": "none"})[1] == [
+        "'errors.tolerance': input should be 'all'"
+    ]
+
+
+@pytest.mark.parametrize("name", ["tasks_max", "topics", "name", "value_converter"])
+@pytest.mark.parametrize(
+    "wrap", [lambda function: function, property, functools.cached_property, classmethod]
+)
+def test_a_method_over_a_field_of_sinksdks_is_refused(name: str, wrap: Callable[[Any], Any]) -> None:
+    """The function would be the field's default, or hide its value."""
+    function = wrap(lambda self: None)
+    with pytest.raises(TypeError, match=rf"^Mine\.{name} would replace \w+\.{name}, .*another name"):
+        type("Mine", (ConnectorConfig,), {name: function})
+    with pytest.raises(TypeError, match=rf"^Mixin\.{name} would replace"):
+        type("Mine", (type("Mixin", (), {name: function}), ConnectorConfig), {})
+
+
+@pytest.mark.parametrize("name", ["_resolve", "_written", "_rules", "_is_changed", "_validated"])
+def test_a_private_name_of_sinksdks_is_refused(name: str) -> None:
+    """A helper with the name of one of sinksdk's would be called in its place."""
+    with pytest.raises(TypeError, match=rf"^Mine\.{name} would replace ConfigModel\.{name}, .*another name"):
+        type("Mine", (ConnectorConfig,), {name: lambda self: None})
+
+
+@pytest.mark.parametrize("kind", [ClassVar, ClassVar[Mapping[str, Verdict]]])
+def test_a_verdict_may_be_annotated_as_a_class_variable(kind: object) -> None:
+    """A connector's compatibility is for overriding, also in a module whose annotations are no texts."""
+    made = _declaring("compatibility", kind, {"old.key": Verdict.ignored("it is old")})
+    assert made.compatibility.keys() == {"old.key"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("alias", ["b.x", AliasChoices("b.x", "b.y"), AliasPath("b", 0)])
+def test_a_key_that_is_no_alias_is_refused(alias: Any) -> None:
+    """Keys are aliases: with another the key would be unknown and its value ignored."""
+    with pytest.raises(TypeError, match=r"^Mine\.size has a validation_alias.*Field\(alias="):
+        _declaring("size", int, Field(default=1, validation_alias=alias))
+
+
+def test_a_generated_alias_is_a_key() -> None:
+    """Pydantic's alias_generator may name the keys of a connector's own fields."""
+
+    class Generated(ConnectorConfig):
+        model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
+        flush_size: int = 1
+
+    assert Generated.parse({"name": "c", "topics": "t", "flush.size": "7"}).flush_size == 7
+
+
+class Silent(ConnectorConfig):
+    """Validators that give no reason."""
+
+    size: int = Field(default=1, alias="flush.size", description="How much.")
+    mode: str = ""
+
+    @field_validator("size")
+    @classmethod
+    def at_least(cls, size: int) -> int:
+        """Refuse 2, 3 and 4."""
+        if size == 2:
+            raise AssertionError  # as an assert that pytest has not rewritten
+        if size == 3:
+            raise ValueError
+        return {4: {}, 1: 1}[size]["celsius"] if size == 4 else size  # type: ignore[index]
+
+    @model_validator(mode="after")
+    def fits(self) -> Self:
+        """Refuse a mode."""
+        if self.mode:
+            raise AssertionError
+        return self
+
+    def problems(self) -> list[str]:
+        """Fail at one size."""
+        return [*super().problems(), *([{}["celsius"]] if self.size == 5 else [])]
+
+    def warnings(self) -> list[str]:
+        """Fail at another one."""
+        return [*super().warnings(), *([{}["celsius"]] if self.size == 6 else [])]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"flush.size": "2"}, "'flush.size': refused without a reason by Silent.at_least"),
+        ({"flush.size": "3"}, "'flush.size': refused without a reason by Silent.at_least"),
+        ({"mode": "x"}, "the configuration is refused without a reason by Silent.fits"),
+    ],
+)
+def test_a_validator_without_a_reason_is_named(fields: dict[str, str], sentence: str) -> None:
+    """An assert or a ValueError without a text says at least which validator refuses what."""
+    [problem] = Silent.check({"name": "c", "topics": "t", **fields})[1]
+    assert problem == f"{sentence}: let it raise ValueError with a sentence"
+
+
+@pytest.mark.parametrize(
+    ("size", "where", "hook"),
+    [("4", "a validator of Silent", "at_least"), ("5", "Silent.problems()", "problems")],
+)
+def test_an_error_in_an_authors_model_says_where(size: str, where: str, hook: str) -> None:
+    """A KeyError alone would not say in which of the connector's classes and hooks it was raised."""
+    place = rf"{re.escape(where)} failed: KeyError: 'celsius' at Silent\.{hook} \(test_config\.py, line \d+\)"
+    [problem] = Silent.check({"name": "c", "topics": "t", "flush.size": size})[1]
+    assert re.fullmatch(place, problem)
+    with pytest.raises(ConfigException, match=place):
+        Silent.parse({"name": "c", "topics": "t", "flush.size": size})
+
+
+def test_a_configuration_that_a_validator_refuses_itself_has_its_problems() -> None:
+    """ConfigException of a validator is not pydantic's, and its sentences are problems as any other's."""
+
+    class Refusing(ConnectorConfig):
+        @model_validator(mode="after")
+        def fits(self) -> Self:
+            raise ConfigException(["'a' is odd", "'b' is even"])
+
+    assert Refusing.check({"name": "c", "topics": "t"}) == (None, ["'a' is odd", "'b' is even"])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"tasks.max": "${env:NOT_SET}"},
+        {"errors.log.enable": "x${file:/nowhere:key}"},
+        {"errors.tolerance": "${env:NOT_SET}"},
+        {"topics": "${env:NOT_SET}"},
+        {"topics": "a, ${env:NOT_SET}"},
+        {"name": "${env:NOT_SET}"},
+        {"value.converter": "${env:NOT_SET}", "value.converter.schema": "a INT"},
+        {"value.converter": "avro", "value.converter.schema.registry.url": "${env:NOT_SET}"},
+        {
+            "value.converter": "avro",
+            "value.converter.schema.registry.url": "http://registry:8081",
+            "value.converter.basic.auth.credentials.source": "USER_INFO",
+            "value.converter.basic.auth.user.info": "${env:NOT_SET}",
+        },
+        {"value.converter": "json", "transforms": "m", "transforms.m.type": "${env:NOT_SET}"},
+        {
+            "value.converter": "json",
+            "transforms": "m",
+            "transforms.m.type": "HoistField$Value",
+            "transforms.m.field": "${env:NOT_SET}",
+        },
+        {"consumer.override.max.poll.records": "${env:NOT_SET}"},
+    ],
+)
+def test_a_reference_that_cannot_be_resolved_is_the_only_problem(keys: dict[str, str]) -> None:
+    """What the reference's own text is not (a number, a converter, a URL) says nothing."""
+    key = next(key for key, text in keys.items() if "${" in text)
+    _, problems = ConnectorConfig.check({"name": "c", "topics": "t", **keys})
+    assert len(problems) == 1, problems
+    assert problems[0].startswith(f"'{key}': ${{")
+    _, problems = ConnectorConfig.check({"name": "c", "topics": "t", "poll.interval.ms": "x", **keys})
+    assert len(problems) == 2, problems
+
+
+def test_a_reference_in_a_map_that_cannot_be_resolved_is_the_only_problem() -> None:
+    """Nor is a map said to be missing whose entry is such a reference."""
+
+    class Mapped(ConnectorConfig):
+        labels: dict[str, int] = Field(alias="table.labels", description="Labels.")
+
+    raw = {"name": "c", "topics": "t"}
+    for keys in ({"table.labels.a": "${env:NOT_SET}"}, {"table.labels": "a:1, b:${env:NOT_SET}"}):
+        [problem] = Mapped.check({**raw, **keys})[1]
+        assert "NOT_SET is not set here" in problem

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from sinksdk.compatibility import Meaning, Option
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import Connector, SinkConnector
-from sinksdk.errors import ConfigException, ConnectException, RetriableException, said
+from sinksdk.connector import BatchPolicy, Connector, SinkConnector
+from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.settings.file import read_config
-from sinksdk.settings.model import ConfigModel, sentences
+from sinksdk.settings.model import ConfigModel, call_author, sentences_of
 from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_class
 from sinksdk.settings.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
 from sinksdk.settings.texts import Kind
@@ -164,15 +164,19 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
     options = model.judge(raw)
     config, problems = model.check(raw)
     warnings: Sequence[str] = ()
+    unmet: Sequence[str] = ()
     if config is not None:
         problems = connector_problems(connector, config)
-        warnings = sentences(config.warnings(), f"{model.__name__}.warnings()")
+        with collecting(problems):
+            warnings = sentences_of(f"{model.__name__}.warnings()", config.warnings)
+            if isinstance(connector, SinkConnector) and not problems:
+                unmet = sentences_of(f"{type(connector).__name__}.unmet()", connector.unmet, config)
     return Checked(
         raw,
         connector,
         None if problems else config,
         problems,
-        [] if problems or not isinstance(connector, SinkConnector) else list(connector.unmet(config)),
+        [] if problems else unmet,
         [*_unresolved(options, raw), *warnings],
         options,
         _notes(model, raw),
@@ -259,15 +263,17 @@ def _type_of(name: str, here: str) -> ConnectorType:  # noqa: ARG001 - what is f
 
 def connector_problems(connector: Connector, config: ConfigModel) -> list[str]:
     """Problems that the connector's ``validate`` reports."""
+    cls = type(connector).__name__
     try:
-        problems = sentences(connector.validate(config), f"{type(connector).__name__}.validate()")
+        problems = sentences_of(f"{cls}.validate()", connector.validate, config)
         if isinstance(connector, SourceConnector):
-            assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
-            problems += connector.unmet(config)
+            problems += sentences_of(f"{cls}.unmet()", connector.unmet, config)
         elif isinstance(connector, SinkConnector) and not problems:
-            connector.batch_policy(config)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code may raise anything
-        return [f"{type(connector).__name__} does not accept it: {said(error)}"]
+            policy: object = call_author(f"{cls}.batch_policy()", connector.batch_policy, config)
+            if not isinstance(policy, BatchPolicy):
+                return [f"{cls}.batch_policy() returned {policy!r}; it must return a BatchPolicy"]
+    except ConfigException as error:
+        return list(error.problems)
     return problems
 
 

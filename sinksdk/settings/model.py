@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from inspect import get_annotations
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from sinksdk.compatibility import Converted, Meaning, Option, Rules, Verdict, judge, rule_for
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, said
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import references, resolve_references
 from sinksdk.settings.texts import Kind, as_text, each_text, from_json, kind_of, named_texts, read
@@ -31,7 +32,7 @@ from sinksdk.support.confidential import (
     sounds_secret,
     without_passwords_in_urls,
 )
-from sinksdk.support.hooks import check_function
+from sinksdk.support.hooks import authors_frames, check_function, place_of
 
 
 def _split(value: object) -> object:
@@ -47,6 +48,8 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 _LIST_TYPES: Final = (list, tuple, set, frozenset, Sequence, AbstractSet)
 _ONE_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
+
+T = TypeVar("T")
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
 """A comma separated list of names."""
@@ -68,6 +71,12 @@ class ConfigModel(BaseModel):
         """
         super().__init_subclass__(**options)
         _refuse_clashes(cls)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """Refuse an author's field that gives one of sinksdk's another meaning (TypeError names both)."""
+        super().__pydantic_init_subclass__(**options)
+        _refuse_other_keys(cls)
 
     compatibility: ClassVar[Mapping[str, Verdict]] = {}
     """Verdicts on keys of the connector that this one replaces, by name or pattern.
@@ -104,32 +113,44 @@ class ConfigModel(BaseModel):
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, unresolved = cls._resolve(raw)
-        options = judge(resolved, cls._rules_for(resolved), cls._known(resolved))
+        options = judge(resolved, cls._rules_for(resolved), cls._known(resolved), unresolved)
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_applied]
         refused = {option.key for option in options if not option.is_supported}
         problems += [option.sentence for option in options if option.key in refused]
         applied = cls._supplemented({key: resolved[key] for key, verdict in options if verdict.is_applied})
-        applied, repeated = cls._gathered(applied)
+        wrong = cls._valueless(applied, {key: raw[key] for key in unresolved})
+        applied, repeated = cls._gathered({key: text for key, text in applied.items() if key not in wrong})
         problems += repeated
+        config = None
         try:
             config = cls._of_text(applied, raw)
+            found = [] if wrong else config._problems_found()  # noqa: SLF001 - of this very class
         except ValidationError as error:
-            problems += [
-                _sentence(cls, detail) for detail in error.errors() if _key_of(detail) not in refused
-            ]
-            return None, problems + cls._problems_besides(applied, error)
-        found = sentences(
-            config.problems(), f"{cls.__name__}.problems()"
-        )  # of a key that is refused, its verdict says enough
+            details = [detail for detail in error.errors() if _key_of(detail) not in wrong]
+            problems += [_sentence(cls, detail) for detail in details if _key_of(detail) not in refused]
+            wrong |= {_key_of(detail) for detail in details} - {""}
+            found = []
+        except ConfigException as error:
+            return None, [*problems, *error.problems]
+        if config is None or wrong:
+            found = cls._problems_besides(applied, wrong)
+        # Of a key that is refused, its verdict says enough.
         problems += [one for one in found if _subject(one) not in refused]
         return (None, problems) if problems else (config, [])
 
     @classmethod
+    def _valueless(cls, applied: Mapping[str, Any], unresolved: Mapping[str, Any]) -> set[str]:
+        """Keys whose value is a reference that cannot be resolved, also those that stand for another key."""
+        found = {key for key, value in applied.items() if value in unresolved.values()} | unresolved.keys()
+        return found | {of for key, (of, _) in cls._parts(applied).items() if key in found}
+
+    @classmethod
     def _of_text(cls, values: Mapping[str, Any], written: Mapping[str, Any]) -> Self:
         """The model of resolved values, which remembers how they were written."""
-        config = cls._validated(values)
+        config = call_author(f"a validator of {cls.__name__}", cls._validated, values)
         if not isinstance(config, cls):
-            raise TypeError(f"a model_validator of {cls.__name__} returned {config!r}: it must return self")
+            message = f"a model_validator of {cls.__name__} returned {config!r}: it must return self"
+            raise ConfigException(message)
         config._written = dict(written)  # noqa: SLF001 - of this very class
         return config
 
@@ -264,8 +285,8 @@ class ConfigModel(BaseModel):
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
         """What becomes of each key of a configuration, in its order."""
-        resolved = cls._resolve(raw)[0]
-        return judge(resolved, cls._rules_for(resolved), cls._known(resolved))
+        resolved, unresolved = cls._resolve(raw)
+        return judge(resolved, cls._rules_for(resolved), cls._known(resolved), unresolved)
 
     @classmethod
     def _rules(cls) -> tuple[Rules, ...]:
@@ -330,18 +351,20 @@ class ConfigModel(BaseModel):
         return ()
 
     @classmethod
-    def _problems_besides(cls, resolved: Mapping[str, Any], error: ValidationError) -> list[str]:
+    def _problems_besides(cls, resolved: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
         """Problems between those fields that have none themselves."""
-        wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]}
         rest = {key: value for key, value in resolved.items() if key not in wrong}
         for name, field in cls.model_fields.items():
             if field.is_required():
                 rest.setdefault(field.alias or name, "1")  # something that any text or number may be
         try:
-            found = sentences(cls._of_text(rest, rest).problems(), f"{cls.__name__}.problems()")
-        except ValidationError:
+            found = cls._of_text(rest, rest)._problems_found()  # noqa: SLF001 - of this very class
+        except (ValidationError, ConfigException):
             return []
         return [problem for problem in found if not any(f"'{key}'" in problem for key in wrong)]
+
+    def _problems_found(self) -> list[str]:
+        return sentences_of(f"{type(self).__name__}.problems()", self.problems)
 
     def problems(self) -> list[str]:
         """Problems between fields; a subclass adds its own to those of ``super()``. No I/O."""
@@ -420,42 +443,132 @@ HOOKS: Final = frozenset(
 
 def reserved_names(cls: type[ConfigModel]) -> dict[str, type]:
     """The public names that a model of sinksdk has besides its fields and pydantic's, each with its class."""
-    owners = [owner for owner in cls.__mro__ if _is_own(owner)]
     fields = getattr(cls, "__pydantic_fields__", {})
     return {
         name: owner
-        for owner in reversed(owners)
-        for name in vars(owner)
-        if not name.startswith("_") and name not in fields and name not in dir(BaseModel)
+        for name, owner in _own_names(cls).items()
+        if not name.startswith("_") and name not in fields
     }
+
+
+def _own_names(cls: type[ConfigModel]) -> dict[str, type]:
+    """All names that a model of sinksdk has besides pydantic's, fields and private ones, too."""
+    owners = [owner for owner in cls.__mro__ if _is_own(owner)]
+    return {
+        name: owner
+        for owner in reversed(owners)
+        for name in (*vars(owner), *get_annotations(owner))
+        if not name.startswith("__") and name not in _PYDANTICS
+    }
+
+
+_PYDANTICS: Final = frozenset(dir(BaseModel))
 
 
 def _is_own(cls: type) -> bool:
     return cls.__module__.partition(".")[0] == "sinksdk"
 
 
+def _own_base(cls: type[ConfigModel]) -> type[ConfigModel]:
+    return next(owner for owner in cls.__mro__ if _is_own(owner) and issubclass(owner, ConfigModel))
+
+
+def _declares(owner: type, name: str) -> bool:
+    return name in vars(owner) or name in get_annotations(owner)
+
+
 def _refuse_clashes(cls: type[ConfigModel]) -> None:
-    """Refuse an author's model whose fields or methods have names that sinksdk calls."""
+    """Refuse an author's model whose fields or methods have names that sinksdk calls or reads."""
     if _is_own(cls):
         return
-    base = next(owner for owner in cls.__mro__ if _is_own(owner) and issubclass(owner, ConfigModel))
-    for name, owner in reserved_names(base).items():
-        mine = next((one for one in cls.__mro__ if name in (*vars(one), *get_annotations(one))), owner)
+    base = _own_base(cls)
+    for name, owner in _own_names(base).items():
+        mine = next((one for one in cls.__mro__ if _declares(one, name)), owner)
         if _is_own(mine):
             continue
-        is_field = name in get_annotations(mine) and not str(get_annotations(mine)[name]).startswith(
-            "ClassVar"
-        )
+        annotations = get_annotations(mine)
+        is_field = name in annotations and not _is_class_variable(annotations[name])
+        if is_field and name in base.model_fields:
+            continue  # _refuse_other_keys looks at it once it has its key
         if is_field or name not in HOOKS:
             what = "field" if is_field else "method"
             raise TypeError(
-                f"{mine.__qualname__}.{name} would replace {owner.__qualname__}.{name}, which sinksdk calls: "
-                f"give the {what} another name{_ALIAS if is_field else ''}"
+                f"{mine.__qualname__}.{name} would replace {owner.__qualname__}.{name}, which sinksdk "
+                f"{'reads' if name in base.model_fields else 'calls'}: give the {what} another name"
+                f"{_ALIAS if is_field else ''}"
             )
         check_function(mine.__qualname__, name, getattr(cls, name))
 
 
 _ALIAS: Final = "; its key, the alias, may stay: `other_name: … = Field(alias=…)`"
+
+
+def _is_class_variable(annotation: object) -> bool:
+    if isinstance(annotation, str):
+        return re.match(r"(\w+\.)?ClassVar\b", annotation) is not None
+    return annotation is ClassVar or get_origin(annotation) is ClassVar
+
+
+def _refuse_other_keys(cls: type[ConfigModel]) -> None:
+    """Refuse an author's fields with keys that are no aliases, and those that change a field of sinksdk's.
+
+    A field may be declared again under its key, to give it another default or a narrower type.
+    """
+    if _is_own(cls):
+        return
+    base = _own_base(cls)
+    for name, field in cls.model_fields.items():
+        mine = next(owner for owner in cls.__mro__ if _declares(owner, name))
+        if _is_own(mine):
+            mine = cls  # its alias_generator has renamed an inherited field
+        what = f"{mine.__qualname__}.{name}"
+        if field.validation_alias not in (None, field.alias):
+            raise TypeError(
+                f"{what} has a validation_alias, and keys are read by their alias: write `Field(alias=…)`"
+            )
+        former = base.model_fields.get(name)
+        if former is None:
+            continue
+        theirs = next(owner for owner in base.__mro__ if name in get_annotations(owner))
+        key, former_key = field.alias or name, former.alias or name
+        if key != former_key:
+            raise TypeError(
+                f"{what} has the key {key!r} and would replace {theirs.__qualname__}.{name}, the key "
+                f"{former_key!r}, which sinksdk reads: give the field another name{_ALIAS}. To give "
+                f"{former_key!r} another default, keep its key: `Field(…, alias={former_key!r})`"
+            )
+        if not _is_narrower(field.annotation, former.annotation):
+            raise TypeError(
+                f"{what} is of type {_code_of(field.annotation)}, and sinksdk reads "
+                f"{theirs.__qualname__}.{name} as {_code_of(former.annotation)}: keep that type or take a "
+                f"narrower one, or give the field another name and key"
+            )
+
+
+def _is_narrower(annotation: Any, than: Any) -> bool:
+    """Whether each value of a type is one of the other, judged by classes, not by their items."""
+    wide = _classes(than)
+    wide |= {int} if float in wide else set()
+    return all(any(issubclass(one, other) for other in wide) for one in _classes(annotation))
+
+
+def _classes(annotation: Any) -> set[type]:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _classes(arguments[0])
+    if origin is Literal:
+        return {type(choice) for choice in arguments}
+    if origin in (Union, UnionType):
+        return {found for argument in arguments for found in _classes(argument)}
+    if annotation is Any:
+        return {object}
+    kind = origin or annotation
+    return {kind} if isinstance(kind, type) else set()  # a name that cannot be resolved yet
+
+
+def _code_of(annotation: Any) -> str:
+    is_plain = isinstance(annotation, type) and not get_args(annotation)
+    return annotation.__name__ if is_plain else str(annotation)
 
 
 def sentences(problems: object, where: str) -> list[str]:
@@ -472,6 +585,37 @@ def sentences(problems: object, where: str) -> list[str]:
         if len(found) == len(given):
             return found
     raise TypeError(f"{where} returned {problems!r}; it must return a list of sentences")
+
+
+def call_author(where: str, function: Callable[..., T], *arguments: object) -> T:
+    """Call an author's code.
+
+    Args:
+        where: class and hook, for the message.
+
+    Raises:
+        ConfigException: as it raised it; or it raised something else, and the message says what and where.
+        ValidationError: pydantic's.
+    """
+    try:
+        return function(*arguments)
+    except (ConfigException, ValidationError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigException(f"{where} failed: {said(error)}{place_of(error)}") from error
+
+
+def sentences_of(where: str, hook: Callable[..., object], *arguments: object) -> list[str]:
+    """Call an author's hook that returns sentences.
+
+    Raises:
+        ConfigException: it returned something else, or raised an error, which the message names.
+    """
+    returned = call_author(where, hook, *arguments)
+    try:
+        return sentences(returned, where)
+    except TypeError as error:
+        raise ConfigException(str(error)) from error
 
 
 def written(config: ConfigModel) -> dict[str, str]:
@@ -529,13 +673,18 @@ def _key_of(detail: Any) -> str:
 def _message(detail: Any) -> str:
     """What a validator says; pydantic puts "Value error, " before the author's own sentence."""
     error = detail.get("ctx", {}).get("error")
-    return str(error) if isinstance(error, Exception) and str(error) else str(detail["msg"])
+    if not isinstance(error, Exception):
+        return str(detail["msg"])
+    frames = authors_frames(error)
+    by = f" by {frames[0][0]}" if frames else ""
+    return str(error) or f"refused without a reason{by}: let it raise ValueError with a sentence"
 
 
 def _sentence(cls: type[ConfigModel], detail: Any) -> str:
     path: Sequence[Any] = detail["loc"]
     if not path:  # of a model_validator, which is about several fields
-        return _message(detail)
+        message = _message(detail)
+        return message if str(detail.get("ctx", {}).get("error")) else f"the configuration is {message}"
     name = str(path[0])
     field = cls.model_fields.get(name)
     key = (field.alias if field else None) or name

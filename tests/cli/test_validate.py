@@ -183,6 +183,66 @@ def test_a_connector_that_cannot_be_had_is_one_problem_among_the_others(
     assert "'tasks.max': " in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (
+            'def validate(self, config): return {}["zz"]',
+            "Bad.validate() failed: KeyError: 'zz' at Bad.validate (",
+        ),
+        (
+            'def unmet(self, config): return {}["zz"]',
+            "Bad.unmet() failed: KeyError: 'zz' at Bad.unmet (bad.py",
+        ),
+        (
+            'def batch_policy(self, config): return {}["zz"]',
+            "Bad.batch_policy() failed: KeyError: 'zz' at Bad.",
+        ),
+        (
+            "def batch_policy(self, config): return 5",
+            "Bad.batch_policy() returned 5; it must return a BatchP",
+        ),
+        ("def validate(self, config): return 5", "Bad.validate() returned 5; it must return a list of sent"),
+        (
+            "def validate(self, config): raise SystemExit(3)",
+            "Bad.validate() failed: SystemExit: 3 at Bad.val",
+        ),
+        (
+            "config_class = dict",
+            "importing bad:Bad failed: TypeError: Bad.config_class is dict: it must be a",
+        ),
+        ("task_class = Task()", "importing bad:Bad failed: TypeError: Bad.task_class is an instance of type"),
+    ],
+)
+def test_a_mistake_in_a_connectors_class_is_a_problem_that_names_it(
+    here: Here, body: str, problem: str
+) -> None:
+    """Class and hook are named, where one error's text alone says neither."""
+    module = f"bad{abs(hash(body))}"  # imported once per process
+    here.file(f"{module}.py", f"from linesink import *\n\n\nclass Bad(Sink):\n    {body}\n")
+
+    result = here.sinksdk("validate", here.config(connector_class=f"{module}:Bad"))
+
+    assert result.exit_code == 2
+    assert problem in " ".join(result.stdout.split()).replace(module, "bad")
+
+
+def test_a_mistake_in_a_connectors_warnings_is_a_problem_that_names_it(here: Here) -> None:
+    """The model's hooks are named, too."""
+    here.file(
+        "worried.py",
+        "from linesink import *\n\n\nclass Worried(Config):\n"
+        "    def warnings(self): return {}['zz']\n\n\nclass Bad(Sink):\n    config_class = Worried\n",
+    )
+
+    result = here.sinksdk("validate", here.config(connector_class="worried:Bad"))
+
+    assert result.exit_code == 2
+    assert (
+        "Worried.warnings() failed: KeyError: 'zz' at Worried.warnings (worried.py, line 5)" in result.stdout
+    )
+
+
 def test_references_are_resolved_and_their_values_never_shown(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
