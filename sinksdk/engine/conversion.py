@@ -87,8 +87,8 @@ class Conversion:
                 raise _divided(offsets, differ.offsets) from None
         letters = []
         # Not before nothing requests another attempt at the batch: each is reported once.
-        for stage, record, error, failed_in in sorted(failed, key=lambda one: one.record.offset):
-            letters.append(self._reporter.report_from(stage, record, error, failed_in))
+        for stage, record, error, failed_in, where in sorted(failed, key=lambda one: one.record.offset):
+            letters.append(self._reporter.report_from(stage, record, error, failed_in, where))
         for letter in letters:
             letter.result()  # a task that keeps its own offsets passes over these records in ``put``
         if task.takes_bytes and read is not None:
@@ -211,7 +211,9 @@ class Conversion:
             return [chain(records)]
         except TransformFailed as failure:
             if len(records) == 1:
-                failed.append(_Failed("TRANSFORMATION", records[0], failure.error, failure.failed))
+                failed.append(
+                    _Failed("TRANSFORMATION", records[0], failure.error, failure.failed, failure.where)
+                )
                 return []
         if chain.has_authors:  # it may have changed objects of this batch before it failed
             read = records.arrow if records.read is None else records.read
@@ -235,6 +237,7 @@ class _Failed(NamedTuple):
     record: SinkRecord
     error: Exception
     failed_in: object
+    where: str = ""
 
 
 _STAGES: Final[Mapping[Part, Stage]] = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER"}

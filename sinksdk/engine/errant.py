@@ -130,7 +130,12 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         return self.report_from("TASK_PUT", record, error)
 
     def report_from(
-        self, stage: Stage, record: SinkRecord, error: BaseException, failed: object = None
+        self,
+        stage: Stage,
+        record: SinkRecord,
+        error: BaseException,
+        failed: object = None,
+        where: str = "",
     ) -> Future[None]:
         """Report a record that failed in a given stage.
 
@@ -140,16 +145,18 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         Args:
             record: as it was read, or as the task was given it.
             failed: the converter or transform that failed; the task if None.
+            where: which transform it was, for messages.
         """
         self._measures.failed()
-        self._log(stage, record, error)
+        what = f"{stage} ({where})" if where else stage
+        self._log(what, record, error)
         future = _DONE
-        refusal = self._too_many(stage, record, error) if self._options.tolerate_errors else None
+        refusal = self._too_many(what, record, error) if self._options.tolerate_errors else None
         if refusal is None and self._dead_letters is not None:
             future = self._dead_letters.send(self._letter(stage, record, error, failed))
             self._measures.dead_letter(future)
         if not self._options.tolerate_errors:
-            refusal = self._intolerable(stage, record, error)
+            refusal = self._intolerable(what, record, error)
         offset = record.offset if stage == "TASK_PUT" else None
         self._scope.reported(record.topic_partition, offset, future, refusal)
         if refusal is not None:
@@ -164,7 +171,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         failed_class = type(self._scope.task).__qualname__ if failed is None else _class_of(failed)
         return dead_letter(read, error, stage, self._name, failed_class)
 
-    def _too_many(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException | None:
+    def _too_many(self, stage: str, record: SinkRecord, error: BaseException) -> ConnectException | None:
         if isinstance(error, DataException) and error.is_expected:
             return None
         counter = self._counters.get(record.topic_partition)
@@ -173,14 +180,14 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
             excess.__cause__ = error
         return excess
 
-    def _intolerable(self, stage: Stage, record: SinkRecord, error: BaseException) -> ConnectException:
+    def _intolerable(self, stage: str, record: SinkRecord, error: BaseException) -> ConnectException:
         refusal = ConnectException(
             f"{self._name}: {_where(record)} failed in {stage} and errors.tolerance is none: {said(error)}"
         )
         refusal.__cause__ = error
         return refusal
 
-    def _log(self, stage: Stage, record: SinkRecord, error: BaseException) -> None:
+    def _log(self, stage: str, record: SinkRecord, error: BaseException) -> None:
         if not self._options.log_errors:
             return
         self._measures.logged()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -29,12 +30,14 @@ class TransformFailed(Exception):
     Args:
         failed: the transform or predicate.
         error: what it has raised.
+        where: its name in the configuration, its class and its method, for messages.
     """
 
-    def __init__(self, failed: object, error: Exception) -> None:
+    def __init__(self, failed: object, error: Exception, where: str) -> None:
         super().__init__(str(error))
         self.failed = failed
         self.error = error
+        self.where = where
 
 
 class TypesDiffer(Exception):
@@ -84,12 +87,8 @@ class Step:
     def _chosen(self, records: SinkRecords) -> npt.NDArray[np.bool_] | None:
         if self.predicate is None:
             return None
-        try:
+        with self._attributed(self.predicate, "test"):
             chosen = np.array(self.predicate.test(records))
-        except (RetriableException, ConfigException):
-            raise
-        except Exception as error:
-            raise TransformFailed(self.predicate, error) from error
         if chosen.shape != (len(records),) or chosen.dtype != np.bool_:
             raise ConnectException(
                 f"the predicate of transform '{self.name}' was given {len(records)} records and did not say "
@@ -98,13 +97,23 @@ class Step:
         return np.logical_not(chosen) if self.negate else chosen
 
     def _applied(self, records: SinkRecords) -> SinkRecords:
-        try:
+        with self._attributed(self.transformation, "apply"):
             made = self.transformation.apply(records)
+        return made if isinstance(self.transformation, BuiltIn) else self._checked(records, made)
+
+    @contextmanager
+    def _attributed(self, called: object, method: str) -> Iterator[None]:
+        """Name the transform in an error of its code."""
+        of = "predicate of " if called is self.predicate else ""
+        where = f"{of}transform '{self.name}', {type(called).__qualname__}.{method}"
+        try:
+            yield
         except (RetriableException, ConfigException):
             raise  # not the records' fault
+        except SystemExit as error:  # it would end Spark's Python worker, and Spark would run the task again
+            raise ConnectException(f"{where}, raised SystemExit: {error}") from error
         except Exception as error:
-            raise TransformFailed(self.transformation, error) from error
-        return made if isinstance(self.transformation, BuiltIn) else self._checked(records, made)
+            raise TransformFailed(called, error, where) from error
 
     def _checked(self, given: SinkRecords, made: SinkRecords) -> SinkRecords:
         """What an author's has returned: it may drop records and change them. Offsets say which they are.

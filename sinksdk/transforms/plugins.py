@@ -16,8 +16,9 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from sinksdk.compatibility import Meaning
-from sinksdk.errors import ConfigException
+from sinksdk.errors import ConfigException, said
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
+from sinksdk.support.hooks import place_of
 from sinksdk.transforms.base import BuiltIn, Keys, check_methods
 from sinksdk.transforms.cast import Cast
 from sinksdk.transforms.chain import Chain, Step
@@ -178,8 +179,8 @@ class _Declared:
                 configure(keys)
         except ConfigException:
             raise
-        except Exception as error:
-            raise ConfigException(f"{kind} cannot be made: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise ConfigException(f"{kind} cannot be made: {said(error)}{place_of(error)}") from error
         if configure is None and keys:
             raise ConfigException(f"{kind} has no method 'configure', so it has no keys {', '.join(keys)}")
         return made
@@ -230,7 +231,7 @@ def _load(name: str, kind: str) -> object:
         return getattr(importlib.import_module(module), attribute)
     except AttributeError:
         raise ConfigException(f"module '{module}' has no '{attribute}'") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module that is a program calls sys.exit on import
         raise NotImportable(
             f"{name} cannot be imported: {type(error).__name__}: {error}; install its package wherever "
             f"sinksdk runs, on the executors, too, or send it to them (spark-submit --py-files or --archives)"

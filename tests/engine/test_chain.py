@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -50,6 +52,7 @@ def transforming(
     letters = Letters()
     options = EngineOptions(
         tolerate_errors=tolerate,
+        log_errors=True,
         value_converter=JsonConverter(),
         chain=steps,
         context_headers=True,
@@ -232,6 +235,63 @@ def test_an_authors_transform_must_keep_the_order() -> None:
     harness.deliver(P0, records("1", "2"))
     assert "transform 'x' (Moving) returned records of flights-0" in harness.outcome(P0).failure.message
     assert put(harness) == []
+
+
+class Failing:
+    """An author's that does not find its field, or ends the process."""
+
+    def apply(self, given: SinkRecords) -> SinkRecords:
+        """Looks for a field."""
+        assert given.values is not None
+        if None in given.values:
+            sys.exit(2)
+        kept = [row for row, value in enumerate(given.values) if value["celsius"]]
+        return given.take(kept) if len(kept) < len(given) else given
+
+    def test(self, given: SinkRecords) -> list[bool]:
+        """The same as a predicate."""
+        return [len(self.apply(given[row : row + 1])) > 0 for row in range(len(given))]
+
+
+FAILING = {"transforms.x.type": f"{__name__}:Failing"}
+
+
+@pytest.mark.parametrize("tolerate", [True, False])
+def test_an_error_in_a_transform_names_the_transform(
+    caplog: pytest.LogCaptureFixture, *, tolerate: bool
+) -> None:
+    """Of a chain of several, log and failure say which one, and which hook: a KeyError says neither."""
+    where = r"failed in TRANSFORMATION \(transform 'x', Failing\.apply\).*: KeyError: 'celsius'"
+    harness, _ = transforming(chain("stamp", "x", **FAILING), tolerate=tolerate)
+    harness.deliver(P0, records('{"celsius": 1}', "{}"))
+    if not tolerate:
+        assert re.search(where, harness.outcome(P0).failure.message)
+    assert re.search(where, caplog.text)
+
+
+def test_an_error_in_a_predicate_names_its_transform() -> None:
+    """The predicate is the transform's, in the chain."""
+    keys = {"transforms.x.predicate": "p", "predicates.p.type": f"{__name__}:Failing"}
+    steps, problems = read_chain(["x"], ["p"], {**FAILING, **keys})
+    assert steps is not None, problems
+    harness, _ = transforming(steps, tolerate=False)
+    harness.deliver(P0, records("{}"))
+    message = harness.outcome(P0).failure.message
+    assert "failed in TRANSFORMATION (predicate of transform 'x', Failing.test) and" in message
+
+
+@pytest.mark.parametrize("hook", ["apply", "test"])
+def test_a_transform_that_exits_fails_its_partition(hook: str) -> None:
+    """sys.exit in an author's code ends neither the process nor the other partitions."""
+    keys = {"predicates.p.type": f"{__name__}:Failing"} if hook == "test" else {}
+    choice = {"transforms.x.predicate": "p"} if keys else {}
+    steps, problems = read_chain(["x"], ["p"] if keys else [], {**FAILING, **keys, **choice})
+    assert steps is not None, problems
+    harness, letters = transforming(steps)
+    harness.deliver(P0, records('{"celsius": 1}', None))
+    assert f"'x', Failing.{hook}, raised SystemExit: 2" in harness.outcome(P0).failure.message
+    assert harness.committed == {}
+    assert not letters.records
 
 
 def test_tasks_that_know_only_bytes_get_bytes() -> None:

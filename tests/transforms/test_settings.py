@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,17 @@ def problems(**more: str) -> list[str]:
     """Those of a sink with further keys; ``__`` stands for a dot."""
     config = {**BASE, **{key.replace("__", "."): value for key, value in more.items()}}
     return ConnectorConfig.check(config)[1]
+
+
+class Leaving:
+    """An author's that ends the process."""
+
+    def __init__(self) -> None:
+        sys.exit(2)
+
+    def apply(self, given: object) -> object:
+        """Nothing."""
+        return given
 
 
 def one(kind: str, **keys: str) -> list[str]:
@@ -144,7 +156,17 @@ class Bare:
             f"'transforms.a.type': {__name__}:KAFKA is no class with a method 'apply'",
         ),
         (one(f"{__name__}:Own", limit="x"), "'transforms.a.type': 'limit' must be a number"),
-        (one(f"{__name__}:Own"), f"'transforms.a.type': {__name__}:Own cannot be made: KeyError"),
+        (
+            one(f"{__name__}:Own"),
+            (
+                f"'transforms.a.type': {__name__}:Own cannot be made: KeyError: 'limit' at Own.configure "
+                f"(test_settings.py, line "
+            ),
+        ),
+        (
+            one(f"{__name__}:Leaving"),
+            f"'transforms.a.type': {__name__}:Leaving cannot be made: SystemExit: 2 at Leaving.__init__",
+        ),
         (
             one(f"{__name__}:Bare", limit="x"),
             f"'transforms.a.type': {__name__}:Bare has no method 'configure'",
