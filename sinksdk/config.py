@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from sinksdk.compatibility import Rules
 from sinksdk.errors import ConfigException
+from sinksdk.settings.addresses import address_problem
 from sinksdk.settings.converter_keys import converter_rules
 from sinksdk.settings.converters import ConverterSettings
 from sinksdk.settings.job import (
@@ -26,7 +27,15 @@ from sinksdk.support.java_regex import JavaRegexError, java_pattern
 from sinksdk.support.zones import time_zone
 from sinksdk.transforms.chain import Chain
 
-__all__ = ["CONSUMER_OVERRIDES", "LONGEST_NAME", "ConfigKey", "ConnectorConfig", "NameList", "time_zone"]
+__all__ = [
+    "CONSUMER_OVERRIDES",
+    "LONGEST_NAME",
+    "ConfigKey",
+    "ConnectorConfig",
+    "NameList",
+    "address_problem",
+    "time_zone",
+]
 
 CONSUMER_OVERRIDES: Final = "consumer.override."
 """Prefix of the Kafka consumer's keys."""

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from sinksdk.records import Token
@@ -205,3 +208,29 @@ def said(error: BaseException) -> str:
     if not message:
         return kind.__name__
     return message if kind.__module__.partition(".")[0] == "sinksdk" else f"{kind.__name__}: {message}"
+
+
+def authors_frames(error: BaseException) -> list[tuple[str, str, int]]:
+    """Return name, file and line of an author's functions that an error went through, outermost first.
+
+    Functions of sinksdk, of pydantic, which calls validators, and of the libraries that the author's own
+    package calls are left out.
+    """
+    found = [
+        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    packages = (name for name, _, _ in found if name not in _NOT_AUTHORS)
+    package = next(packages, None)
+    return [
+        (code.co_qualname, Path(code.co_filename).name, line) for name, code, line in found if name == package
+    ]
+
+
+_NOT_AUTHORS: Final = {"sinksdk", "pydantic", *sys.stdlib_module_names} - {"__main__"}
+
+
+def place_of(error: BaseException) -> str:
+    """Return where an author's code raised an error, as the end of a message; empty if it did not."""
+    frames = authors_frames(error)
+    return f" at {frames[-1][0]} ({frames[-1][1]}, line {frames[-1][2]})" if frames else ""

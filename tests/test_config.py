@@ -6,6 +6,7 @@ import copy
 import functools
 import pickle
 import re
+import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -712,7 +713,7 @@ class Silent(ConnectorConfig):
 
     def problems(self) -> list[str]:
         """Fail at one size."""
-        return [*super().problems(), *([{}["celsius"]] if self.size == 5 else [])]
+        return [*super().problems(), *([str(statistics.mean([]))] if self.size == 5 else [])]
 
     def warnings(self) -> list[str]:
         """Fail at another one."""
@@ -734,12 +735,15 @@ def test_a_validator_without_a_reason_is_named(fields: dict[str, str], sentence:
 
 
 @pytest.mark.parametrize(
-    ("size", "where", "hook"),
-    [("4", "a validator of Silent", "at_least"), ("5", "Silent.problems()", "problems")],
+    ("size", "where", "hook", "error"),
+    [
+        ("4", "a validator of Silent", "at_least", "KeyError: 'celsius'"),
+        ("5", "Silent.problems()", "problems", "StatisticsError: mean requires at least one data point"),
+    ],
 )
-def test_an_error_in_an_authors_model_says_where(size: str, where: str, hook: str) -> None:
-    """A KeyError alone would not say in which of the connector's classes and hooks it was raised."""
-    place = rf"{re.escape(where)} failed: KeyError: 'celsius' at Silent\.{hook} \(test_config\.py, line \d+\)"
+def test_an_error_in_an_authors_model_says_where(size: str, where: str, hook: str, error: str) -> None:
+    """Class, hook and line are the connector's, also where a library that it calls has raised the error."""
+    place = rf"{re.escape(where)} failed: {error} at Silent\.{hook} \(test_config\.py, line \d+\)"
     [problem] = Silent.check({"name": "c", "topics": "t", "flush.size": size})[1]
     assert re.fullmatch(place, problem)
     with pytest.raises(ConfigException, match=place):

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
+from sinksdk.config import address_problem
+
 _BUCKET: Final = re.compile(r"[a-zA-Z0-9._-]{3,255}")
 _ARN: Final = re.compile(r"arn:[a-z-]+:(?:s3|s3-outposts|s3-object-lambda):(?P<region>[a-z0-9-]*):\d{12}:\S+")
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -18,6 +20,8 @@ _HOST: Final = re.compile(
     r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]+)?\.amazonaws\.com(?:\.cn)?", re.IGNORECASE
 )
 """Hosts of S3, with a bucket's name in front or without."""
+_ANY_REGION: Final = re.compile(r"(?![0-9]+$)(?!-)[a-zA-Z0-9-]{1,63}(?<!-)")
+_AWS_REGION: Final = re.compile(r"(?![0-9]+$)(?!-)[a-z0-9-]{1,63}(?<!-)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HIDDEN: Final = ("_", ".")
 
@@ -93,6 +97,32 @@ def letters_warnings(pattern: str) -> Iterator[str]:
         yield "'path.format': x is the year of the week, another one around New Year; the year is yyyy"
     if of_hour & set(letters) and not of_day & set(letters):
         yield "'path.format' has an hour and no day: the same hours of all days lie in one folder"
+
+
+def endpoint_problem(url: str) -> str:
+    """Return what keeps a text from being the URL of an S3 endpoint; empty if nothing does."""
+    why = address_problem(url, "https://minio.example:9000")
+    host = "" if why else urlsplit(url).hostname or ""
+    if why or re.fullmatch(r"[a-z0-9.:%-]+", host):
+        return why
+    return (
+        f"the host name {host!r} has characters besides letters, digits, dots and hyphens, which botocore "
+        f"refuses: give the host another name"
+    )
+
+
+def region_problem(region: str, *, is_aws: bool) -> str:
+    """Return what keeps a text from being a region's name; empty if nothing does.
+
+    Args:
+        is_aws: AWS's names are in lower case; an S3-compatible store may have any, as OpenStack's RegionOne.
+    """
+    if (_AWS_REGION if is_aws else _ANY_REGION).fullmatch(region):
+        return ""
+    letters = "lower-case letters" if is_aws else "letters"
+    lower = region.strip().lower()
+    example = lower if is_aws and _AWS_REGION.fullmatch(lower) else "eu-central-1"
+    return f"{region!r} is no region, whose name has {letters}, digits and hyphens: write it like {example}"
 
 
 def region_warning(bucket: str, url: str, region: str) -> Iterator[str]:

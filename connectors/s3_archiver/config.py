@@ -11,13 +11,15 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from sinksdk import BatchPolicy, ConfigException, ConnectorConfig, Converted, Verdict
-from sinksdk.config import NameList, time_zone
+from sinksdk.config import NameList, address_problem, time_zone
 from sinksdk.connectors.s3_archiver.advice import (
     bucket_problem,
     bucket_warning,
+    endpoint_problem,
     hidden_warning,
     letters_warnings,
     path_problem,
+    region_problem,
     region_warning,
     topic_problem,
 )
@@ -128,8 +130,15 @@ class AccessConfig(ConnectorConfig):
         return [*super().problems(), *self._access_problems()]
 
     def _access_problems(self) -> Iterator[str]:
-        if not _is_address(self.store_url):
-            yield "'store.url' must be an address like https://minio.example:9000"
+        if self.store_url and (why := endpoint_problem(self.store_url)):
+            yield f"'store.url': {why}"
+        for key, region in (
+            ("s3.region", self.s3_region),
+            *([("s3.credentials.provider.sts.region", self.sts_region)] if self.sts_region else []),
+        ):
+            is_aws = not self.store_url or key != "s3.region"
+            if why := region_problem(region, is_aws=is_aws):
+                yield f"'{key}': {why}"
         if bool(self.aws_access_key_id) != bool(self.aws_secret_access_key):
             yield (
                 "'aws.access.key.id' and 'aws.secret.access.key' must be set both, or neither (then the "
@@ -140,8 +149,8 @@ class AccessConfig(ConnectorConfig):
                 "'s3.credentials.provider.sts.role.arn' and AwsAssumeRoleCredentialsProvider as "
                 "'s3.credentials.provider.class' must be set both, or neither"
             )
-        if not _is_address(self.s3_proxy_url):
-            yield "'s3.proxy.url' must be an address like http://proxy.example:3128"
+        if self.s3_proxy_url and (why := address_problem(self.s3_proxy_url, "http://proxy.example:3128")):
+            yield f"'s3.proxy.url': {why}"
         has_user = bool(self.s3_proxy_user)
         if has_user != bool(self.s3_proxy_password) or (has_user and not self.s3_proxy_url):
             yield "'s3.proxy.user' and 's3.proxy.password' must be set both, with 's3.proxy.url', or none"
@@ -178,12 +187,6 @@ class AccessConfig(ConnectorConfig):
         address = urlsplit(self.s3_proxy_url)
         user, password = quote(self.s3_proxy_user, ""), quote(self.s3_proxy_password.get_secret_value(), "")
         return address._replace(netloc=f"{user}:{password}@{address.netloc.rpartition('@')[2]}").geturl()
-
-
-def _is_address(text: str) -> bool:
-    """Whether it is empty, or the URL of a host."""
-    address = urlsplit(text)
-    return not text or (address.scheme in ("http", "https") and bool(address.hostname))
 
 
 MIB = 1024 * 1024

@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from sinksdk.errors import ConfigException
+from sinksdk.settings.addresses import address_problem
 from sinksdk.settings.converter_keys import client_settings
 from sinksdk.values.declared import declared_shape, is_connects
 
@@ -317,14 +317,18 @@ def _schema_problems(converter: str, spec: ConverterSpec, *, content: str) -> It
         yield f"{key}: {error}"
 
 
+_EXAMPLE: Final = "https://registry.example:8081"
+_ISSUER: Final = "bearer.auth.issuer.endpoint.url"
+
+
 def _registry_problems(converter: str, registry: RegistryAddress | None) -> Iterator[str]:
     key = f"'{converter}.schema.registry.url'"
     if registry is None:
         yield f"{key} is required by the Avro converter and not set"
         return
-    addresses = [urlsplit(url.strip()) for url in registry.urls.split(",")]
-    if any(address.scheme not in ("http", "https") or not address.hostname for address in addresses):
-        yield f"{key}: each URL must look like https://registry.example:8081"
+    for url in registry.urls.split(","):
+        if why := address_problem(url.strip(), _EXAMPLE):
+            yield f"{key}: {why}"
 
 
 def _client_problems(converter: str, registry: RegistryAddress | None) -> Iterator[str]:
@@ -333,13 +337,18 @@ def _client_problems(converter: str, registry: RegistryAddress | None) -> Iterat
     for key in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"):
         if key in client and not client[key].startswith("/"):
             yield f"'{converter}.schema.registry.{key}' must be an absolute path, the same on every executor"
+    if _ISSUER in client and (why := address_problem(client[_ISSUER], "https://login.example/token")):
+        yield f"'{converter}.{_ISSUER}': {why}"
+    if "proxy" in client and address_problem(client["proxy"], ""):
+        yield (
+            f"'{converter}.proxy.host' and '{converter}.proxy.port' must be a host name and a port, as in "
+            f"proxy.example and 3128"
+        )
     if "ssl.key.location" in client and "ssl.certificate.location" not in client:
         yield f"'{converter}.schema.registry.ssl.key.location' needs '….ssl.certificate.location'"
     needed = {
         "STATIC_TOKEN": ("bearer.auth.token",),
-        "OAUTHBEARER": (
-            *("bearer.auth.issuer.endpoint.url", "bearer.auth.client.id", "bearer.auth.client.secret"),
-        ),
+        "OAUTHBEARER": (*(_ISSUER, "bearer.auth.client.id", "bearer.auth.client.secret"),),
     }.get(client.get("bearer.auth.credentials.source", ""), ())
     yield from (
         f"'{converter}.{key}' is required with '{converter}.bearer.auth.credentials.source' and not set"

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from sinksdk.compatibility import Converted, Meaning, Option, Rules, Verdict, judge, rule_for
-from sinksdk.errors import ConfigException, said
+from sinksdk.errors import ConfigException, authors_frames, place_of, said
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import references, resolve_references
 from sinksdk.settings.texts import Kind, as_text, each_text, from_json, kind_of, named_texts, read
@@ -32,7 +32,7 @@ from sinksdk.support.confidential import (
     sounds_secret,
     without_passwords_in_urls,
 )
-from sinksdk.support.hooks import authors_frames, check_function, place_of
+from sinksdk.support.hooks import check_function
 
 
 def _split(value: object) -> object:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from itertools import islice
-from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, Final, TypeVar
 
@@ -150,27 +148,6 @@ def finished(hook: str, result: T) -> T:
                 f"all of its work before it returns; to await something, call asyncio.run(...) inside of it"
             )
     return result
-
-
-def authors_frames(error: BaseException) -> list[tuple[str, str, int]]:
-    """Return name, file and line of the functions that an error went through, outermost first.
-
-    Only an author's: functions of sinksdk and of pydantic, which calls validators, are left out.
-    """
-    return [
-        (frame.f_code.co_qualname, Path(frame.f_code.co_filename).name, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _NOT_AUTHORS
-    ]
-
-
-_NOT_AUTHORS: Final = ("sinksdk", "pydantic")
-
-
-def place_of(error: BaseException) -> str:
-    """Return where an author's code raised an error, as the end of a message; empty if it did not."""
-    frames = authors_frames(error)
-    return f" at {frames[-1][0]} ({frames[-1][1]}, line {frames[-1][2]})" if frames else ""
 
 
 def _public(base: type) -> Collection[str]:

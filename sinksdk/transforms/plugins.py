@@ -16,9 +16,8 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from sinksdk.compatibility import Meaning
-from sinksdk.errors import ConfigException, said
+from sinksdk.errors import ConfigException, place_of, said
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
-from sinksdk.support.hooks import place_of
 from sinksdk.transforms.base import BuiltIn, Keys, check_methods
 from sinksdk.transforms.cast import Cast
 from sinksdk.transforms.chain import Chain, Step

@@ -50,7 +50,39 @@ def test_avro_without_its_packages_starts_nothing(here: Here, monkeypatch: pytes
         ({"key_converter": "avro"}, "'key.converter.schema.registry.url' is required by the Avro converter"),
         (
             {"value_converter": "avro", "value_converter_schema_registry_url": "registry:8081"},
-            "'value.converter.schema.registry.url': each URL must look like https://registry.example:8081",
+            "'value.converter.schema.registry.url': 'registry:8081' does not begin with http:// or https://: write",
+        ),
+        *(
+            ({"value_converter": "avro", "value_converter_schema_registry_url": url}, problem)
+            for url, problem in (
+                ("http://[x", "'value.converter.schema.registry.url': 'http://[x' is no URL: write it like"),
+                ("http://a:1,http://r:port", "'http://r:port' has a port that is no number from 1 to 65535"),
+                ("http://a:1,", "'value.converter.schema.registry.url': '' does not begin with http:// or"),
+            )
+        ),
+        *(
+            (
+                {
+                    "value_converter": "avro",
+                    "value_converter_schema_registry_url": "http://r",
+                    "value_converter_bearer_auth_credentials_source": "OAUTHBEARER",
+                    "value_converter_bearer_auth_client_id": "c",
+                    "value_converter_bearer_auth_client_secret": "s",
+                    "value_converter_bearer_auth_issuer_endpoint_url": "https://login.example/token",
+                    **keys,
+                },
+                problem,
+            )
+            for keys, problem in (
+                (
+                    {"value_converter_bearer_auth_issuer_endpoint_url": "login"},
+                    "'value.converter.bearer.auth.issuer.endpoint.url': 'login' does not begin with http://",
+                ),
+                (
+                    {"value_converter_proxy_host": "proxy", "value_converter_proxy_port": "x"},
+                    "'value.converter.proxy.host' and 'value.converter.proxy.port' must be a host name and",
+                ),
+            )
         ),
         (
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 
 from sinksdk import ConfigException, TopicPartition
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
@@ -13,6 +14,10 @@ from tests.s3_archiver.fake_s3 import FakeS3
 from tests.s3_archiver.support import MINIMAL, bench, config, records
 from tests.s3_archiver.test_owner import connector
 
+ROLE = {
+    "s3.credentials.provider.class": "AwsAssumeRoleCredentialsProvider",
+    "s3.credentials.provider.sts.role.arn": "arn:aws:iam::123456789012:role/writer",
+}
 TIMED = {"partitioner.class": "TimeBasedPartitioner", "partition.duration.ms": "3600000"}
 
 
@@ -139,6 +144,91 @@ def test_letters_of_a_path_format_that_may_not_be_meant_are_a_warning(pattern: s
 
     assert len(of_letters) == (said is not None)
     assert (said or "") in "".join(of_letters)
+
+
+@pytest.mark.parametrize("key", ["store.url", "s3.proxy.url"])
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("http://[x", "is no URL"),
+        ("http://127.0.0.1:99999", "has a port that is no number from 1 to 65535"),
+        ("http://minio:port", "has a port that is no number from 1 to 65535"),
+        ("http://minio:0", "has a port that is no number from 1 to 65535"),
+        ("http://127.0.0.1 :9000", "has a space or a control character in it"),
+        ("http://min\tio:9000", "has a space or a control character in it"),
+        ("minio:9000", "does not begin with http:// or https://"),
+        ("http://:9000", "names no host"),
+        ("http://a..b", "has 'a..b' where a host name belongs"),
+        ("http://u:pass-word@[x", "is no URL"),
+    ],
+)
+def test_an_address_that_cannot_be_is_a_problem(key: str, address: str, why: str) -> None:
+    """Key, value and what to write: botocore names no key, and urlsplit raises."""
+    [problem] = S3ArchiverConfig.check({**MINIMAL, key: address})[1]
+    shown = address.replace("pass-word", "********")
+    assert problem.startswith(f"'{key}': {shown!r} {why}: write it like http")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://[::1]:9000", "https://minio.example", "http://127.0.0.1:9000/", "http://proxy-1:3128/s3"],
+)
+def test_an_address_that_can_be_is_none(address: str) -> None:
+    """Host names, IPv4 and IPv6, with and without a port and a path."""
+    for key in ("store.url", "s3.proxy.url"):
+        assert S3ArchiverConfig.check({**MINIMAL, key: address})[1] == []
+    assert is_valid_endpoint_url(address) or is_valid_ipv6_endpoint_url(address)
+
+
+@pytest.mark.parametrize("host", ["my_minio", "b\u00fccher.example"])
+def test_a_host_that_botocore_refuses_is_a_problem(host: str) -> None:
+    """Compose makes host names with underscores; a proxy may have one."""
+    address = f"http://{host}:9000"
+    assert not is_valid_endpoint_url(address)
+    [problem] = S3ArchiverConfig.check({**MINIMAL, "store.url": address})[1]
+    assert problem.startswith(f"'store.url': the host name {host!r} has characters besides")
+    assert S3ArchiverConfig.check({**MINIMAL, "s3.proxy.url": address})[1] == []
+
+
+REGION = "is no region, whose name has"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"s3.region": ""}, f"'s3.region': '' {REGION}"),
+        ({"s3.region": "us east 1"}, f"'s3.region': 'us east 1' {REGION}"),
+        ({"s3.region": "EU-WEST-1"}, "lower-case letters, digits and hyphens: write it like eu-west-1"),
+        ({"s3.region": "eu-west-1 "}, "write it like eu-west-1"),
+        ({"s3.region": "", "store.url": "http://minio:9000"}, f"'s3.region': '' {REGION} letters, digits"),
+        ({"s3.region": "eu_1", "store.url": "http://minio:9000"}, f"'s3.region': 'eu_1' {REGION} letters"),
+        (
+            {**ROLE, "s3.credentials.provider.sts.region": "EU-WEST-1"},
+            "'s3.credentials.provider.sts.region': 'EU-",
+        ),
+    ],
+    ids=str,
+)
+def test_a_region_that_cannot_be_is_a_problem(keys: dict[str, str], said: str) -> None:
+    """The shape of the name is checked; botocore fails with another sentence for each, without the key."""
+    [problem] = S3ArchiverConfig.check({**MINIMAL, **keys})[1]
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"s3.region": "us-gov-west-1"},
+        {"s3.region": "eusc-de-east-1"},
+        {"s3.region": "auto", "store.url": "https://account.r2.example"},
+        {"s3.region": "RegionOne", "store.url": "https://swift.example"},
+        {**ROLE, "s3.credentials.provider.sts.region": ""},
+    ],
+    ids=str,
+)
+def test_a_region_of_any_store_is_none(keys: dict[str, str]) -> None:
+    """S3-compatible stores have names of their own."""
+    assert S3ArchiverConfig.check({**MINIMAL, **keys})[1] == []
 
 
 @pytest.mark.parametrize(

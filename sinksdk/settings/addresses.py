@@ -1,0 +1,52 @@
+"""Checks of http and https addresses, before a client fails on them without the name of their key."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv6Address
+from typing import Final
+from urllib.parse import urlsplit
+
+from sinksdk.support.confidential import without_passwords_in_urls
+
+_SCHEMES: Final = ("http", "https")
+_LABEL: Final = re.compile(r"(?!-)[\w-]{1,63}(?<!-)")
+_LONGEST_HOST: Final = 253
+
+
+def address_problem(address: str, example: str) -> str:
+    """Return what keeps a text from being the URL of a server, and what to write; empty if nothing does.
+
+    Args:
+        address: not empty.
+        example: a URL as it should be.
+    """
+    why = _problem(address)
+    return f"{without_passwords_in_urls(address)!r} {why}: write it like {example}" if why else ""
+
+
+def _problem(address: str) -> str:
+    if re.search(r"[\s\x00-\x1f\x7f]", address):
+        return "has a space or a control character in it"
+    try:
+        url = urlsplit(address)
+        host = url.hostname or ""
+        is_host = _is_host(host, in_brackets="[" in url.netloc.rpartition("@")[2])
+    except ValueError:
+        return "is no URL"
+    if url.scheme not in _SCHEMES:
+        return "does not begin with http:// or https://"
+    if not is_host:
+        return "names no host" if not host else f"has {host!r} where a host name belongs"
+    try:
+        has_port = url.port != 0
+    except ValueError:
+        has_port = False
+    return "" if has_port else "has a port that is no number from 1 to 65535"
+
+
+def _is_host(host: str, *, in_brackets: bool) -> bool:
+    if in_brackets:
+        return bool(IPv6Address(host))
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= _LONGEST_HOST and all(_LABEL.fullmatch(label) for label in labels)
