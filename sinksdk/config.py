@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from sinksdk.compatibility import Rules
 from sinksdk.errors import ConfigException
 from sinksdk.settings.addresses import address_problem
-from sinksdk.settings.converter_keys import converter_rules
+from sinksdk.settings.converter_keys import NAMESPACE, converter_rules
 from sinksdk.settings.converters import ConverterSettings
 from sinksdk.settings.job import (
     DEAD_LETTER_DIRECTORY,
@@ -40,7 +40,8 @@ __all__ = [
 CONSUMER_OVERRIDES: Final = "consumer.override."
 """Prefix of the Kafka consumer's keys."""
 _DEAD_LETTER_SERVERS: Final = "producer.override.bootstrap.servers"
-_USER_INFO: Final = "basic.auth.user.info"
+_LOGIN: Final = ("basic.auth.credentials.source", "basic.auth.user.info")
+"""Keys of the registry's client that are fields, and may have its namespace, too."""
 _CONSUMERS: Final = ("auto.offset.reset", "max.poll.records")
 """Keys that are consumer properties in Connect."""
 
@@ -245,14 +246,14 @@ class ConnectorConfig(
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        """Connect accepts some as consumer properties only; of others it knows an older name."""
+        """Connect accepts some as consumer properties only; others may have a namespace."""
         for key in _CONSUMERS:
             if CONSUMER_OVERRIDES + key in applied:
                 applied.setdefault(key, applied[CONSUMER_OVERRIDES + key])
         for side in ("key.converter", "value.converter"):
-            older = f"{side}.schema.registry.{_USER_INFO}"
-            if older in applied:
-                applied.setdefault(f"{side}.{_USER_INFO}", applied[older])
+            for key in _LOGIN:
+                if given := applied.get(f"{side}.{NAMESPACE}{key}"):
+                    applied.setdefault(f"{side}.{key}", given)
         return applied
 
     @classmethod

@@ -150,7 +150,10 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     "output.data.format": _renamed("format.class"),
     "output.keys.format": _renamed("keys.format.class"),
     "output.headers.format": _renamed("headers.format.class"),
-    "schema.context.name": _ignored("it is part of 'value.converter.schema.registry.url' here"),
+    "schema.context.name": _unsupported(
+        "ids of schemas are looked up in one context: take it out, and where values or keys are Avro, put it "
+        "into the registry's URL, as in https://registry/contexts/.mine"
+    ).when({"default": _ignored("it is the registry's default")}),
     "schema.registry.*": _ignored("it is 'value.converter.schema.registry.url'"),
     "compression.codec": _renamed(
         "s3.compression.type", " for lines of JSON, 'avro.codec' or 'parquet.codec' for the others"

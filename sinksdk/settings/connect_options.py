@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from sinksdk.compatibility import Verdict
+from sinksdk.settings.converter_keys import RULES
 
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
@@ -38,20 +40,24 @@ _TRANSFORM = _same("or a class of your own, as package.module:Class").when(
 
 def _converter(side: str) -> Mapping[str, Verdict]:
     """Those of keys, or of values."""
+    source = _same().when(
+        {
+            "SASL_INHERIT": _unsupported(
+                f"Kafka's login is not known here: take USER_INFO, and set '{side}.basic.auth.user.info'"
+            )
+        }
+    )
     return {
         side: _same("bytes, string, json, avro and numbers, under Connect's class names or these"),
         f"{side}.schemas.enable": _same("if not set, the envelope is taken off where it is there"),
         f"{side}.schema.registry.url": _same(),
-        f"{side}.basic.auth.credentials.source": _same().when(
-            {
-                "SASL_INHERIT": _unsupported(
-                    f"Kafka's login is not known here: take USER_INFO, and set '{side}.basic.auth.user.info'"
-                )
-            }
+        f"{side}.basic.auth.credentials.source": source,
+        f"{side}.schema.registry.basic.auth.credentials.source": replace(
+            source, why=f"another name of '{side}.basic.auth.credentials.source'"
         ),
         f"{side}.basic.auth.user.info": _same(),
         f"{side}.schema.registry.basic.auth.user.info": _same(
-            f"an older name of '{side}.basic.auth.user.info'"
+            f"another name of '{side}.basic.auth.user.info'"
         ),
         f"{side}.converter.encoding": _same(),
         f"{side}.schema.id.deserializer": _unsupported(
@@ -79,6 +85,9 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "topics.regex": _same(),
         **_converter("key.converter"),
         **_converter("value.converter"),
+        "csfle.enabled": RULES.when(dict.fromkeys(("false", "False", "FALSE"), _same())),
+        "csfle.onFailure": _ignored("it belongs to 'csfle.enabled'"),
+        "rule.executors.*": _ignored("it belongs to 'csfle.enabled'"),
         "header.converter": _ignored("headers are delivered as bytes"),
         "header.converter.*": _ignored("headers are delivered as bytes"),
         "transforms": _same("after the converters; a record that a transform refuses is a bad record"),

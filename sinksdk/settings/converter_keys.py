@@ -17,7 +17,8 @@ from sinksdk.compatibility import Verdict
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
-_NAMESPACE: Final = "schema.registry."
+NAMESPACE: Final = "schema.registry."
+"""What keys of the registry's client may begin with: Confluent's client takes it off."""
 _URL: Final = "schema.registry.url"
 _PEM: Final = "PEM"
 _CLIENT_KEYS: Final[tuple[str, ...]] = (
@@ -40,10 +41,11 @@ _SUBJECTS: Final = _ignored("schemas are found by the id in the record")
 _LATEST: Final = _unsupported(
     "a record is read with the schema it was written with, never with a later one: take it out"
 )
-_RULES: Final = _unsupported(
+RULES: Final = _unsupported(
     "rules of schemas are not executed, so that encrypted fields stay encrypted: take it out, and decrypt or "
     "migrate values elsewhere"
 )
+"""The verdict on keys that let rules of schemas be executed."""
 _OTHER_TYPES: Final = _unsupported(
     "schemas keep the types and names that they have: take it out, or set it to "
 )
@@ -101,6 +103,7 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     "bearer.auth.*": _unsupported("it is not applied, and who asks may depend on it: take it out"),
     "proxy.host": _same("with 'proxy.port'"),
     "proxy.port": _same("with 'proxy.host'"),
+    "url.randomize": _ignored("a request goes to the URLs in their order, to the next one where one fails"),
     "sasl.*": _ignored("it belongs to 'basic.auth.credentials.source' SASL_INHERIT"),
     "request.header.*": _unsupported(
         "headers are not sent: take it out, and log in with 'basic.auth.user.info' or 'bearer.auth.token'"
@@ -109,9 +112,9 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     "use.latest.version": _LATEST.when({"false": _same(), "FALSE": _same()}),
     "use.latest.with.metadata": _LATEST,
     "latest.compatibility.strict": _ignored("it belongs to 'use.latest.version'"),
-    "rule.executors": _RULES,
+    "rule.executors": RULES,
     "rule.executors.*": _ignored("it belongs to 'rule.executors'"),
-    "rule.actions": _RULES,
+    "rule.actions": RULES,
     "rule.actions.*": _ignored("it belongs to 'rule.actions'"),
     "rule.service.loader.enable": _differs("rules of schemas are never executed").when(
         {"false": _same(), "FALSE": _same()}
@@ -193,10 +196,10 @@ def converter_rules(values: Mapping[str, object]) -> Mapping[str, Verdict]:
         is_avro = str(values.get(side, "")).strip().rpartition(".")[2] in ("avro", "AvroConverter")
         for key, verdict in {**REGISTRY_KEYS, **_of_pem(values, side)}.items():
             # Both with the registry's namespace and without, as Confluent's client takes them.
-            names = (f"{side}.{key}", f"{side}.{_NAMESPACE}{key}")
+            names = (f"{side}.{key}", f"{side}.{NAMESPACE}{key}")
             found |= dict.fromkeys(names, _of_side(verdict, side) if is_avro else _NOT_AVRO)
         found |= {f"{side}.{key}": verdict for key, verdict in OTHER_KEYS.items()}
-        found[f"{side}.{_NAMESPACE}*"] = _UNKNOWN if is_avro else _NOT_AVRO
+        found[f"{side}.{NAMESPACE}*"] = _UNKNOWN if is_avro else _NOT_AVRO
     return found
 
 
@@ -215,7 +218,7 @@ def _of_pem(values: Mapping[str, object], side: str) -> Mapping[str, Verdict]:
 
 
 def _is_pem(values: Mapping[str, object], side: str, store: str) -> bool:
-    names = (f"{side}.{prefix}ssl.{store}" for prefix in (_NAMESPACE, ""))
+    names = (f"{side}.{prefix}ssl.{store}" for prefix in (NAMESPACE, ""))
     return any(
         str(values.get(f"{name}.type", "")).strip().upper() == _PEM
         or str(values.get(f"{name}.location", "")).endswith((".pem", ".crt"))
@@ -229,7 +232,7 @@ def client_settings(keys: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     Args:
         keys: without the converter's prefix, references resolved.
     """
-    given = {key.removeprefix(_NAMESPACE): text for key, text in keys.items() if key != _URL and text.strip()}
+    given = {key.removeprefix(NAMESPACE): text for key, text in keys.items() if key != _URL and text.strip()}
     found = {key: given[key] for key in _CLIENT_KEYS if key in given}
     for store, location in (("truststore", "ssl.ca.location"), ("keystore", "ssl.certificate.location")):
         if f"ssl.{store}.location" in given:

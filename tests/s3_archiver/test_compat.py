@@ -482,3 +482,14 @@ def test_a_refused_value_is_in_no_message() -> None:
 
     assert len(problems) == 1
     assert "hunter2" not in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("context", "is_refused"), [("mine", True), (".mine", True), ("default", False), ("", False)]
+)
+def test_another_schema_context_is_refused(context: str, *, is_refused: bool) -> None:
+    """Ids of another context mean other schemas, with which records would be misread."""
+    _, problems = S3ArchiverConfig.check({**MINIMAL, "schema.context.name": context})
+
+    assert any("put it into the registry's URL" in problem for problem in problems) is is_refused
+    assert len(problems) == is_refused

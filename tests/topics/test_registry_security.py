@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import subprocess
@@ -97,6 +98,59 @@ def test_a_registry_is_asked_with_a_static_token(server: Server, side: str, name
     assert headers["Authorization"] == "Bearer t0ken"
     assert headers["target-sr-cluster"] == "lsrc-1"
     assert headers["Confluent-Identity-Pool-Id"] == "pool-1"
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("of_source", ["", "schema__registry__"])
+@pytest.mark.parametrize("of_user", ["", "schema__registry__"])
+def test_a_registry_is_asked_with_a_user(server: Server, side: str, of_source: str, of_user: str) -> None:
+    """Each key of the client may have its namespace: Confluent's client takes it off."""
+    keys = {
+        f"{of_source}basic__auth__credentials__source": "USER_INFO",
+        f"{of_user}basic__auth__user__info": "user:password",
+    }
+    registry(side, schema__registry__url=server.url, **keys)(1)
+
+    (_, headers, _) = server.asked[0]
+    assert headers["Authorization"] == f"Basic {base64.b64encode(b'user:password').decode()}"
+
+
+def test_a_registry_is_asked_through_a_proxy_in_its_namespace(server: Server) -> None:
+    """The keys of a proxy are the client's, too."""
+    keys = {"schema__registry__proxy__host": "127.0.0.1", "schema__registry__proxy__port": str(server.port)}
+    registry(schema__registry__url="http://registry.example", **keys)(1)
+
+    assert server.asked[0][0].startswith("http://registry.example/schemas/ids/1")
+
+
+@pytest.mark.parametrize("namespace", ["", "schema.registry."])
+def test_every_key_of_the_registrys_client_may_have_its_namespace(namespace: str) -> None:
+    """Nothing that the client has is said to be none of its keys."""
+    own = [key.removeprefix("schema.registry.") for key in DEFINED.split() if key != "schema.registry.url"]
+    raw = {f"value.converter.{namespace}{key}": "x" for key in [*own, "url.randomize"]}
+    options = ConnectorConfig.judge({"value.converter": "avro", **raw})
+
+    assert [option.key for option in options if "no such key" in option.sentence] == []
+    assert [option.key for option in options if option.verdict.meaning == "unknown"] == []
+
+
+def test_a_namespaced_key_is_judged_as_the_key() -> None:
+    """With the namespace a login is refused where it is without it."""
+    for key in ("basic.auth.credentials.source", "schema.registry.basic.auth.credentials.source"):
+        raw = {"value.converter": "avro", f"value.converter.{key}": "SASL_INHERIT"}
+        [option] = [one for one in ConnectorConfig.judge(raw) if one.key.endswith("source")]
+        assert "take USER_INFO, and set 'value.converter.basic.auth.user.info'" in option.sentence
+
+
+@pytest.mark.parametrize(
+    ("value", "is_refused"), [("true", True), ("True", True), ("false", False), ("", False)]
+)
+def test_encrypted_fields_are_refused(value: str, *, is_refused: bool) -> None:
+    """Connect would decrypt them: csfle.enabled has the effect of rule.executors."""
+    _, problems = ConnectorConfig.check({"name": "a", "topics": "t", "csfle.enabled": value})
+    assert [problem.startswith("'csfle.enabled' is unsupported: rules") for problem in problems] == (
+        [True] if is_refused else []
+    )
 
 
 def test_a_registry_is_asked_with_a_token_of_the_identity_provider(server: Server) -> None:
