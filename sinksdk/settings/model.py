@@ -141,7 +141,9 @@ class ConfigModel(BaseModel):
     @classmethod
     def _valueless(cls, applied: Mapping[str, Any], unresolved: Mapping[str, Any]) -> set[str]:
         """Keys whose value is a reference that cannot be resolved, also those that stand for another key."""
-        found = {key for key, value in applied.items() if value in unresolved.values()} | unresolved.keys()
+        texts = {value for value in unresolved.values() if isinstance(value, str)}
+        found = {key for key, value in applied.items() if isinstance(value, str) and value in texts}
+        found |= unresolved.keys()
         return found | {of for key, (of, _) in cls._parts(applied).items() if key in found}
 
     @classmethod
