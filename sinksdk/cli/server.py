@@ -105,8 +105,8 @@ def server(
         bool,
         typer.Option(
             "--config-sql",
-            help="Let 'records.sql' read any table and file that Spark reaches, and call Java methods; by "
-            "default it reads 'records' only.",
+            help="Let 'records.sql' read any table and file that Spark reaches, call Java methods and run "
+            "commands; by default it reads 'records' only.",
         ),
     ] = False,
     log_format: LogFormat = LogFormats.TEXT,

@@ -46,7 +46,8 @@ class ConfigProviders:
     Args:
         variables: names of environment variables, as shell patterns.
         folders: with everything below them; symbolic links are followed first.
-        sql: whether ``records.sql`` may read tables and files besides ``records``, and call Java methods.
+        sql: whether ``records.sql`` may use all of Spark's SQL: tables and files besides ``records``, Java
+            methods, commands.
         hint: what to do about a reference that is not allowed, for messages.
     """
 

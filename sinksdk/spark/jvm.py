@@ -10,7 +10,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -297,3 +297,8 @@ _UNUSABLE: Final = {
     errno.ELOOP: "its path has too many symbolic links on their hosts",
 }
 """Numbers of errors that no further attempt changes; others are a lack of processes, files or memory."""
+
+
+def each_of(items: Any) -> Iterator[Any]:
+    """Yield the items of a sequence of Scala's."""
+    return (items.apply(number) for number in range(items.size()))

@@ -28,8 +28,9 @@ from sinksdk.engine.encoding import becoming_bytes
 from sinksdk.engine.outcome import TransformFailure
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import RECORD_COLUMNS
+from sinksdk.spark.confined import VIEW, confine_analyzed, confine_parsed
 from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.jvm import data_error, failed_task
+from sinksdk.spark.jvm import data_error, each_of, failed_task
 from sinksdk.spark.past_spark import Columns
 from sinksdk.spark.transform_task import READ, REPORT, SINK, TYPES, reads, sinks
 from sinksdk.transforms.parts import PARTS, Part
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_VIEW: Final = "records"
 _CONTEXT_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _COORDINATES: Final = {"topic": ("string",), "partition": ("int",), "offset": ("bigint",)}
 _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -160,8 +160,8 @@ class _Query:
         parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(self._text)  # noqa: SLF001 - as above
         if self._is_confined:
             # Before Spark looks names up: the analysis of text.`/path` opens the file.
-            _confine(parsed, _names_parsed)
-        records.createOrReplaceTempView(_VIEW)
+            confine_parsed(parsed, session)
+        records.createOrReplaceTempView(VIEW)
         try:  # in brackets, since Spark would run a statement at once
             frame = _within_brackets(session, self._text)
         except ParseException as error:
@@ -169,88 +169,12 @@ class _Query:
             raise ConfigException(message) from error
         if self._is_confined:
             # The parser cannot tell a CTE from a table of the same name, the analyzed plan can.
-            _confine(frame._jdf.queryExecution().analyzed(), _names_analyzed)  # noqa: SLF001 - as above
+            confine_analyzed(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - as above
         return frame
 
 
 def _within_brackets(session: SparkSession, text: str) -> DataFrame:
     return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608 - SQL is what they configure
-
-
-_REFLECTION: Final = frozenset({"reflect", "java_method", "try_reflect", "callmethodviareflection"})
-_HELD: Final = frozenset({"LocalRelation", "OneRowRelation", "Range", "CTERelationRef"})
-"""Leaves of an analyzed plan that read nothing but the query itself."""
-_HOW_TO_ALLOW: Final = "whoever starts the server allows other relations and Java methods with --config-sql"
-
-
-def _confine(plan: Any, names: Callable[[Any, set[str]], list[str]]) -> None:
-    """Refuse a plan that reads more than the records.
-
-    Raises:
-        ConfigException: it reads another relation, or calls Java methods.
-    """
-    nodes = list(_every_node(plan))
-    for node in nodes:
-        for expression in _every_expression(node):
-            if _called(expression) in _REFLECTION:
-                raise ConfigException(
-                    f"it calls Java methods by reflection ({_called(expression)}), which reach the "
-                    f"environment and files of the server: {_HOW_TO_ALLOW}"
-                )
-    ctes = {name.lower() for node in nodes if "UnresolvedWith" in node.nodeName() for name in _ctes(node)}
-    for node in nodes:
-        for name in names(node, {_VIEW, *ctes}):
-            raise ConfigException(
-                f"it reads {name}, and may read no other relation than '{_VIEW}' here: {_HOW_TO_ALLOW}"
-            )
-
-
-def _names_parsed(node: Any, known: set[str]) -> list[str]:
-    """The relation that a node of a parsed plan names, unless the query itself defines it."""
-    match node.nodeName().lstrip("'"):
-        case "UnresolvedRelation":
-            parts = list(_each(node.multipartIdentifier()))
-            return [] if len(parts) == 1 and parts[0].lower() in known else [".".join(parts)]
-        case "PlanWithUnresolvedIdentifier" | "RelationTimeTravel":
-            return ["a relation whose name is computed"]
-    return []
-
-
-def _names_analyzed(node: Any, _: set[str]) -> list[str]:
-    """The relation that a leaf of an analyzed plan reads, unless it is the records or stands in the query."""
-    if node.children().size() or node.nodeName() in _HELD or _is_own(node):
-        return []
-    return [node.nodeName()]
-
-
-def _is_own(node: Any) -> bool:
-    # The records are a Range whose rows tasks replace by those they read.
-    return str(node.getClass().getSimpleName()) == "Range"
-
-
-def _ctes(node: Any) -> list[str]:
-    return [pair._1() for pair in _each(node.cteRelations())]  # noqa: SLF001 - of a Scala tuple
-
-
-def _every_node(plan: Any) -> Iterator[Any]:
-    """A logical plan, what is below it, its CTEs and its subqueries."""
-    yield plan
-    for child in (*_each(plan.children()), *_each(plan.innerChildren())):
-        yield from _every_node(child)
-
-
-def _every_expression(node: Any) -> Iterator[Any]:
-    below = list(_each(node.expressions()))
-    while below:
-        expression = below.pop()
-        yield expression
-        below += _each(expression.children())
-
-
-def _called(expression: Any) -> str:
-    if expression.getClass().getSimpleName() == "UnresolvedFunction":
-        return str(list(_each(expression.nameParts()))[-1]).lower()
-    return str(expression.getClass().getSimpleName()).lower()
 
 
 def _function(path: str) -> Callable[[DataFrame], DataFrame]:
@@ -559,7 +483,7 @@ def _misplacing(frame: DataFrame) -> str | None:
     plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark has no other access to a plan
     if not (path := _path(plan)):
         return (
-            f"does not read the view '{_VIEW}', or from a cache, an RDD or a collected copy of it, which "
+            f"does not read the view '{VIEW}', or from a cache, an RDD or a collected copy of it, which "
             f"would hold the records of one moment: build the result from the DataFrame itself, joins with "
             f"'records' first and with tables of records.sparkSession"
         )
@@ -576,7 +500,7 @@ def _misplacing(frame: DataFrame) -> str | None:
             f"them as they are"
         )
     if _mentions(frame._jdf.queryExecution().optimizedPlan()) > 1:  # noqa: SLF001 - as above
-        return f"reads the view '{_VIEW}' more than once: each record is read once, and only forward"
+        return f"reads the view '{VIEW}' more than once: each record is read once, and only forward"
     return None
 
 
@@ -607,7 +531,7 @@ def _handed_on(frame: DataFrame) -> Columns:
         if expressions is None:
             return Columns()
         for expression in expressions:
-            read |= {column.exprId().id() for column in _each(expression.references().toSeq())}
+            read |= {column.exprId().id() for column in each_of(expression.references().toSeq())}
     return Columns(
         frozenset(name for name, number in source.items() if number not in read),
         frozenset(name for name, number in source.items() if returned.get(name) == number),
@@ -649,7 +573,7 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
         if _is_records(node):
             # The ids of the columns stay, by which all others know them.
             names = jvm.org.apache.spark.sql.catalyst.expressions
-            pairs = zip(_each(put_in.output()), _each(node.output()), strict=True)
+            pairs = zip(each_of(put_in.output()), each_of(node.output()), strict=True)
             nothing = (sequence([]), jvm.scala.Option.apply(None), sequence([]))
             same = [names.Alias(new, old.name(), old.exprId(), *nothing) for new, old in pairs]
             return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence(same), put_in)
@@ -664,21 +588,21 @@ def _expressions(node: Any) -> list[Any] | None:
     """What an operator computes with, without columns that it only hands on; None: it is not known."""
     match node.nodeName().split(" ")[0]:
         case "Project":
-            return [each for each in _each(node.projectList()) if each.nodeName() != "AttributeReference"]
+            return [each for each in each_of(node.projectList()) if each.nodeName() != "AttributeReference"]
         case "Filter":
             return [node.condition()]
         case "Generate":
             return [node.generator()]
         case "ArrowEvalPython" | "BatchEvalPython":
-            return list(_each(node.udfs()))
+            return list(each_of(node.udfs()))
         case "BroadcastHashJoin" | "BroadcastNestedLoopJoin":
-            return list(_each(node.expressions()))
+            return list(each_of(node.expressions()))
     return None
 
 
 def _attributes(node: Any) -> dict[str, int]:
     """Ids of a plan's columns, by name: a column that is only handed on keeps its id."""
-    return {column.name(): column.exprId().id() for column in _each(node.output())}
+    return {column.name(): column.exprId().id() for column in each_of(node.output())}
 
 
 def _path(node: Any) -> list[Any]:
@@ -702,9 +626,4 @@ def _is_records(node: Any) -> bool:
 
 
 def _children(node: Any) -> Iterator[Any]:
-    return _each(node.children())
-
-
-def _each(items: Any) -> Iterator[Any]:
-    """Of a sequence of Scala's."""
-    return (items.apply(number) for number in range(items.size()))
+    return each_of(node.children())

@@ -50,6 +50,9 @@ OTHERS = {
         "SELECT r.* FROM records r JOIN IDENTIFIER('text.`{secret}`') AS f ON string(r.key) = f.value"
     ),
     "a file as JSON": "SELECT r.* FROM records r CROSS JOIN json.`{secret}`",
+    "a stream": "SELECT * FROM STREAM records",
+    "a version": "SELECT * FROM records VERSION AS OF 3",
+    "a computed name": "SELECT * FROM IDENTIFIER(concat('text.`', '{secret}', '`'))",
     "a table of the catalog": "SELECT r.* FROM records r CROSS JOIN default.customers",
     "a table with a CTE's name elsewhere": (
         "SELECT * FROM records WHERE EXISTS (WITH customers AS (SELECT 1) SELECT * FROM customers) "
@@ -76,6 +79,82 @@ CALLS = {
 }
 
 
+RECORD = "SELECT topic, partition, offset"
+COMMANDS = {
+    "a command": "SELECT TRANSFORM(*) USING 'cat' AS (topic, partition, offset, value) FROM records",
+    "a command beside": (
+        "SELECT /*+ BROADCAST(t) */ r.topic, r.partition, r.offset, t.v AS value FROM records r CROSS JOIN "
+        "(SELECT TRANSFORM(x) USING 'env' AS (v STRING) FROM VALUES ('a') AS s(x)) t"
+    ),
+    "a command in a scalar subquery": (
+        "SELECT topic, partition, offset, (SELECT max(v) FROM "
+        "(SELECT TRANSFORM(x) USING 'cat {secret}' AS (v STRING) "
+        "FROM VALUES ('a') AS s(x))) AS value FROM records"
+    ),
+    "a command in an EXISTS": (
+        "SELECT * FROM records WHERE EXISTS (SELECT TRANSFORM(x) USING 'env' AS (v) FROM VALUES ('a') AS s(x))"
+    ),
+    "a command in an IN": (
+        "SELECT * FROM records WHERE string(key) IN "
+        "(SELECT TRANSFORM(x) USING 'env' AS (v) FROM VALUES ('a') AS s(x))"
+    ),
+    "a command in a lateral subquery": (
+        "SELECT r.* FROM records r, LATERAL (SELECT TRANSFORM(x) USING 'env' AS (v) FROM VALUES ('a') AS s(x))"
+    ),
+    "a command in a CTE": (
+        "WITH t AS (SELECT TRANSFORM(x) USING 'env' AS (v STRING) FROM VALUES ('a') AS s(x)) "
+        "SELECT /*+ BROADCAST(t) */ r.* FROM records r CROSS JOIN t"
+    ),
+    "a command by MAP": (
+        "SELECT r.* FROM records r CROSS JOIN (MAP x USING 'env' AS (v) FROM VALUES ('a') AS s(x))"
+    ),
+    "a command by REDUCE": (
+        "SELECT r.* FROM records r CROSS JOIN (REDUCE x USING 'env' AS (v) FROM VALUES ('a') AS s(x))"
+    ),
+}
+UNKNOWN = {
+    "a function by IDENTIFIER": f"{RECORD}, IDENTIFIER('reflect')('java.util.UUID', 'randomUUID') AS value FROM records",
+    "a function of the catalog": f"{RECORD}, default.upper('a') AS value FROM records",
+    "a UDF": f"{RECORD}, shout('a') AS value FROM records",
+    "a UDF as a pipe's column": "FROM records |> SET value = shout('a') |> SELECT *",
+    "a UDF in an inline table": "SELECT r.* FROM records r CROSS JOIN (VALUES (shout('a')))",
+    "a UDF as a generator": "SELECT r.* FROM records r LATERAL VIEW shout('a') AS copy",
+    "a UDF of a named window": "SELECT * FROM records WINDOW w AS (PARTITION BY shout('a'))",
+    "a function without a name": f"{RECORD}, nope('a') AS value FROM records",
+    "an XPath, whose parser loads DTDs": f"{RECORD}, xpath_string('<a/>', 'a') AS value FROM records",
+    "an XSD": f"{RECORD}, from_xml(string(value), 'a INT', map('rowValidationXSDPath', '{{secret}}')) AS value FROM records",
+    "an XSD of a computed option": (
+        f"{RECORD}, from_xml(string(value), 'a INT', map(concat('rowValidation', 'XSDPath'), '{{secret}}')) AS value "
+        "FROM records"
+    ),
+    "an XSD while Spark analyzes": (
+        f"{RECORD}, from_xml(string(value), schema_of_xml('<a/>', str_to_map('rowValidationXSDPath:{{secret}}'))) "
+        "AS value FROM records"
+    ),
+    "an Avro schema's address": (
+        f"{RECORD}, from_avro(value, '\"string\"', map('avroSchemaUrl', 'file://{{secret}}')) AS value FROM records"
+    ),
+    "a descriptor file": f"{RECORD}, from_protobuf(value, 'M', '{{secret}}') AS value FROM records",
+    "a class of Protobuf": f"{RECORD}, from_protobuf(value, 'java.lang.Object') AS value FROM records",
+    "a table of words": "SELECT r.* FROM records r CROSS JOIN sql_keywords()",
+    "lines of Python workers": "SELECT r.* FROM records r CROSS JOIN python_worker_logs()",
+    "a table for a function": "SELECT r.* FROM records r CROSS JOIN explode(TABLE(SELECT 1))",
+    "a parameter": "SELECT * FROM records WHERE offset > :low",
+    "a parameter without a name": "SELECT * FROM records WHERE offset > ?",
+}
+STATEMENTS = {
+    "EXECUTE IMMEDIATE": "EXECUTE IMMEDIATE 'SELECT * FROM records'",
+    "a script": "BEGIN SELECT * FROM records; END",
+    "SET": "SET spark.sql.variable.substitute = true",
+    "ADD JAR": "ADD JAR {secret}",
+    "CREATE FUNCTION": "CREATE TEMPORARY FUNCTION f AS 'java.lang.Object' USING JAR '{secret}'",
+    "DECLARE": "DECLARE VARIABLE low INT DEFAULT 3",
+    "INSERT": "FROM records INSERT INTO default.customers SELECT *",
+    "INSERT OVERWRITE DIRECTORY": "INSERT OVERWRITE DIRECTORY '{secret}' USING text SELECT value FROM records",
+    "a type of JSON": f'{RECORD}, from_json(string(value), \'{{{{"type": "udt", "class": "X"}}}}\') AS value FROM records',
+}
+
+
 @pytest.mark.parametrize("query", OTHERS.values(), ids=OTHERS)
 def test_sql_of_a_server_is_refused_a_relation_other_than_records(
     session: SparkSession, secret: Path, query: str
@@ -95,6 +174,35 @@ def test_sql_of_a_server_is_refused_calls_of_java_methods(session: SparkSession,
         check(session, query)
 
 
+@pytest.mark.parametrize("query", COMMANDS.values(), ids=COMMANDS)
+def test_sql_of_a_server_is_refused_commands_of_the_system(
+    session: SparkSession, secret: Path, query: str
+) -> None:
+    """``TRANSFORM … USING`` runs a command on executors, wherever in the query it stands."""
+    with pytest.raises(ConfigException, match="it runs commands") as refused:
+        check(session, query.format(secret=secret))
+    assert "--config-sql" in str(refused.value)
+
+
+@pytest.mark.parametrize("query", UNKNOWN.values(), ids=UNKNOWN)
+def test_sql_of_a_server_is_refused_what_is_not_known_to_stay_within(
+    session: SparkSession, secret: Path, query: str
+) -> None:
+    """A query uses functions and operators of a list; the list has none that opens files or addresses."""
+    session.udf.register("shout", str.upper)
+    with pytest.raises(ConfigException, match="--config-sql") as refused:
+        check(session, query.format(secret=secret))
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("query", STATEMENTS.values(), ids=STATEMENTS)
+def test_sql_of_a_server_is_refused_statements(session: SparkSession, secret: Path, query: str) -> None:
+    """A statement is not run before it is refused."""
+    with pytest.raises(ConfigException):
+        check(session, query.format(secret=secret))
+    assert secret.read_text() == "hunter2\n"
+
+
 @pytest.mark.parametrize("reference", ["${env:HOME}", "${system:user.home}", "${spark.app.name}"])
 def test_sql_is_not_substituted_with_variables_of_the_driver(session: SparkSession, reference: str) -> None:
     """Spark's own substitution would read the environment and the JVM's properties where references may not."""
@@ -111,6 +219,32 @@ def test_sql_is_not_substituted_with_variables_of_the_driver(session: SparkSessi
         "SELECT /*+ BROADCAST(t) */ r.* FROM records r JOIN VALUES ('a'), ('b') AS t(k) ON string(r.key) = t.k",
         "SELECT r.* FROM records r LATERAL VIEW explode(sequence(1, 2)) AS copy",
         "SELECT * FROM records WHERE string(key) IN (SELECT v FROM VALUES ('a') AS t(v))",
+        "SELECT r.* FROM records r, LATERAL explode(sequence(1, 2)) AS t(copy)",
+        "SELECT r.* FROM records r, LATERAL (SELECT r.offset + 1 AS following) AS t WHERE t.following > 3",
+        "SELECT /*+ BROADCAST(t) */ r.* FROM records r JOIN range(3) AS t(id) ON r.offset = t.id",
+        "FROM records |> WHERE offset > 3 |> SET value = upper(string(value)) |> SELECT *",
+        "SELECT * EXCEPT (value), upper(string(value)) AS value FROM records",
+        "SELECT * FROM records WHERE try_cast(get_json_object(string(value), '$.dep_delay') AS DOUBLE) > 60",
+        (
+            "SELECT * EXCEPT (value, f), struct(f.*, f.dep_delay / 60 AS hours) AS value FROM (SELECT *, "
+            "from_json(string(value), 'carrier STRING, dep_delay DOUBLE') AS f FROM records) WHERE f.dep_delay > 60"
+        ),
+        f"{RECORD}, from_json(string(value), 'a INT', map('mode', 'FAILFAST')).a AS value FROM records",
+        f"{RECORD}, from_xml(string(value), 'a INT', map('mode', 'FAILFAST')).a AS value FROM records",
+        f"{RECORD}, parse_json(string(value)):a::string AS value FROM records",
+        (
+            f"{RECORD}, struct(uuid(), input_file_name(), current_timestamp, extract(YEAR FROM timestamp), "
+            "trim(BOTH ' ' FROM string(value)), headers[0].value, transform(headers, h -> h.key), "
+            "CASE WHEN string(value) LIKE 'a%' THEN 1 ELSE system.builtin.abs(-2) END, "
+            "aggregate(sequence(1, 3), 0, (a, b) -> a + b), date_add(DAY, 1, timestamp), url_decode('a'), "
+            "timestamp + INTERVAL 1 DAY, hash(value), typeof(value), encode('a', 'utf-8')) AS value FROM records"
+        ),
+        (
+            "SELECT topic, partition, offset, (SELECT max(v) FROM "
+            "(SELECT a, sum(b) OVER (PARTITION BY a) AS v FROM VALUES (1, 2), "
+            "(3, abs(-4)) AS t(a, b) UNION SELECT DISTINCT 1, count(*) FROM VALUES (1) "
+            "GROUP BY ALL HAVING count(*) > 0 ORDER BY 1 LIMIT 1)) AS value FROM records"
+        ),
     ],
 )
 def test_sql_of_a_server_may_read_records_and_what_it_holds_itself(session: SparkSession, query: str) -> None:
