@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -9,33 +10,159 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-EMBEDDED = """
-import logging, sys
-logging.basicConfig(level="INFO", stream=sys.stdout, format="%(name)s %(message)s")
+PARSED = """
 from pydantic import SecretStr
 from sinksdk import ConnectorConfig
 class Config(ConnectorConfig):
     password: SecretStr
 config = Config.parse({"name": "c", "connector.class": "x:Y", "topics": "t", "password": "hunter2hunter2"})
+secret = config.password.get_secret_value()
 log = logging.getLogger("my_sink")
+"""
+EMBEDDED = f"""
+import logging, sys
+logging.basicConfig(level="INFO", stream=sys.stdout, format="%(name)s %(message)s")
+{PARSED}
 log.info("login with %s", config.password.get_secret_value())
 log.info("a percent sign, %d and hunter2hunter2", 7)
 try:
-    raise ValueError(f"no login: {config.password.get_secret_value()}")
+    raise ValueError("no login: " + secret)
 except ValueError:
     log.exception("stop failed")
-log.info("as before: %(key)s", {"key": 1})
+log.info("as before: %(key)s", {{"key": 1}})
 """
+OWN_FORMATTER = f"""
+import json, logging, sys
+class Json(logging.Formatter):
+    def format(self, record):
+        trace = self.formatException(record.exc_info)
+        return json.dumps({{"kind": record.exc_info[0].__name__, "error": repr(record.exc_info[1]), "trace": trace}})
+logging.basicConfig(stream=sys.stdout)
+logging.getLogger().handlers[0].setFormatter(Json())
+{PARSED}
+class LoginError(OSError):
+    def __init__(self, user, password):
+        super().__init__(7, password)
+        self.add_note("tried " + password)
+def log_in():
+    try:
+        {{}}[secret]
+    except KeyError as error:
+        raise LoginError("u", secret) from error
+try:
+    try:
+        log_in()
+    except LoginError as error:
+        raise ExceptionGroup("several " + secret, [error, ValueError("harmless")])
+except ExceptionGroup:
+    log.exception("stop failed")
+first = ValueError(secret)
+first.__context__ = ExceptionGroup("several", [first])
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError(secret)
+class Quiet(Exception):
+    def __str__(self):
+        return "quiet"
+for error in (UnicodeDecodeError("utf-8", secret.encode(), 0, 1, secret), first, Unprintable(secret), Quiet(secret)):
+    log.error("failed", exc_info=error)
+try:
+    raise ValueError("harmless")
+except ValueError as error:
+    log.exception("as before")
+    assert error.args == ("harmless",)
+"""
+EXTRA = f"""
+import logging, sys
+format = "%(message)s url=%(url)s more=%(more)s where=%(where)s"
+logging.basicConfig(level="INFO", stream=sys.stdout, format=format)
+{PARSED}
+class Address:
+    def __str__(self):
+        return "db://u:" + secret + "@h"
+more = {{"urls": ["db://u:" + secret + "@h", 7]}}
+log.info("x", extra={{"url": "db://u:" + secret + "@h", "more": more, "where": Address()}})
+assert more["urls"][0] == "db://u:" + secret + "@h"
+log.info("y", extra={{"url": "db://h", "more": 7, "where": None}})
+log.handle(logging.makeLogRecord({{"msg": "z " + secret, "url": 1, "more": 2, "where": 3, "levelno": 30}}))
+"""
+ARGUMENTS = f"""
+import logging, sys
+class Arguments(logging.Formatter):
+    def format(self, record):
+        return f"{{record.msg}} {{record.args}}"
+logging.basicConfig(level="INFO", stream=sys.stdout)
+logging.getLogger().handlers[0].setFormatter(Arguments())
+{PARSED}
+log.info("login", {{"password": secret}})
+log.info("too many", secret)
+log.info({{"event": "login", "password": secret}})
+"""
+OWN_FACTORY = f"""
+import logging, sys
+logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s %(mark)s")
+{PARSED}
+class Own(logging.LogRecord):
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.mark = "own"
+logging.setLogRecordFactory(Own)
+log.info("login with %s", secret)
+"""
+
+
+def printed(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
 def test_secrets_are_hidden_in_log_lines_of_a_program_that_configures_logging_itself() -> None:
     """A connector's own lines and stack traces, under logging.basicConfig; sinksdk's formatter has no part in it."""
-    printed = subprocess.run(
-        [sys.executable, "-c", EMBEDDED], capture_output=True, text=True, check=True
-    ).stdout
-    assert "hunter2" not in printed
-    assert "my_sink login with ********" in printed
-    assert "my_sink a percent sign, 7 and ********" in printed
-    assert "ValueError: no login: ********" in printed
-    assert "Traceback" in printed
-    assert "my_sink as before: 1" in printed
+    lines = printed(EMBEDDED)
+    assert "hunter2" not in lines
+    assert "my_sink login with ********" in lines
+    assert "my_sink a percent sign, 7 and ********" in lines
+    assert "ValueError: no login: ********" in lines
+    assert "Traceback" in lines
+    assert "my_sink as before: 1" in lines
+
+
+def test_secrets_are_hidden_from_formatters_that_format_exceptions_themselves() -> None:
+    """They get an exception of the same name, trace, notes and causes, with another text."""
+    first, *others, last = map(json.loads, printed(OWN_FORMATTER).splitlines())
+    assert "hunter2" not in f"{first} {others}"
+    assert [each["kind"] for each in others] == ["UnicodeDecodeError", "ValueError", "Unprintable", "Quiet"]
+    assert first["kind"] == "ExceptionGroup"
+    for line in (
+        "ExceptionGroup: several ******** (2 sub-exceptions)",
+        "KeyError: '********'",
+        "The above exception was the direct cause of the following exception:",
+        "in log_in",
+        "LoginError: [Errno 7] ********",
+        "tried ********",
+        "ValueError: harmless",
+    ):
+        assert line in first["trace"]
+    assert last["error"] == "ValueError('harmless')"
+
+
+def test_secrets_are_hidden_in_extra_fields_of_log_records() -> None:
+    """Whatever ``extra`` holds: texts, containers of them, objects that are formatted as texts."""
+    first, second, third = printed(EXTRA).splitlines()
+    address = "db://u:********@h"
+    assert first == f"x url={address} more={{'urls': ['{address}', 7]}} where={address}"
+    assert second == "y url=db://h more=7 where=None"
+    assert third == "z ******** url=1 more=2 where=3"
+
+
+def test_secrets_are_hidden_in_arguments_that_no_message_has() -> None:
+    """Some formatters write the arguments as fields; Python prints those that do not fit their message."""
+    assert printed(ARGUMENTS).splitlines() == [
+        "login {'password': '********'}",
+        "too many ('********',)",
+        "{'event': 'login', 'password': '********'} ()",
+    ]
+
+
+def test_secrets_are_hidden_when_a_program_sets_a_factory_of_records_later() -> None:
+    """``logging.setLogRecordFactory`` without a call of the factory before it."""
+    assert printed(OWN_FACTORY) == "login with ******** own\n"

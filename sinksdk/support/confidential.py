@@ -6,12 +6,13 @@ traces of other code may quote a value: :class:`Secrets` takes it out.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
@@ -95,45 +96,121 @@ SECRETS: Final = Secrets()
 """Those of the configurations in this process, for engine, status and logs."""
 
 
-_INSTALLING: Final = threading.Lock()
+_OF_ALL_RECORDS: Final = frozenset(logging.makeLogRecord({}).__dict__) - {"exc_text", "stack_info"}
+_UNPRINTABLE: Final = "<exception str() failed>"  # in Python's words
+_DEEPEST: Final = 8
+"""Containers in containers that are looked into."""
 
 
+@functools.cache  # once; twice, if two threads are the first ones, would do no harm
 def _hide_in_log_records() -> None:
-    """Create all log records of this process without :data:`SECRETS`, from the first secret on.
+    """Hide :data:`SECRETS` in all log records of this process, from the first secret on.
 
-    A program that embeds sinksdk has handlers and formatters of its own, and a connector's code logs through
-    its own loggers: only the record's factory comes before all of them.
+    A program that embeds sinksdk has filters, handlers and formatters of its own, maybe a factory of records,
+    and a connector's code logs through its own loggers: only ``Logger.handle`` gets each record, with
+    ``extra``, before all of them.
     """
-    with _INSTALLING:
-        before = logging.getLogRecordFactory()
-        if isinstance(before, _Factory):
-            return
-        logging.setLogRecordFactory(_Factory(before))
+    before = logging.Logger.handle
+
+    def handle(self: logging.Logger, record: logging.LogRecord) -> None:
+        _hide_in(record)
+        before(self, record)
+
+    logging.Logger.handle = handle  # type: ignore[method-assign] # logging has no hook there
 
 
-class _Factory:
-    """Makes log records as another factory does, and replaces secrets in message and stack trace."""
+def _hide_in(record: logging.LogRecord) -> None:
+    """Replace secrets in a record's message, arguments, extra fields and exception."""
+    with suppress(Exception):  # arguments that do not fit the message are the handler's to report
+        message = record.getMessage()
+        if isinstance(record.msg, str) and (hidden := SECRETS.hide(message)) != message:
+            record.msg, record.args = hidden, None
+    # Some formatters write arguments as fields, and Python prints those that do not fit.
+    record.msg, record.args = _hidden(record.msg), _hidden(record.args)
+    for name, value in list(record.__dict__.items()):
+        if name not in _OF_ALL_RECORDS:
+            record.__dict__[name] = _hidden(value)
+    if isinstance(record.exc_info, tuple) and (error := record.exc_info[1]) is not None:
+        trace = "".join(traceback.format_exception(error)).rstrip("\n")
+        if SECRETS.hide(shown := f"{trace}{error!r}") != shown:
+            record.exc_text = SECRETS.hide(trace)  # its lines of code may hold a secret, too
+            record.exc_info = None
+            with suppress(Exception):  # a group's own class may raise anything; the text is there
+                copy = _Copies().whole(error)
+                record.exc_info = (type(copy), copy, copy.__traceback__)
 
-    def __init__(self, before: Callable[..., logging.LogRecord]) -> None:
-        self._before = before
 
-    def __call__(self, *arguments: Any, **named: Any) -> logging.LogRecord:
-        record = self._before(*arguments, **named)
-        with suppress(Exception):  # arguments that do not fit the message are the handler's to report
-            message = record.getMessage()
-            if (hidden := SECRETS.hide(message)) != message:
-                record.msg, record.args = hidden, None
-        if record.exc_info and record.exc_info[1] is not None:
-            trace = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
-            if (hidden := SECRETS.hide(trace)) != trace:
-                record.exc_text = hidden  # which formatters take instead of formatting it themselves
-        return record
+def _hidden(value: Any, depth: int = 0) -> Any:
+    """The same value if no text in it has a secret; else its text, or its items, without."""
+    if value is None or isinstance(value, (bool, int, float)) or depth > _DEEPEST:
+        return value
+    try:
+        if isinstance(value, (list, tuple, set, frozenset)):
+            items = [_hidden(item, depth + 1) for item in value]
+            is_same = all(new is old for new, old in zip(items, value, strict=True))
+            return value if is_same else tuple(items) if isinstance(value, tuple) else items
+        if isinstance(value, Mapping):
+            pairs = [(_hidden(key, depth + 1), _hidden(item, depth + 1)) for key, item in value.items()]
+            is_same = all(key in value and value[key] is item for key, item in pairs)
+            return value if is_same else dict(pairs)
+        text = value if isinstance(value, str) else f"{value} {value!r}"
+        return value if SECRETS.hide(text) == text else SECRETS.hide(str(value))
+    except Exception:  # noqa: BLE001 - an object's own __str__ may raise anything
+        return value
+
+
+class _Copies:
+    """Copies of exceptions for those who format them, with trace, notes, groups and chains of causes.
+
+    Each class has the same name, but is another one, below the same class of Python's own: to create one of a
+    connector's may take any arguments.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[int, BaseException] = {}
+        self._created: list[tuple[BaseException, BaseException]] = []
+
+    def whole(self, error: BaseException) -> BaseException:
+        """Return the copy of an exception, linked to those of its causes."""
+        found = self._copy(error)
+        for original, copy in self._created:  # which grows meanwhile
+            for note in getattr(original, "__notes__", ()):
+                copy.add_note(SECRETS.hide(str(note)))
+            if original.__cause__ is not None:
+                copy.__cause__ = self._copy(original.__cause__)
+            if original.__context__ is not None:
+                copy.__context__ = self._copy(original.__context__)
+            copy.__suppress_context__ = original.__suppress_context__
+            copy.__traceback__ = original.__traceback__
+        return found
+
+    def _copy(self, error: BaseException) -> BaseException:
+        if id(error) in self._copies:
+            return self._copies[id(error)]
+        kind = type(error)
+        base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+        own: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        if isinstance(error, BaseExceptionGroup):
+            members = [self._copy(each) for each in error.exceptions]
+            copy: BaseException = type(kind.__name__, (base,), own)(SECRETS.hide(error.message), members)
+        else:
+            text = _UNPRINTABLE
+            with suppress(Exception):  # its own __str__ may raise anything
+                text = SECRETS.hide(str(error))
+            own["__str__"] = lambda _: text
+            try:
+                copy = type(kind.__name__, (base,), own)(text)
+            except TypeError:  # UnicodeDecodeError has other arguments than a text
+                copy = type(kind.__name__, (Exception,), own)(text)
+        self._copies[id(error)] = copy
+        self._created.append((error, copy))
+        return copy
 
 
 class WithoutSecrets(logging.Formatter):
     """Formats as another formatter does, without :data:`SECRETS`.
 
-    Needed besides :class:`_Factory` where a formatter reads the exception itself.
+    Needed besides :func:`_hide_in` for secrets that are known since the record was created.
     """
 
     def __init__(self, formatter: logging.Formatter) -> None:
