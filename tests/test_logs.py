@@ -170,12 +170,30 @@ def test_lines_for_programs_are_one_object_each() -> None:
     assert subject.items() <= thread.items()
 
 
-def test_a_full_connection_pool_is_no_warning() -> None:
-    """Regression: 30 connectors that started together wrote 63 of them; other warnings of urllib3 stay."""
-    script = """
+@pytest.mark.parametrize("client", ["archiver", "store"])
+def test_a_full_connection_pool_is_no_warning(client: str) -> None:
+    """Regression: 30 connectors that started together wrote 63 of them; other warnings of urllib3 stay.
+
+    Also in a program that configures logging itself, before it starts a connector.
+    """
+    created = {
+        "archiver": """
+from sinksdk.connectors.s3_archiver.boto_client import connect
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+required = {"name": "a", "connector.class": "s3-archiver", "topics": "t", "flush.size": "1"}
+connect(S3ArchiverConfig.parse({**required, "s3.bucket.name": "archive", "s3.region": "eu-central-1"}))
+""",
+        "store": """
+import os
+from sinksdk.store import s3
+from sinksdk.store.addresses import S3Address
+s3._client(S3Address("b", "", region="eu-central-1"), os.getpid())
+""",
+    }
+    script = f"""
 import logging
-from sinksdk.support.logs import LogSettings, configure_logging
-configure_logging(LogSettings())
+logging.basicConfig()
+{created[client]}
 pool = logging.getLogger("urllib3.connectionpool")
 pool.warning("Connection pool is full, discarding connection: %s. Connection pool size: %s", "s3", 10)
 pool.warning("Failed to parse headers")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import logging
 import math
 import os
 import threading
@@ -128,6 +129,14 @@ def connect(config: S3ArchiverConfig, endpoint: str | None = None) -> BotoS3:
     return BotoS3(client, address, config.creation_options())
 
 
+def _is_no_full_pool(record: logging.LogRecord) -> bool:
+    """Drop urllib3's warning that a connection was closed because its pool is full.
+
+    Tasks that start at the same moment share one client, whose pool only bounds how many connections stay.
+    """
+    return not str(record.msg).startswith("Connection pool is full")
+
+
 @lru_cache(maxsize=16)  # a session and a client cost about half a second
 def _client(key: _ClientKey) -> S3Client:
     import boto3  # noqa: PLC0415 - 0.2 s that only a process which talks to S3 should pay
@@ -137,6 +146,7 @@ def _client(key: _ClientKey) -> S3Client:
         s3["payload_signing_enabled"] = False
     if key.is_accelerated:
         s3["use_accelerate_endpoint"] = True
+    logging.getLogger("urllib3.connectionpool").addFilter(_is_no_full_pool)
     session = boto3.session.Session(
         botocore_session=_session(key.keys, key.role, key.proxy), region_name=key.region
     )

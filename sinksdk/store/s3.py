@@ -8,6 +8,7 @@ it is still that version. Bodies differ in their nonces, so their ETags never re
 from __future__ import annotations
 
 import json
+import logging
 import os
 import uuid
 from collections.abc import Callable
@@ -210,12 +211,23 @@ class _Objects:
             raise _refused(what, type(failure).__name__, str(failure)) from failure
 
 
+def _is_no_full_pool(record: logging.LogRecord) -> bool:
+    """Drop urllib3's warning that a connection was closed because its pool is full.
+
+    Many connectors of a server start at the same moment and share one client. The pool only bounds how many
+    connections are kept for later: nothing is lost, and a larger one would hold file descriptors for good.
+    """
+    return not str(record.msg).startswith("Connection pool is full")
+
+
 @lru_cache(maxsize=8)  # a session and a client cost about half a second
 def _client(address: S3Address, _process: int) -> S3Client:
     """One client per process, for all buckets: a forked one must not share its parent's connections."""
     import boto3  # noqa: PLC0415 - 0.2 s, only for processes that use S3
     from botocore.config import Config  # noqa: PLC0415 - as above
 
+    # Here, not where logging is configured: a program that embeds sinksdk does that itself.
+    logging.getLogger("urllib3.connectionpool").addFilter(_is_no_full_pool)
     session = boto3.session.Session(
         aws_access_key_id=address.access_key_id or None,
         aws_secret_access_key=address.secret_access_key or None,

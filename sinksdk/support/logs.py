@@ -72,15 +72,6 @@ def stack_of(thread: int | None) -> list[str]:
     return traceback.format_stack(frame) if frame else []
 
 
-def _is_no_full_pool(record: logging.LogRecord) -> bool:
-    """Drop urllib3's warning that a connection was closed because its pool is full.
-
-    Many connectors of a server start at the same moment and share one client. The pool only bounds how many
-    connections are kept for later: nothing is lost, and a larger one would hold file descriptors for good.
-    """
-    return not str(record.msg).startswith("Connection pool is full")
-
-
 class Outage:
     """Warns when something begins to fail, every ten minutes while it fails, and when it works again.
 
@@ -163,7 +154,6 @@ def configure_logging(settings: LogSettings) -> None:
     root.setLevel(logging.WARNING)
     logging.getLogger("sinksdk").setLevel(settings.level)
     threading.excepthook = _log_ended_thread
-    logging.getLogger("urllib3.connectionpool").addFilter(_is_no_full_pool)
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
