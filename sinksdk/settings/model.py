@@ -22,6 +22,7 @@ from pydantic_core import PydanticUndefined
 
 from sinksdk.compatibility import Converted, Meaning, Option, Rules, Verdict, judge, rule_for
 from sinksdk.errors import ConfigException, authors_frames, place_of, said
+from sinksdk.settings.client_overrides import OVERRIDE_RULES
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import references, resolve_references
 from sinksdk.settings.texts import Kind, as_text, each_text, from_json, kind_of, named_texts, read
@@ -113,7 +114,9 @@ class ConfigModel(BaseModel):
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, unresolved = cls._resolve(raw)
-        options = judge(resolved, cls._rules_for(resolved), cls._known(resolved), unresolved)
+        options = judge(
+            resolved, (OVERRIDE_RULES, *cls._rules_for(resolved)), cls._known(resolved), unresolved
+        )
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_applied]
         refused = {option.key for option in options if not option.is_supported}
         problems += [option.sentence for option in options if option.key in refused]
@@ -288,7 +291,7 @@ class ConfigModel(BaseModel):
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
         """What becomes of each key of a configuration, in its order."""
         resolved, unresolved = cls._resolve(raw)
-        return judge(resolved, cls._rules_for(resolved), cls._known(resolved), unresolved)
+        return judge(resolved, (OVERRIDE_RULES, *cls._rules_for(resolved)), cls._known(resolved), unresolved)
 
     @classmethod
     def _rules(cls) -> tuple[Rules, ...]:

@@ -208,6 +208,44 @@ def test_nothing_is_allowed_unless_it_is_said(config: dict[str, str]) -> None:
     assert "'other.password': ${file:" in answer.json()["message"]
 
 
+FILES = (
+    "consumer.override.ssl.truststore.location",
+    "consumer.override.librdkafka.ssl.ca.location",
+    "producer.override.ssl.keystore.location",
+    "producer.override.librdkafka.ssl.key.location",
+    "admin.override.librdkafka.sasl.kerberos.keytab",
+    "consumer.override.librdkafka.sasl.oauthbearer.assertion.private.key.file",
+    "value.converter.schema.registry.ssl.key.location",
+)
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_files_that_clients_open_are_allowed_as_references_to_files_are(
+    client: TestClient, config: dict[str, str], tmp_path: Path, key: str
+) -> None:
+    """A Kafka client would log in with the key of another one that is on the server's disk."""
+    inside, outside = tmp_path / "secrets" / "ca.pem", tmp_path / "ca.pem"
+    answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: str(outside)}})
+    assert answer.status_code == 400
+    assert answer.json()["message"] == f"'{key}': the file {outside} is not allowed here: ask"
+    up = client.post(
+        "/connectors", json={"name": "leaky", "config": {**config, key: f"{inside}/../../ca.pem"}}
+    )
+    assert "is not allowed here" in up.json()["message"]
+    allowed = client.post("/connectors", json={"name": "leaky", "config": {**config, key: str(inside)}})
+    assert allowed.status_code == 201
+
+
+def test_a_key_table_of_a_login_is_a_file_of_the_server(client: TestClient, config: dict[str, str]) -> None:
+    """It stands within the text of 'sasl.jaas.config'."""
+    key = "consumer.override.sasl.jaas.config"
+    login = (
+        'com.sun.security.auth.module.Krb5LoginModule required keyTab = "/etc/krb5.keytab" principal="me";'
+    )
+    answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: login}})
+    assert answer.json()["message"] == f"'{key}': the file /etc/krb5.keytab is not allowed here: ask"
+
+
 def deployment(store: MemoryStore, providers: ConfigProviders) -> Deployment:
     return Deployment(TopicDirectory("topics"), store, store.url, SparkSettings("local[1]"), providers)
 

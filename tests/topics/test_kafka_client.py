@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from sinksdk import ConfigException
+from sinksdk import ConfigException, ConnectorConfig
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
+from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.topics.kafka import KafkaClient, client, rdkafka
 from sinksdk.topics.kafka.client import read_client_file, translated
 from sinksdk.topics.kafka.cluster import Cluster
@@ -410,3 +412,53 @@ def test_a_properties_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     """With its name."""
     with pytest.raises(ConfigException, match=r"gone\.properties cannot be read: No such file"):
         KafkaClient("here:9092", str(tmp_path / "gone.properties")).librdkafka()
+
+
+CODE = {
+    "librdkafka.plugin.library.paths": "/tmp/library.so",
+    "librdkafka.ssl.engine.location": "/tmp/library.so",
+    "librdkafka.ssl.providers": "/tmp/library",
+    "librdkafka.sasl.kerberos.kinit.cmd": "touch /tmp/here",
+    "sasl.kerberos.kinit.cmd": "touch /tmp/here",
+}
+
+
+@pytest.mark.parametrize("key", CODE)
+def test_a_connector_cannot_have_its_client_load_libraries_or_run_commands(key: str) -> None:
+    """Whoever may create connectors over REST would run any code; the operator's properties may say so."""
+    with pytest.raises(
+        ConfigException, match=f"'{key}' cannot be set by a connector's configuration"
+    ) as error:
+        KafkaClient("localhost:1").librdkafka({key: CODE[key]})
+    assert "--kafka-config" in str(error.value)
+    operator = KafkaClient("localhost:1", properties=((key, CODE[key]),)).librdkafka()
+    assert not key.startswith("librdkafka.") or operator[key.removeprefix("librdkafka.")] == CODE[key]
+
+
+@pytest.mark.parametrize("prefix", ["consumer.override.", "producer.override.", "admin.override."])
+@pytest.mark.parametrize("key", CODE)
+@pytest.mark.parametrize("model", [S3ArchiverConfig, SourceConnectorConfig])
+def test_a_configuration_with_code_for_its_client_is_refused(
+    model: type[ConnectorConfig | SourceConnectorConfig], prefix: str, key: str
+) -> None:
+    """Before it is stored: sinks and sources, whatever else the connector says about overrides."""
+    problems = model.check({"name": "c", "connector.class": "x:Y", "topics": "t", prefix + key: CODE[key]})[1]
+    assert any(problem.startswith(f"'{prefix}{key}' is unsupported: it ") for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"librdkafka.sasl.kerberos.principal": "me; touch /tmp/here"},
+        {"librdkafka.sasl.kerberos.keytab": '/tmp/"$(touch /tmp/here)"'},
+        {"sasl.kerberos.service.name": "kafka`id`"},
+        {"sasl.jaas.config": 'com.sun.Krb5LoginModule required principal="me|id" keyTab="/k";'},
+    ],
+)
+def test_a_connector_cannot_put_a_command_into_its_kerberos_login(override: dict[str, str]) -> None:
+    """A shell gets principal and key table from librdkafka, in the command for kinit."""
+    with pytest.raises(ConfigException, match="has characters that a shell"):
+        KafkaClient("localhost:1").librdkafka(override)
+    KafkaClient("localhost:1").librdkafka(
+        {"librdkafka.sasl.kerberos.principal": "kafka/host.example@REALM.EXAMPLE"}
+    )

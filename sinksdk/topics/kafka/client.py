@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sinksdk.errors import ConfigException
+from sinksdk.settings.client_overrides import override_problems
 from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.properties import Property, read_properties
 from sinksdk.settings.references import resolve_references
@@ -395,10 +396,12 @@ class KafkaClient:
 
         Raises:
             ConfigException: the file cannot be read; lines of it set nothing, misspell a security setting, or
-                hold a reference that cannot be resolved; a security setting has no counterpart; or Kerberos
-                is asked for, which this librdkafka does not have.
+                hold a reference that cannot be resolved; a security setting has no counterpart; Kerberos
+                is asked for, which this librdkafka does not have; or the overrides would run code.
         """
         found = translated(self._properties(overrides))
+        if problems := override_problems(overrides or {}, found):
+            raise ConfigException(problems)
         if uses_kerberos(found) and not has_feature("sasl_gssapi"):
             raise ConfigException(_NO_KERBEROS)
         return found if consumes else without_consumers_own(found)

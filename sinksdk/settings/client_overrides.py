@@ -1,0 +1,71 @@
+"""Properties of Kafka clients that a connector's configuration cannot override, and those that name files.
+
+Who creates connectors over REST is not to run code in the server, nor to log in with files of its disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from sinksdk.compatibility import Rules, Verdict
+
+PREFIXES: Final = ("consumer.override.", "producer.override.", "admin.override.")
+_LIBRDKAFKA: Final = "librdkafka."
+_LOADED: Final = "it loads a library into the process"
+_CODE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "plugin.library.paths": _LOADED,
+        "sasl.kerberos.kinit.cmd": "it is a command that the client runs",
+        "ssl.engine.location": _LOADED,
+        "ssl.providers": _LOADED,
+    }
+)
+_HOW: Final = "only the client properties of whoever starts the process (--kafka-config) may say that"
+_OF_KINIT: Final = ("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name")
+_HARMLESS: Final = re.compile(r"[\w./@:=-]*")
+_FILES: Final = re.compile(
+    r"(?:consumer|producer|admin)\.override\..*\.(?:location|file|keytab)|(?:key|value)\.converter\..*\.location"
+)
+_KEY_TABLE: Final = re.compile(r"""\bkeyTab\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;]+))""")
+
+OVERRIDE_RULES: Final[Rules] = MappingProxyType(
+    {
+        f"{prefix}{before}{name}": Verdict.unsupported(f"{why}; {_HOW}")
+        for prefix in PREFIXES
+        for before in ("", _LIBRDKAFKA)
+        for name, why in _CODE.items()
+    }
+)
+"""Verdicts that come before those of any connector."""
+
+
+def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str]) -> list[str]:
+    """A sentence for each property that would run code.
+
+    Args:
+        overrides: properties of a connector's configuration, without their prefix.
+        translated: in librdkafka's words, what they and the operator's properties come to.
+    """
+    problems = [
+        f"'{key}' cannot be set by a connector's configuration: {_CODE[name]}; {_HOW}"
+        for key, text in overrides.items()
+        if (name := key.removeprefix(_LIBRDKAFKA)) in _CODE and text.strip()
+    ]
+    if any("kerberos" in key or key == "sasl.jaas.config" for key in overrides):
+        problems += [
+            f"'{name}' has characters that a shell, to which librdkafka hands it, understands: {_HOW}"
+            for name in _OF_KINIT
+            if not _HARMLESS.fullmatch(translated.get(name, ""))
+        ]
+    return problems
+
+
+def client_files(key: str, text: str) -> Iterator[str]:
+    """Files that a key of a connector's configuration has a client open."""
+    if _FILES.fullmatch(key) and text.strip() and text != "probe":  # librdkafka looks for the system's own
+        yield text
+    if key.startswith(PREFIXES) and key.endswith(".sasl.jaas.config"):
+        yield from ("".join(found) for found in _KEY_TABLE.findall(text))
