@@ -267,7 +267,7 @@ def _reads(what: str) -> ConfigException:
 
 def _uses(what: str) -> ConfigException:
     return ConfigException(
-        f"it uses {what}, which is not known to read nothing but its arguments: {_HOW_TO_ALLOW}"
+        f"it uses {what}, which is none of those that are known to stay within the query: {_HOW_TO_ALLOW}"
     )
 
 

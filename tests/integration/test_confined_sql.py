@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from examples.folder_sink import FolderConfig
 from sinksdk import ConfigException
 from sinksdk.records import RECORD_COLUMNS
+from sinksdk.spark.confined import confine_parsed
 from sinksdk.spark.transform import TransformedRecords
 
 pytestmark = pytest.mark.spark
@@ -142,6 +143,36 @@ UNKNOWN = {
     "a parameter": "SELECT * FROM records WHERE offset > :low",
     "a parameter without a name": "SELECT * FROM records WHERE offset > ?",
 }
+PLACES = {
+    "a filter": "SELECT a FROM records WHERE shout('a') = 'a'",
+    "a filter of an aggregate": "SELECT count(*) FILTER (WHERE shout('a') = 'a') FROM records",
+    "the order in a group": "SELECT listagg(string(a)) WITHIN GROUP (ORDER BY shout('a')) FROM records",
+    "GROUP BY": "SELECT count(*) FROM records GROUP BY shout('a')",
+    "grouping sets": "SELECT count(*) FROM records GROUP BY GROUPING SETS ((a), (shout('a')))",
+    "HAVING": "SELECT count(*) FROM records GROUP BY a HAVING shout('a') = 'a'",
+    "QUALIFY": "SELECT a FROM records QUALIFY row_number() OVER (ORDER BY shout('a')) = 1",
+    "a window's partition": "SELECT sum(a) OVER (PARTITION BY shout('a')) FROM records",
+    "LIMIT": "SELECT a FROM records LIMIT int(shout('1'))",
+    "OFFSET": "SELECT a FROM records OFFSET int(shout('1'))",
+    "DISTRIBUTE BY": "SELECT a FROM records DISTRIBUTE BY shout('a')",
+    "a pivot": "SELECT * FROM records PIVOT (max(shout('a')) FOR a IN (1))",
+    "a pivot's value": "SELECT * FROM records PIVOT (max(b) FOR a IN (int(shout('1'))))",
+    "a join": "SELECT t.a FROM records JOIN VALUES (1) AS u(a) ON shout('a') = 'a'",
+    "a lambda": "SELECT transform(array(1), x -> shout('a'))",
+    "a subscript": "SELECT map('a', 1)[shout('a')]",
+    "CASE": "SELECT CASE shout('a') WHEN 'a' THEN 1 ELSE 2 END",
+    "IN": "SELECT 'a' IN ('b', shout('a'))",
+    "IN of several": "SELECT (shout('a'), 1) IN (SELECT string(a), b FROM records)",
+    "LIKE ANY": "SELECT 'a' LIKE ANY (shout('a'))",
+    "a struct": "SELECT struct(shout('a') AS a).a",
+    "an argument by name": "SELECT mask('a', upperChar => shout('a'))",
+    "a table function": "SELECT * FROM explode(array(shout('a')))",
+    "a generator": "SELECT copy FROM VALUES (1) LATERAL VIEW explode(array(shout('a'))) AS copy",
+    "a CTE of a subquery": "WITH u AS (SELECT (SELECT shout('a'))) SELECT * FROM u",
+    "a union": "SELECT 'a' UNION ALL SELECT shout('a')",
+    "a pipe": "FROM records |> EXTEND shout('a') AS c |> AGGREGATE max(c)",
+    "an argument of a function with options": "SELECT from_json(shout('a'), 'a INT', map('mode', shout('a')))",
+}
 STATEMENTS = {
     "EXECUTE IMMEDIATE": "EXECUTE IMMEDIATE 'SELECT * FROM records'",
     "a script": "BEGIN SELECT * FROM records; END",
@@ -151,7 +182,6 @@ STATEMENTS = {
     "DECLARE": "DECLARE VARIABLE low INT DEFAULT 3",
     "INSERT": "FROM records INSERT INTO default.customers SELECT *",
     "INSERT OVERWRITE DIRECTORY": "INSERT OVERWRITE DIRECTORY '{secret}' USING text SELECT value FROM records",
-    "a type of JSON": f'{RECORD}, from_json(string(value), \'{{{{"type": "udt", "class": "X"}}}}\') AS value FROM records',
 }
 
 
@@ -193,6 +223,30 @@ def test_sql_of_a_server_is_refused_what_is_not_known_to_stay_within(
     with pytest.raises(ConfigException, match="--config-sql") as refused:
         check(session, query.format(secret=secret))
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("query", PLACES.values(), ids=PLACES)
+def test_sql_of_a_server_is_refused_functions_wherever_they_stand(session: SparkSession, query: str) -> None:
+    """Before Spark analyzes the query: then it evaluates constants."""
+    parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(query)
+    with pytest.raises(ConfigException, match="it uses the function shout"):
+        confine_parsed(parsed, session)
+
+
+def test_sql_cannot_name_a_class_as_a_type(session: SparkSession) -> None:
+    """JSON of a schema may name user-defined types, whose classes Spark and pyspark load; SQL takes DDL only."""
+    kind = '{"type": "struct", "fields": [{"name": "a", "type": {"type": "udt", "class": "X"}, "nullable": true}]}'
+    with pytest.raises(ConfigException, match="PARSE_SYNTAX_ERROR"):
+        check(session, f"{RECORD}, from_json(string(value), '{kind}') AS value FROM records")
+
+
+def test_sql_of_a_server_may_read_avro_with_a_schema_in_its_text(session: SparkSession) -> None:
+    """As the page shows it: only the jar is missing here."""
+    with pytest.raises(ConfigException, match="Avro data source is not loaded"):
+        check(
+            session,
+            f"{RECORD}, from_avro(substring(value, 6), '\"string\"', map('mode', 'FAILFAST')) AS value FROM records",
+        )
 
 
 @pytest.mark.parametrize("query", STATEMENTS.values(), ids=STATEMENTS)
