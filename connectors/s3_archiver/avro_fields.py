@@ -32,7 +32,7 @@ from sinksdk.connectors.s3_archiver.fields import (
     at_path,
 )
 from sinksdk.values.avro_schema import CONNECT_DEFAULT, AvroSchema, as_schema, datum_reader, named_types
-from sinksdk.values.avro_walk import repaired
+from sinksdk.values.avro_walk import null_data, repaired
 
 Positions = npt.NDArray[np.int64]
 
@@ -92,6 +92,11 @@ class AvroFields:
                 for each in found:
                     each.bad |= dict.fromkeys(some.tolist(), why)
                 continue
+            if schema.has_null:
+                is_null = null_data(schema, data, begins[some] + _WIRE_FORMAT.size, ends[some])
+                for each in found:
+                    each.bad |= dict.fromkeys(some[is_null].tolist(), "is null")
+                some = some[~is_null]
             for path, each in zip(self._paths, found, strict=True):
                 walk = Walk(data, schema.resolved, ends, each)
                 walk.read(schema.resolved, path, some, begins[some] + _WIRE_FORMAT.size)

@@ -16,6 +16,7 @@ from sinksdk.connectors.s3_archiver.client import S3, Location
 from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.folders import Folders, folders_of
 from sinksdk.connectors.s3_archiver.formats import FileContent, Format, Rows, format_of
+from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues
 from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
 from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
 from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, KindsOfViews, View, rows_of
@@ -27,6 +28,9 @@ from sinksdk.connectors.s3_archiver.upload import Upload
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 
+
+_READ_BY_FORMATS: Final = {"": "value", "keys": "key"}
+"""Columns by the names of the views that may hold them as bytes."""
 
 MIN_ROWS: Final = 10_000
 """Rows of a batch that is worth encoding by itself, which costs 0.3 ms whatever the rows where the compiled
@@ -302,6 +306,17 @@ class FileFactory:
             upload = Upload(self._s3, location, self._pool, nonce, metadata, abilities=self._abilities)
             objects.append(FileObject(of_view, view.name, content, upload))
         return ArchiveFile(start, index, objects)
+
+    def with_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch that was learned, with null for keys and values that are the null of an Avro schema.
+
+        Formats that are given bytes do not decode them: without it, folders, tombstones and
+        ``behavior.on.null.values`` would take such a record for one that has a value.
+        """
+        for view in self.views:
+            if isinstance(view.format, AvroValues) and view.name in _READ_BY_FORMATS:
+                batch = view.format.with_nulls(batch, _READ_BY_FORMATS[view.name])
+        return batch
 
     @property
     def where(self) -> str:

@@ -122,9 +122,12 @@ class PartitionWriter:
             unseen = self._unseen(records.arrow)
             self._factory.format.learn(unseen)
             self._factory.folders.learn(unseen)
+            taken = self._factory.with_nulls(unseen)
             if records.read is not None:
                 self._converted.append(records)
-            self._take(unseen)
+            elif taken is not unseen:
+                self._converted.append(SinkRecords(self._partition, taken, read=unseen))
+            self._take(taken)
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
         """End the open group if it is due, or if this is closing, and create its uploads.

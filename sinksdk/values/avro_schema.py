@@ -52,6 +52,17 @@ class AvroSchema:
     resolved: Any = field(repr=False)
 
     @functools.cached_property
+    def null_branch(self) -> int | None:
+        """The place of null in the union that the schema is; None if it is no union with null."""
+        is_nullable = isinstance(self.resolved, list) and "null" in self.resolved
+        return self.resolved.index("null") if is_nullable else None
+
+    @property
+    def has_null(self) -> bool:
+        """Whether a datum may be null as a whole."""
+        return self.resolved == "null" or self.null_branch is not None
+
+    @functools.cached_property
     def reader(self) -> Callable[[Any], Any]:
         """Read a datum from a file object that stands at its begin. Raises what fastavro's loops raise."""
         return datum_reader(self.resolved)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -126,6 +127,32 @@ def repaired(value: bytes, begin: int, schema: AvroSchema, *, is_framed: bool = 
     if fit >= Fit.ENDS_EARLY:
         raise DataException(why_not(fit, place))
     return bytes(made)
+
+
+def null_data(
+    schema: AvroSchema,
+    data: npt.NDArray[np.uint8],
+    begins: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Which data of a schema are null as a whole: its type is null, or a union that has null.
+
+    Confluent's AvroConverter returns null for them: the record has no value, or no key.
+
+    Args:
+        data: the bytes that they are in.
+        begins: where each one begins.
+        ends: where it ends at the latest.
+    """
+    if schema.null_branch is None:
+        return np.full(len(begins), schema.resolved == "null")
+    first = np.where(begins < ends, data[np.minimum(begins, len(data) - 1)], 0xFF)
+    are_null: npt.NDArray[np.bool_] = first == schema.null_branch << 1
+    for row in np.flatnonzero(first & 0x80).tolist():  # of two bytes or more, which are few: branches are not
+        walk = _Walk([], data[begins[row] : ends[row]].tobytes())
+        with suppress(_Misfit):
+            are_null[row] = walk.branch() == schema.null_branch
+    return are_null
 
 
 # -- programs ----------------------------------------------------------------------------------------------
@@ -336,6 +363,10 @@ class _Walk:
         if self._is_odd:
             return Fit.ODD, self._at
         return Fit.LONGER if self._at < len(self._data) else Fit.FITS, self._at
+
+    def branch(self) -> int:
+        """The number of a union's branch that begins here. Raises _Misfit."""
+        return self._number(_OF_INT)
 
     def _steps(self, node: int, depth: int) -> _Steps:
         """Read a value. What is yielded is to be read before the rest."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import struct
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from sinksdk import SinkRecord, SinkRecords
-from tests.s3_archiver.support import TP, bench, config
+from sinksdk.engine import EngineOptions
+from sinksdk.topics.kafka.schema_registry import connect
+from tests.registry_server import RegistryServer
+from tests.s3_archiver.support import TP, Bench, bench, config
 from tests.s3_archiver.test_bad_input import Letters
 
 IGNORE = {"behavior.on.null.values": "ignore"}
@@ -28,15 +35,22 @@ FORMATS = {
 VALUES = (b'{"a":1}', None, b'{"a":2}', None)
 
 
+def archived(keys: dict[str, str], records: list[SinkRecord], letters: Letters) -> Bench:
+    """A task that was given these records, and whose partition was revoked."""
+    settings = config(keys)
+    made = bench(settings=settings, options=EngineOptions.of(settings, connect), dead_letters=letters)
+    made.harness.deliver(TP, SinkRecords.of(TP, records))
+    made.harness.revoke()
+    return made
+
+
 def delivered(
     keys: dict[str, str], values: tuple[bytes | None, ...] = VALUES
 ) -> tuple[list[int], int | None]:
     """Offsets of the dead letters, and the commit."""
     letters = Letters()
-    made = bench(settings=config(keys), dead_letters=letters)
     records = [SinkRecord(*TP, offset=n, key=b"k", value=value) for n, value in enumerate(values)]
-    made.harness.deliver(TP, SinkRecords.of(TP, records))
-    made.harness.revoke()
+    made = archived(keys, records, letters)
     return [record.offset for record in letters.records], made.committed()
 
 
@@ -76,3 +90,102 @@ def test_null_values_do_not_count_as_errors() -> None:
 
     offsets, committed = delivered({**LINES, **IGNORE, **LETTERS}, values)
     assert (len(offsets), committed) == (1_500, 1_501)
+
+
+# -- nulls of Avro schemas ---------------------------------------------------------------------------------
+
+RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+NULLS: dict[str, tuple[Any, list[bytes], bytes | None]] = {
+    "of a union": (["null", RECORD], [b"\0", b"\0\7", b"\x80\0"], b"\2\2"),
+    "of the last branch": ([RECORD, "null"], [b"\2", b"\x82\0"], b"\0\2"),
+    "of no other type": ("null", [b"", b"\7"], None),
+}
+"""Schemas, nulls of them as Java reads them (also with stray bytes, and numbers of too many bytes), and a value."""
+BY_FIELD = {"partitioner.class": "FieldPartitioner", "partition.field.name": "a"}
+TRANSFORM = {
+    "transforms": "h",
+    "transforms.h.type": "org.apache.kafka.connect.transforms.InsertField$Value",
+    "transforms.h.static.field": "s",
+    "transforms.h.static.value": "v",
+}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[RegistryServer]:
+    server = RegistryServer()
+    with server.running():
+        yield server
+
+
+def framed(registry: RegistryServer, schema: Any, datum: bytes) -> bytes:
+    return struct.pack(">bI", 0, registry.register("s", json.dumps(schema))) + datum
+
+
+def of_registry(part: str, registry: RegistryServer) -> dict[str, str]:
+    return {f"{part}.converter": "avro", f"{part}.converter.schema.registry.url": registry.url}
+
+
+@pytest.mark.parametrize("kind", NULLS)
+@pytest.mark.parametrize("more", [{}, BY_FIELD, TRANSFORM], ids=["flat", "by field", "transformed"])
+@pytest.mark.parametrize("name", ["AvroFormat", "JsonFormat", "ParquetFormat"])
+def test_the_null_of_an_avro_schema_is_a_null_value(
+    name: str, more: dict[str, str], kind: str, registry: RegistryServer
+) -> None:
+    """Each format and partitioner treats it as a tombstone: a dead letter with ``fail`` and with ``ignore``."""
+    schema, nulls, value = NULLS[kind]
+    values = [framed(registry, schema, datum) for datum in (*nulls, *([value] if value else []))]
+    keys = {"format.class": name, **more, **of_registry("value", registry)}
+    letters = Letters()
+    for behavior in ({}, IGNORE):
+        records = [SinkRecord(*TP, offset=n, value=each) for n, each in enumerate(values)]
+        made = archived({**keys, **LETTERS, **behavior}, records, letters)
+        assert made.committed() == len(values)
+        files = [key for key in made.visible() if "_sinksdk" not in key]
+        assert len(files) == (value is not None)
+        assert all(f"+{len(nulls):010d}." in key for key in files)
+    assert [record.value for record in letters.records] == values[: len(nulls)] * 2  # as they were read
+    assert delivered({**keys, **IGNORE}, tuple(values)) == ([], len(values))
+
+
+@pytest.mark.parametrize("kind", NULLS)
+@pytest.mark.parametrize("name", ["AvroFormat", "JsonFormat"])
+def test_the_key_of_an_avro_null_is_a_tombstones(name: str, kind: str, registry: RegistryServer) -> None:
+    """``behavior.on.null.values=write`` puts it into the tombstones' folder."""
+    schema, nulls, _ = NULLS[kind]
+    keys = {"format.class": name, "store.kafka.keys": "true", "key.converter": "string"}
+    keys |= {**of_registry("value", registry), "behavior.on.null.values": "write"}
+    records = [
+        SinkRecord(*TP, offset=n, key=b"k", value=framed(registry, schema, datum))
+        for n, datum in enumerate(nulls)
+    ]
+    made = archived(keys, records, Letters())
+    files = [key for key in made.visible() if "_sinksdk" not in key]
+    assert files == ["topics/orders/tombstone/orders+0+0000000000.keys.avro"]
+
+
+@pytest.mark.parametrize("name", ["AvroFormat", "JsonFormat"])
+def test_an_avro_key_that_is_null_is_no_key(
+    name: str, registry: RegistryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With ``store.kafka.keys`` the record is bad, as one whose key is null."""
+    keys = {"format.class": "JsonFormat", "value.converter": "string", "store.kafka.keys": "true"}
+    keys |= {
+        **LETTERS,
+        "errors.log.enable": "true",
+        **of_registry("key", registry),
+        "keys.format.class": name,
+    }
+    letters = Letters()
+    given = [framed(registry, ["null", "string"], datum) for datum in (b"\0", b"\2\2k")]
+    records = [SinkRecord(*TP, offset=n, key=key, value=b"v") for n, key in enumerate(given)]
+    archived(keys, records, letters)
+    assert [record.key for record in letters.records] == given[:1]
+    assert [record.message.count("it has no key (null)") for record in caplog.records] == [1]
+
+
+def test_whole_records_keep_the_bytes_of_an_avro_null(registry: RegistryServer) -> None:
+    """They are archived as they were read; there is no field to make a folder of."""
+    values = tuple(framed(registry, ["null", RECORD], datum) for datum in (b"\0", b"\2\2"))
+    record = {"archive.content": "record", **of_registry("value", registry)}
+    assert delivered({**record, **LETTERS}, values) == ([], 2)
+    assert delivered({**record, **LETTERS, **BY_FIELD}, values) == ([0], 2)

@@ -233,7 +233,7 @@ DEPARTURES: Final[Mapping[str, Callable[[Difference], bool]]] = {
     "an Avro schema that contains itself has no type: its values are those of JSON": (
         lambda one: _has_type(one, _NODE)
     ),
-    "the null of an Avro schema has its type; Confluent's converter returns nothing, which stops a worker": (
+    "the null of an Avro schema is a null value; Confluent's converter returns nothing, which stops a worker": (
         lambda one: _schema_of(one) in ("null", ["null", "string"]) and (one.given or b"")[5:] in (b"", b"\0")
     ),
     "what Cast and MaskField make of Connect's logical types is written; Confluent's sink fails": (

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,7 +42,7 @@ from sinksdk.connectors.s3_archiver.formats.values import (
 from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.connectors.s3_archiver.schema import sync_marker
 from sinksdk.values.avro_schema import AvroSchema, as_schema
-from sinksdk.values.avro_walk import Fit, Walked, repaired, walk_framed, why_not
+from sinksdk.values.avro_walk import Fit, Walked, null_data, repaired, walk_framed, why_not
 from sinksdk.values.framing import name_of
 
 SchemaOf: TypeAlias = Callable[[int], Any]
@@ -141,6 +142,24 @@ class AvroValues:
         for schema_id, _ in _divided(schema_ids(column)):
             if schema_id >= 0 and schema_id not in self._schemas:
                 self._fetch(schema_id)
+
+    def with_nulls(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+        """The batch with null for each framed value that is the null of its schema.
+
+        Args:
+            batch: one that was learned.
+            name: of the column.
+        """
+        index = batch.schema.get_field_index(name)
+        nullable = {number: schema for number, schema in self._schemas.items() if schema.has_null}
+        if index < 0 or not nullable or not self._is_framed(batch.column(index)):
+            return batch
+        column = batch.column(index)
+        is_null = _are_null(column, nullable)
+        if not is_null.any():
+            return batch
+        column = pc.if_else(flag_column(is_null), null_scalar(column.type), column)
+        return batch.set_column(index, name, column)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
         """The ids of the values' schemas, or the type of columns."""
@@ -289,16 +308,39 @@ def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
         yield number, rows
 
 
+def _are_null(column: Column, schemas: Mapping[int, AvroSchema]) -> Flags:
+    """Which values are the null of one of these schemas."""
+    is_null = np.zeros(len(column), np.bool_)
+    ids = schema_ids(column)
+    for number, rows in _divided(ids) if (ids >= 0).any() else ():
+        if number in schemas:
+            begins, data = _borders(column)
+            octets = np.frombuffer(data, np.uint8)
+            places = np.flatnonzero(rows)
+            is_null[places] = null_data(
+                schemas[number],
+                octets,
+                begins[places].astype(np.int64) + len(_FRAMING),
+                begins[places + 1].astype(np.int64),
+            )
+    return is_null
+
+
+def _borders(column: Column) -> tuple[npt.NDArray[Any], pa.Buffer]:
+    """Where values begin in their bytes, and where the last one ends; and the bytes."""
+    if column.type.id not in (pa.binary().id, BYTES.id):
+        column = column.cast(BYTES)
+    _, borders, data = column.buffers()
+    kind = np.int32 if column.type.id == pa.binary().id else np.int64
+    return np.frombuffer(borders, kind)[column.offset : column.offset + len(column) + 1], data
+
+
 def schema_ids(column: Column) -> Longs:
     """The id of each value's schema; -1 where it has none, -2 where it is null."""
     found: Longs = np.full(len(column), _IS_NULL, np.int64)
     if column.null_count == len(column):
         return found
-    if column.type.id not in (pa.binary().id, BYTES.id):
-        column = column.cast(BYTES)
-    _, borders, data = column.buffers()
-    kind = np.int32 if column.type.id == pa.binary().id else np.int64
-    begins = np.frombuffer(borders, kind)[column.offset : column.offset + len(column) + 1]
+    begins, data = _borders(column)
     is_framed = np.diff(begins) >= len(_FRAMING)
     if column.null_count:
         is_framed &= as_mask(column.is_valid())
