@@ -27,6 +27,7 @@ from sinksdk.values.avro import avro_column, avro_json_schema, avro_type
 from sinksdk.values.avro_schema import AvroSchema, as_schema, datum_reader
 from sinksdk.values.avro_walk import FRAMING, Fit, repaired, walk_framed, why_not
 from sinksdk.values.connect import connect_shape
+from sinksdk.values.decimals import levels
 from sinksdk.values.declared import declared_shape
 from sinksdk.values.json_text import (
     JSON,
@@ -39,7 +40,7 @@ from sinksdk.values.json_text import (
 )
 from sinksdk.values.plain import plain
 from sinksdk.values.rows import valid_rows
-from sinksdk.values.shapes import Shape, to_column, without_defaults
+from sinksdk.values.shapes import Shape, to_column, wider_shapes, without_defaults
 
 _ENVELOPE: Final = {"schema", "payload"}
 _BEFORE_SCHEMA: Final = '{"schema":'
@@ -140,6 +141,28 @@ def _built(
     return [Piece(good, columns[0] if len(columns) == 1 else pa.concat_arrays(columns))]
 
 
+def _built_in_first(
+    topic: str,
+    rows: Rows,
+    values: Sequence[Any],
+    builds: Sequence[Callable[[Sequence[Any]], pa.Array]],
+    failed: dict[int, Exception],
+) -> list[Piece]:
+    """Columns of values: those that cannot be built in the first way are built in the next."""
+    pieces: list[Piece] = []
+    first: dict[int, Exception] = {}
+    for build in builds:
+        errors: dict[int, Exception] = {}
+        pieces += _built(topic, rows, values, build, errors)
+        first = first or errors
+        left = [place for place, row in enumerate(rows) if int(row) in errors]
+        rows, values = [int(rows[place]) for place in left], [values[place] for place in left]
+        if not left:
+            break
+    failed |= {row: first[row] for row in map(int, rows)}
+    return sorted(pieces, key=lambda piece: piece.rows[0])
+
+
 @dataclass(frozen=True, slots=True)
 class StringConverter(BatchConverter):
     """Text (Connect's StringConverter)."""
@@ -198,7 +221,7 @@ class JsonConverter(BatchConverter):
             shape = self._shape(declared_shape(self.schema))
             rows, objects = _parsed(topic, texts.column, _how_to_parse(shape), failed)
             return Converted(
-                _built(topic, rows, objects, partial(to_column, shape=shape), failed), failed, shape.kind
+                _built_in_first(topic, rows, objects, _builds(shape), failed), failed, shape.kind
             )
         if self.schemas_enable is False or not (self.schemas_enable or texts.maybe_envelopes.any()):
             pieces = (
@@ -233,14 +256,13 @@ class JsonConverter(BatchConverter):
             if shape is None:
                 pieces.append(Piece(rows, json_column(pa.array(payloads, pa.string()))))
             else:
-                pieces += _built(
-                    topic,
-                    rows,
-                    payloads,
-                    partial(to_column, shape=self._shape(envelopes.shapes[shape])),
-                    failed,
-                )
+                builds = _builds(self._shape(envelopes.shapes[shape]))
+                pieces += _built_in_first(topic, rows, payloads, builds, failed)
         return sorted(pieces, key=lambda piece: piece.rows[0])
+
+
+def _builds(shape: Shape) -> list[Callable[[Sequence[Any]], pa.Array]]:
+    return [partial(to_column, shape=each) for each in (shape, *wider_shapes(shape))]
 
 
 def _how_to_parse(shape: Shape) -> Mapping[str, Any]:
@@ -443,7 +465,8 @@ class AvroConverter(BatchConverter):
                 content = _as_json_texts(decoded) if self._gives_json else decoded
                 pieces += [Piece(good, content)] if good else []
             else:
-                pieces += _built(topic, good, decoded, partial(avro_column, kind=reader.kind), failed)
+                builds = [partial(avro_column, kind=kind) for kind in levels(reader.kind)]
+                pieces += _built_in_first(topic, good, decoded, builds, failed)
         return Converted(sorted(pieces, key=lambda piece: piece.rows[0]), failed)
 
     def _reader(self, topic: str, schema_id: int) -> _AvroReader:

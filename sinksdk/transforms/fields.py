@@ -17,6 +17,7 @@ from sinksdk.settings.model import NameList
 from sinksdk.transforms.base import BuiltIn, FieldKeys, Keys, OfOnePart, field_of, rebuilt
 from sinksdk.transforms.numbers import parsed_decimal, to_type, to_whole
 from sinksdk.transforms.parts import content_of, fields_of, integers_of, with_content
+from sinksdk.values.decimals import decimal_column, is_wide, unscaled
 
 
 def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -239,6 +240,11 @@ class MaskField(OfOnePart):
             message = "a structure cannot be masked"
             raise DataException(message)
         masked = to_type(self._masked(present[0].as_py()), column.type)
+        if is_wide(column.type):
+            number = unscaled(masked, column.type.scale)
+            return decimal_column(
+                [number if is_there else None for is_there in column.is_valid().to_pylist()], column.type
+            )
         everywhere = pa.repeat(pa.scalar(masked, column.type), len(column))
         return pc.if_else(column.is_valid(), everywhere, pa.nulls(len(column), column.type))
 

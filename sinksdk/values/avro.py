@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sinksdk.errors import ConfigException, DataException
+from sinksdk.values.avro_schema import CONNECT_DECIMAL
+from sinksdk.values.decimals import MOST_DIGITS, decimal_type, packed_type, unpacked
 from sinksdk.values.kinds import holds_impossible_moments
 from sinksdk.values.shapes import NO_DEFAULT, Shape, list_of, map_of, struct_of
 
@@ -35,7 +37,6 @@ _MOMENTS: Final[Mapping[tuple[str, str], pa.DataType]] = {
     },
 }
 _NAMED: Final = ("record", "error", "enum", "fixed")
-_MOST_DIGITS: Final = 76
 _MOST_TYPES: Final = 10_000
 _MOST_DEPTH: Final = 100
 
@@ -46,7 +47,8 @@ class AvroType(NamedTuple):
     Args:
         kind: the column's type.
         schema: what fastavro reads: of the same bytes, without moments (whole numbers are faster, and have
-            all years), and unions of several types as records of one field, named as in Connect.
+            all years) and decimals (it rounds to their precision), and unions of several types as records of
+            one field, named as in Connect.
     """
 
     kind: pa.DataType
@@ -57,7 +59,7 @@ def avro_type(schema: Any) -> AvroType | None:
     """The column's type of a resolved schema; None if Arrow has none.
 
     There is none of a schema that contains itself, is more than 100 levels deep, or writes the same types out
-    thousands of times, and of decimals of more than 76 digits.
+    thousands of times.
     """
     try:
         kind, plain = _Reading().type_of(schema)
@@ -73,7 +75,7 @@ def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         DataException: a moment that Python does not have, a decimal with more digits than its type.
     """
     try:
-        column = pa.array(values, kind)
+        column = unpacked(pa.array(values, packed_type(kind)), kind)
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise DataException(f"no value of type {kind} ({type(error).__name__})") from None
     if holds_impossible_moments(column):
@@ -197,10 +199,9 @@ class _Reading:
 
     def _scalar(self, kind: str, schema: Mapping[str, Any]) -> tuple[pa.DataType, Any]:
         logical = schema.get("logicalType")
-        if logical == "decimal" and kind in ("bytes", "fixed") and (found := decimal_of(schema)):
-            plain = {"type": kind, "logicalType": "decimal"}
-            plain |= {"precision": found.precision, "scale": found.scale}
-            return found, plain | self._fixed(kind, schema)
+        if kind in ("bytes", "fixed") and logical in ("decimal", CONNECT_DECIMAL):
+            found = decimal_type(schema["scale"], schema["precision"])
+            return found, {"type": kind, **self._fixed(kind, schema)} if kind == "fixed" else kind
         if kind == "enum":
             return pa.string(), {"type": "enum", "name": self._name(), "symbols": schema["symbols"]}
         if kind == "fixed":
@@ -211,25 +212,6 @@ class _Reading:
 
     def _fixed(self, kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:
         return {"name": self._name(), "size": schema["size"]} if kind == "fixed" else {}
-
-
-def decimal_of(schema: Mapping[str, Any]) -> pa.DataType | None:
-    """The type of a decimal; None if precision and scale are invalid, which Avro ignores.
-
-    Raises:
-        _NoArrowType: it has more than 76 digits.
-    """
-    precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if (
-        not isinstance(precision, int)
-        or not isinstance(scale, int)
-        or not 0 <= scale <= precision
-        or precision < 1
-    ):
-        return None
-    if precision > _MOST_DIGITS:
-        raise _NoArrowType
-    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)  # noqa: PLR2004 - Arrow's
 
 
 def _kind(schema: Any) -> str:
@@ -374,9 +356,28 @@ class _Shapes:
         return replace(shape, is_optional="null" in branches or shape.is_optional, default=default)
 
 
+def _decimal_of(schema: Mapping[str, Any]) -> pa.DataType | None:
+    """The type of a decimal; None if precision and scale are invalid, which Avro ignores.
+
+    Raises:
+        _NoArrowType: it has more than 76 digits.
+    """
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if (
+        not isinstance(precision, int)
+        or not isinstance(scale, int)
+        or not 0 <= scale <= precision
+        or precision < 1
+    ):
+        return None
+    if precision > MOST_DIGITS:
+        raise _NoArrowType
+    return decimal_type(scale, precision)
+
+
 def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
     if schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", "fixed"):
-        return decimal_of(schema)
+        return _decimal_of(schema)
     return _MOMENTS.get((schema["type"], str(schema.get("logicalType"))))
 
 

@@ -21,6 +21,9 @@ PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "doubl
 NAMED: Final = frozenset(("record", "error", "enum", "fixed"))
 CONNECT_DEFAULT: Final = "connect.default"
 """The property of a type in which Confluent's AvroData keeps the default of Connect's schema."""
+CONNECT_DECIMAL: Final = "connect-decimal"
+"""The logical type, in resolved schemas, of a decimal that Avro's library ignores and AvroData reads."""
+_PRECISION: Final = 64  # of decimals that have none, as in AvroData
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
 _OF_NULLABLE: Final = 2  # branches
@@ -43,8 +46,9 @@ class AvroSchema:
         readable: the same for a file's header. Schemas that it refers to stand where they are first used;
             what Java ignores and other readers refuse (defaults of another type, impossible decimals) is
             left out.
-        resolved: the same as fastavro understands it: full names, no defaults, only valid logical types, an
-            ``error`` is a ``record``. A field has :data:`CONNECT_DEFAULT` where its nulls are replaced.
+        resolved: the same as fastavro understands it: full names, no defaults, only valid logical types and
+            :data:`CONNECT_DECIMAL`, an ``error`` is a ``record``. A field has :data:`CONNECT_DEFAULT` where
+            its nulls are replaced.
     """
 
     text: str
@@ -305,7 +309,8 @@ class _Parser:
 
     def _without_decimal(self, schema: Any, resolved: Any) -> Any:
         """Without a decimal that is none."""
-        if schema.get("logicalType") != "decimal" or "logicalType" in resolved:
+        is_valid = isinstance(resolved, dict) and resolved.get("logicalType") == "decimal"
+        if schema.get("logicalType") != "decimal" or is_valid:
             return schema
         self.has_changed = True
         return _without(schema, "logicalType")
@@ -457,14 +462,24 @@ def _without(given: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> Any:
     """With a logical type that is valid. Any other one is ignored, as Avro's specification says."""
-    kind, logical = resolved["type"], schema.get("logicalType")
+    kind, logical = resolved["type"], str(schema.get("logicalType")).lower()  # as AvroData compares it
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if _is_decimal(precision, scale, resolved.get("size")):
             return {**resolved, "logicalType": logical, "precision": precision, "scale": scale}
-    elif logical in _LOGICAL.get(kind, ()):
+        if precision is None or _is_real(
+            precision
+        ):  # AvroData looks at the scale alone: of an Oracle NUMBER 127
+            made = {"precision": _PRECISION if precision is None else max(int(precision), 1)}
+            scale = int(scale) if _is_real(scale) else 0
+            return {**resolved, "logicalType": CONNECT_DECIMAL, **made, "scale": scale}
+    if logical in _LOGICAL.get(kind, ()):
         return {**resolved, "logicalType": logical}
     return resolved if kind == "fixed" else kind
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_decimal(precision: Any, scale: Any, size: int | None) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sinksdk.errors import DataException
+from sinksdk.values.decimals import decimal_type
 from sinksdk.values.shapes import NO_DEFAULT, Shape, list_of, map_of, struct_of
 
 _LOGICAL: Final = "org.apache.kafka.connect.data."
@@ -27,7 +28,6 @@ _MOMENTS: Final[Mapping[tuple[str, str], pa.DataType]] = {
     (f"{_LOGICAL}Time", "int32"): pa.time32("ms"),
     (f"{_LOGICAL}Timestamp", "int64"): pa.timestamp("ms", tz="UTC"),
 }
-_MOST_DIGITS: Final = 38
 _MOST_DEPTH: Final = 100
 
 
@@ -66,9 +66,10 @@ def _shape(schema: Any, depth: int) -> Shape:
     name = schema.get("name") or ""
     if name == f"{_LOGICAL}Decimal" and kind == "bytes":
         scale = int((schema.get("parameters") or {})["scale"])
-        if not -_MOST_DIGITS <= scale <= _MOST_DIGITS:
-            raise DataException(f"the envelope's schema has a decimal whose scale is over {_MOST_DIGITS}")
-        return Shape(pa.decimal128(_MOST_DIGITS, scale), packs_decimals=True, **more)
+        if not -(2**31) <= scale < 2**31:
+            message = "the envelope's schema has a decimal whose scale is no integer of 32 bits"
+            raise DataException(message)
+        return Shape(decimal_type(scale), packs_decimals=True, **more)
     if (name, kind) in _MOMENTS:
         return Shape(_MOMENTS[name, kind], counts_moments=True, **more)
     return Shape(_SCALARS[kind], **more)

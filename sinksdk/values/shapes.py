@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from sinksdk.errors import DataException
+from sinksdk.values.decimals import decimal_column, is_decimal, levels, number_of, unscaled
 from sinksdk.values.kinds import holds_impossible_moments
 
 NO_DEFAULT: Final = object()
@@ -53,7 +54,7 @@ class Shape:
     def has_decimals(self) -> bool:
         """Whether numbers with a point must be read digit by digit."""
         parts = [*self.fields.values(), *(part for part in (self.item, self.key) if part is not None)]
-        return bool(pa.types.is_decimal(self.kind)) or any(part.has_decimals() for part in parts)
+        return is_decimal(self.kind) or any(part.has_decimals() for part in parts)
 
 
 def without_defaults(shape: Shape) -> Shape:
@@ -61,6 +62,28 @@ def without_defaults(shape: Shape) -> Shape:
     inner = {name: without_defaults(field) for name, field in shape.fields.items()}
     item, key = (part and without_defaults(part) for part in (shape.item, shape.key))
     return replace(shape, default=NO_DEFAULT, fields=inner, item=item, key=key)
+
+
+def wider_shapes(shape: Shape) -> Sequence[Shape]:
+    """The same with wider decimals, for values that do not fit: Connect's have no limit."""
+    return [_as_kind(shape, kind) for kind in levels(shape.kind)[1:]] if _packs_decimals(shape) else []
+
+
+def _packs_decimals(shape: Shape) -> bool:
+    parts = [*shape.fields.values(), *(part for part in (shape.item, shape.key) if part is not None)]
+    return shape.packs_decimals or any(map(_packs_decimals, parts))
+
+
+def _as_kind(shape: Shape, kind: pa.DataType) -> Shape:
+    """The same as another type of the same structure."""
+    if shape.fields:
+        fields = {name: _as_kind(field, kind.field(name).type) for name, field in shape.fields.items()}
+        return replace(shape, kind=kind, fields=fields)
+    if shape.item is None:
+        return replace(shape, kind=kind)
+    is_map = pa.types.is_map(kind)
+    item = _as_kind(shape.item, kind.item_type if is_map else kind.value_type)
+    return replace(shape, kind=kind, item=item, key=shape.key and _as_kind(shape.key, kind.key_type))
 
 
 def struct_of(fields: Mapping[str, Shape], **more: Any) -> Shape:
@@ -222,17 +245,15 @@ def _known(values: Sequence[Any], kinds: set[type]) -> Sequence[Any]:
 
 def _decimals(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> pa.Array:
     _expect(kinds, {int, Decimal, str, float})
-    return pa.array([None if value is None else _decimal(value, shape) for value in values], shape.kind)
+    return decimal_column(
+        [None if value is None else _unscaled(value, shape) for value in values], shape.kind
+    )
 
 
-def _decimal(value: Any, shape: Shape) -> Decimal:
+def _unscaled(value: Any, shape: Shape) -> int:
     if isinstance(value, str) and shape.packs_decimals:
-        unscaled = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)
-        return Decimal(unscaled).scaleb(-shape.kind.scale) if unscaled else Decimal(0)
-    number = Decimal(str(value)) if isinstance(value, float) else Decimal(value)
-    if not number.is_finite():
-        raise ValueError
-    return number
+        return number_of(base64.b64decode(value, validate=True))
+    return unscaled(Decimal(str(value)) if isinstance(value, float) else Decimal(value), shape.kind.scale)
 
 
 def _bytes(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> pa.Array:
@@ -301,7 +322,7 @@ _READERS: Final[tuple[tuple[Callable[[pa.DataType], bool], _Reader], ...]] = (
     (pa.types.is_boolean, _booleans),
     (pa.types.is_list, _lists),
     (pa.types.is_map, _maps),
-    (pa.types.is_decimal, _decimals),
+    (is_decimal, _decimals),
     (_is_bytes, _bytes),
     (_is_moment, _moments),
 )

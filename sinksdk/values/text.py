@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
+from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, Final, Literal
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.errors import ConfigException
+from sinksdk.values.decimals import bytes_of, is_decimal, is_wide, unscaled
 from sinksdk.values.json_text import is_json
 from sinksdk.values.plain import plain
 
@@ -61,7 +62,6 @@ class NoJsonException(ConfigException):
         self.kind = kind
 
 
-_EXACT: Final = Context(prec=200)
 _MILLISECONDS_PER_DAY: Final = 86_400_000
 _MUST_BE_ESCAPED: Final = r'["\\\x00-\x1f]'
 
@@ -214,14 +214,12 @@ def _decimal(column: pa.Array, style: JsonStyle) -> pa.Array:
     if style.packs_decimals:
         scale = column.type.scale
         return _each(column, lambda value: f'"{packed_decimal(value, scale)}"')
-    return _each(column, lambda value: format(value, "f"))
+    return _each(column, str if is_wide(column.type) else lambda value: format(value, "f"))
 
 
 def packed_decimal(value: Decimal, scale: int) -> str:
     """A decimal's unscaled number in base64, as Connect's: two's complement, big-endian, no byte more."""
-    unscaled = int(value.scaleb(scale, _EXACT))
-    size = (unscaled + (unscaled < 0)).bit_length() // 8 + 1
-    return base64.b64encode(unscaled.to_bytes(size, "big", signed=True)).decode()
+    return base64.b64encode(bytes_of(unscaled(value, scale))).decode()
 
 
 def _date(column: pa.Array, style: JsonStyle) -> pa.Array:
@@ -294,7 +292,7 @@ _WRITERS: Final[
     (pa.types.is_boolean, _boolean),
     (pa.types.is_integer, _whole),
     (pa.types.is_floating, _real),
-    (pa.types.is_decimal, _decimal),
+    (is_decimal, _decimal),
     (pa.types.is_date, _date),
     (pa.types.is_timestamp, _timestamp),
     (pa.types.is_time, _time),

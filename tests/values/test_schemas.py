@@ -114,7 +114,6 @@ DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
         {"type": "struct", "fields": [{"type": "int32", "field": 1}]},
         {"type": "struct", "fields": [{"type": "int32", "field": "a"}] * 2},
         {**DECIMAL, "parameters": {"scale": "99999999999"}},
-        {**DECIMAL, "parameters": {"scale": "50"}},
         DECIMAL,
         DEEP,
         {"type": "int32", "default": "x"},

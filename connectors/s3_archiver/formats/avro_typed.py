@@ -16,11 +16,13 @@ from sinksdk import ConfigException
 from sinksdk.connectors.s3_archiver.columns import filled
 from sinksdk.connectors.s3_archiver.datums import Column, EncodedRows, borders_of
 from sinksdk.connectors.s3_archiver.formats.values import Fate, JoinedValues
+from sinksdk.values.decimals import is_decimal, is_wide
 
 _NAMESPACE: Final = "io.confluent.connect.avro"
 _RECORD: Final = "ConnectDefault"
 _ENTRY: Final = "MapEntry"
 _MOST_DIGITS_OF_64_BITS: Final = 20
+_DIGITS_OF_WIDE: Final = 1_000  # readers round to the precision: Connect's 64 would cut digits
 
 
 class TypedDatums:
@@ -98,7 +100,7 @@ class _Schemas:
         if pa.types.is_dictionary(kind):
             schema, written, shown = self.of(kind.value_type)
             return schema, written, lambda column: shown(column.dictionary_decode())
-        if isinstance(kind, pa.BaseExtensionType):
+        if isinstance(kind, pa.BaseExtensionType) and not is_wide(kind):
             schema, written, shown = self.of(kind.storage_type)
             return schema, written, lambda column: shown(column.storage)
         if kind in _SCALARS:
@@ -107,7 +109,7 @@ class _Schemas:
             (pa.types.is_struct, self._record),
             (pa.types.is_map, self._map),
             (_is_list, self._array),
-            (pa.types.is_decimal, _decimal),
+            (is_decimal, _decimal),
             (pa.types.is_temporal, _moment),
         ):
             if test(kind):
@@ -217,7 +219,10 @@ def _decimal(kind: pa.DataType) -> _Made:
         raise ConfigException(
             f"values of type {kind} cannot be written as Avro, whose decimals have no negative scale"
         )
-    schema = {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    precision = max(_DIGITS_OF_WIDE, kind.scale) if is_wide(kind) else kind.precision
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": kind.scale}
+    if is_wide(kind):
+        return schema, "bytes", lambda column: _listed(column.storage)
     return schema, schema, _listed
 
 

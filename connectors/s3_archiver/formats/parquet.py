@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 import numpy as np
@@ -31,6 +31,7 @@ from sinksdk.connectors.s3_archiver.encoder import without_bad_headers
 from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior, bad_record, has_bytes
 from sinksdk.connectors.s3_archiver.layout import FileHeader
+from sinksdk.values.decimals import MOST_DIGITS, is_wide
 
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 """Bytes of Arrow data of a row group, before encoding and compression, that are collected at most."""
@@ -360,12 +361,19 @@ def _problem(kind: pa.DataType) -> str | None:
             f"transform HoistField$Value, set 'format.class' to JsonFormat or AvroFormat, or archive whole "
             f"records ('archive.content' record)"
         )
-    empty = _empty_structure(kind, "")
+    empty = _path_of(kind, "", lambda part: pa.types.is_struct(part) and not part.num_fields)
     if empty is not None:
         return (
             f"its field '{empty}' is a structure without fields, which Parquet does not have"
             if empty
             else ("its value is a structure without fields, which Parquet does not have")
+        )
+    wide = _path_of(kind, "", is_wide)
+    if wide is not None:
+        return (
+            f"its field '{wide}' is a decimal of more than {MOST_DIGITS} digits, or of a scale outside of 0 "
+            f"to {MOST_DIGITS}, which Arrow does not write to Parquet: set 'format.class' to JsonFormat or "
+            f"AvroFormat, or archive whole records ('archive.content' record)"
         )
     for field in kind:
         if (why := _refusal(field)) is not None:
@@ -387,11 +395,11 @@ def _refusal(field: pa.Field) -> str | None:
     return None
 
 
-def _empty_structure(kind: pa.DataType, path: str) -> str | None:
-    """Path of a structure without fields in it; empty for itself."""
+def _path_of(kind: pa.DataType, path: str, test: Callable[[pa.DataType], bool]) -> str | None:
+    """Path of the first part of a type that meets a test; empty for itself."""
+    if test(kind):
+        return path
     if pa.types.is_struct(kind):
-        if not kind.num_fields:
-            return path
         inner = [
             (kind.field(i).type, f"{path}.{kind.field(i).name}".lstrip(".")) for i in range(kind.num_fields)
         ]
@@ -401,4 +409,4 @@ def _empty_structure(kind: pa.DataType, path: str) -> str | None:
         inner = [(kind.value_type, path)]
     else:
         return None
-    return next((found for one, name in inner if (found := _empty_structure(one, name)) is not None), None)
+    return next((found for one, name in inner if (found := _path_of(one, name, test)) is not None), None)

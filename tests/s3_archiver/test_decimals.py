@@ -1,0 +1,220 @@
+"""Decimals have any number of digits and any scale, as Connect's have, wherever a file can hold them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sinksdk import SinkRecord, SinkRecords
+from sinksdk.engine import EngineOptions
+from sinksdk.topics.kafka.schema_registry import connect
+from sinksdk.values.avro_defaults import number_datum
+from tests.registry_server import RegistryServer
+from tests.s3_archiver.support import TP, Bench, bench, config
+from tests.s3_archiver.test_bad_input import Letters
+
+NUMBERS = (1234, 0, -1, -(10**12), 10**38 - 7, 10**40 + 1, -(10**76), 10**100 + 3)
+"""Unscaled."""
+CONNECT = {"connect.name": "org.apache.kafka.connect.data.Decimal", "connect.parameters": {"scale": "127"}}
+AVRO: dict[str, tuple[dict[str, Any], int]] = {
+    "valid": ({"logicalType": "decimal", "precision": 9, "scale": 2}, 2),
+    "of 76 digits": ({"logicalType": "decimal", "precision": 76, "scale": 2}, 2),
+    "of 77 digits": ({"logicalType": "decimal", "precision": 77, "scale": 2}, 2),
+    "of 100 digits": ({"logicalType": "decimal", "precision": 100, "scale": 90}, 90),
+    "of an Oracle NUMBER": ({"logicalType": "decimal", "precision": 64, "scale": 127, **CONNECT}, 127),
+    "of more scale than precision": ({"logicalType": "decimal", "precision": 2, "scale": 5}, 5),
+    "of a negative scale": ({"logicalType": "decimal", "precision": 9, "scale": -3}, -3),
+    "in capitals": ({"logicalType": "Decimal", "precision": 6, "scale": 2}, 2),
+    "without a precision": ({"logicalType": "decimal", "scale": 2}, 2),
+    "without a scale": ({"logicalType": "decimal", "precision": 9}, 0),
+}
+"""What a type of bytes has, and the scale that Connect's Decimal has then."""
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[RegistryServer]:
+    server = RegistryServer()
+    with server.running():
+        yield server
+
+
+def bytes_of(number: int) -> bytes:
+    """As Java's BigInteger: two's complement, big-endian, no byte more."""
+    return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
+
+
+def packed(number: int) -> str:
+    return base64.b64encode(bytes_of(number)).decode()
+
+
+def scaled(number: int, scale: int) -> Decimal:
+    return Decimal(f"{number}E{-scale}")
+
+
+def record(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "d", "type": kind}]}
+
+
+def avro(registry: RegistryServer, schema: Any, *data: bytes) -> tuple[dict[str, str], list[bytes]]:
+    """Keys of the converter, and values of a schema."""
+    number = registry.register("s", json.dumps(schema))
+    keys = {"value.converter": "avro", "value.converter.schema.registry.url": registry.url}
+    return keys, [struct.pack(">bI", 0, number) + datum for datum in data]
+
+
+def datum(number: int) -> bytes:
+    data = bytes_of(number)
+    return number_datum(len(data)) + data
+
+
+def envelopes(scale: int, *payloads: Any) -> tuple[dict[str, str], list[bytes]]:
+    kind = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "version": 1}
+    field = {"field": "d", **kind, "parameters": {"scale": str(scale)}}
+    schema = {"type": "struct", "fields": [field]}
+    keys = {"value.converter": "json", "value.converter.schemas.enable": "true"}
+    return keys, [
+        f'{{"schema":{json.dumps(schema)},"payload":{{"d":{payload}}}}}'.encode() for payload in payloads
+    ]
+
+
+def archived(keys: Mapping[str, str], values: list[bytes], letters: Letters | None = None) -> Bench:
+    tolerant = {"errors.tolerance": "all", "errors.log.enable": "true"} if letters else {}
+    settings = config({"format.class": "JsonFormat", **tolerant, **keys})
+    made = bench(settings=settings, options=EngineOptions.of(settings, connect), dead_letters=letters)
+    records = [SinkRecord(*TP, offset=n, timestamp=5, value=value) for n, value in enumerate(values)]
+    made.harness.deliver(TP, SinkRecords.of(TP, records))
+    made.harness.revoke()
+    failure = made.harness.outcome(TP).failure
+    assert failure is None, failure.message
+    return made
+
+
+def files(made: Bench) -> list[bytes]:
+    return [made.s3.data(key) for key in made.visible() if "_sinksdk" not in key]
+
+
+def lines(made: Bench) -> list[Any]:
+    """The JSON of all lines, in the order of offsets."""
+    text = b"".join(files(made)).decode()
+    return [json.loads(line, parse_float=Decimal, parse_int=Decimal) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("name", AVRO)
+def test_avros_decimals_are_connects(name: str, registry: RegistryServer) -> None:
+    """Each that AvroData takes for one, by its scale alone: in lines by ``json.decimal.format``."""
+    more, scale = AVRO[name]
+    keys, values = avro(registry, record({"type": "bytes", **more}), *map(datum, NUMBERS))
+    assert lines(archived(keys, values)) == [{"d": packed(number)} for number in NUMBERS]
+    numeric = {**keys, "json.decimal.format": "NUMERIC"}
+    assert lines(archived(numeric, values)) == [{"d": scaled(number, scale)} for number in NUMBERS]
+
+
+@pytest.mark.parametrize("name", AVRO)
+def test_decimals_in_fixed_arrays_maps_and_unions(name: str, registry: RegistryServer) -> None:
+    """Wherever they stand, next to nulls."""
+    more, scale = AVRO[name]
+    one = {"type": "fixed", "name": "F", "size": 40, **more}
+    kind = {"type": "array", "items": ["null", {"type": "map", "values": ["null", one]}]}
+    number = 10**90 + 7
+    data = b"\4\0\2" + b"\4" + b"\2a\2" + number.to_bytes(40, "big", signed=True) + b"\2b\0" + b"\0\0"
+    keys, values = avro(registry, record(kind), data)
+    expected = [{"d": [None, {"a": scaled(number, scale), "b": None}]}]
+    assert lines(archived({**keys, "json.decimal.format": "NUMERIC"}, values)) == expected
+
+
+@pytest.mark.parametrize("scale", [0, 2, 38, 39, 76, 77, 127, -2, -50])
+def test_decimals_of_envelopes_have_any_digits_and_scale(scale: int) -> None:
+    """As texts of base64, and as numbers."""
+    for payloads in ([f'"{packed(number)}"' for number in NUMBERS], [scaled(n, scale) for n in NUMBERS]):
+        keys, values = envelopes(scale, *payloads)
+        assert lines(archived(keys, values)) == [{"d": packed(number)} for number in NUMBERS]
+        numeric = {**keys, "json.decimal.format": "NUMERIC"}
+        assert lines(archived(numeric, values)) == [{"d": scaled(number, scale)} for number in NUMBERS]
+
+
+@pytest.mark.parametrize("payload", ['"!"', "true", "0.001", "1e999999999", "1e-999999999", "1e5000"])
+def test_a_payload_that_is_no_decimal_of_its_schema_is_bad(payload: str) -> None:
+    """Also one that would fill the memory; it depends on no other record."""
+    letters = Letters()
+    keys, values = envelopes(2, '"BNI="', payload, f'"{packed(10**90)}"')
+    made = archived({**keys, "errors.deadletterqueue.topic.name": "letters"}, values, letters)
+    assert [record.offset for record in letters.records] == [1]
+    assert lines(made) == [{"d": "BNI="}, {"d": packed(10**90)}]
+
+
+def test_parquet_holds_decimals_of_76_digits_and_says_which_it_does_not(
+    registry: RegistryServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Parquet: each value in the narrowest of its types; what is bad is so by itself."""
+    numbers = (1234, 10**40, 10**75, 10**76, -(10**90))
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    of_avro = avro(
+        registry, record({"type": "array", "items": kind}), *(b"\2" + datum(n) + b"\0" for n in numbers)
+    )
+    for keys, values in (of_avro, envelopes(2, *(f'"{packed(number)}"' for number in numbers))):
+        caplog.clear()
+        letters = Letters()
+        parquet = {"format.class": "ParquetFormat", "errors.deadletterqueue.topic.name": "letters"}
+        made = archived({**keys, **parquet}, values, letters)
+        tables = [pq.read_table(io.BytesIO(data)) for data in files(made)]
+        rows = [row["d"] for table in tables for row in table.to_pylist()]
+        found = [row[0] if isinstance(row, list) else row for row in rows]
+        assert found == [scaled(number, 2) for number in numbers[:3]]
+        assert [record.offset for record in letters.records] == [3, 4]
+        message = "its field 'd' is a decimal of more than 76 digits, or of a scale outside of 0 to 76"
+        assert [each.message.count(message) for each in caplog.records] == [1, 1]
+        assert "contains itself" not in caplog.text
+
+
+@pytest.mark.parametrize("scale", [2, 127])
+def test_avro_files_hold_decimals_of_any_digits(scale: int) -> None:
+    """Avro: bytes with the logical type, which readers that know decimals read as they are."""
+    keys, values = envelopes(scale, *(f'"{packed(number)}"' for number in NUMBERS))
+    made = archived({**keys, "format.class": "AvroFormat"}, values)
+    rows: list[Any] = [row for data in files(made) for row in fastavro.reader(io.BytesIO(data))]
+    assert [row["d"] for row in rows] == [scaled(number, scale) for number in NUMBERS]
+
+
+TRANSFORMS: dict[str, tuple[dict[str, str], Any]] = {
+    "HoistField": ({"field": "h"}, lambda number: {"h": {"d": number}}),
+    "InsertField": ({"static.field": "s", "static.value": "v"}, lambda number: {"d": number, "s": "v"}),
+    "ReplaceField": ({"renames": "d:e"}, lambda number: {"e": number}),
+    "Flatten": ({}, lambda number: {"d": number}),
+    "MaskField": ({"fields": "d"}, lambda _: {"d": Decimal(0)}),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_take_decimals_of_any_digits(name: str) -> None:
+    """Connect's transforms."""
+    more, expected = TRANSFORMS[name]
+    keys, values = envelopes(127, f'"{packed(10**90)}"', f'"{packed(-3)}"')
+    chain = {"transforms": "t", "transforms.t.type": f"org.apache.kafka.connect.transforms.{name}$Value"}
+    chain |= {f"transforms.t.{key}": value for key, value in more.items()}
+    made = archived({**keys, **chain, "json.decimal.format": "NUMERIC"}, values)
+    assert lines(made) == [expected(scaled(10**90, 127)), expected(scaled(-3, 127))]
+
+
+def test_tasks_see_decimals_of_any_digits(registry: RegistryServer) -> None:
+    """Arrow has them as an extension type; as objects they are ``Decimal``."""
+    from sinksdk.engine.converters import AvroConverter  # noqa: PLC0415 - one test needs it
+    from sinksdk.values.avro_schema import as_schema  # noqa: PLC0415 - the same
+
+    schema = as_schema(record({"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 127}))
+    converter = AvroConverter(lambda _: schema)
+    value = bytes(5) + datum(10**90)
+    assert converter("t", value) == {"d": scaled(10**90, 127)}
+    (piece,) = converter.convert("t", pa.array([value])).pieces
+    assert isinstance(piece.content, pa.Array)
+    assert piece.content.to_pylist() == [{"d": scaled(10**90, 127)}]
+    assert piece.content.type == pa.concat_arrays([piece.content, piece.content]).type
