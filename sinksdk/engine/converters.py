@@ -429,11 +429,21 @@ class AvroConverter(BatchConverter):
         schema_of: the schema registry.
         gives_json: values of schemas that no Arrow type has, as one that contains itself, become JSON texts;
             else objects.
+        fills_items: nulls in arrays and maps of structures have the default of their type, as Connect's
+            JsonConverter writes it; else fields alone have it, as Connect's structures give it.
     """
 
-    def __init__(self, schema_of: SchemaOf, *, is_key: bool = False, gives_json: bool = False) -> None:
+    def __init__(
+        self,
+        schema_of: SchemaOf,
+        *,
+        is_key: bool = False,
+        gives_json: bool = False,
+        fills_items: bool = False,
+    ) -> None:
         self._schema_of = schema_of
         self._gives_json = gives_json
+        self._fills_items = fills_items
         self._part = "key" if is_key else "value"
         self._readers: dict[int, _AvroReader] = {}
 
@@ -475,7 +485,9 @@ class AvroConverter(BatchConverter):
                 schema = as_schema(self._schema_of(schema_id))
             except DataException as error:
                 raise DataException(f"topic {topic}, subject {topic}-{self._part}: {error}") from error
-            self._readers[schema_id] = _AvroReader(schema, gives_json=self._gives_json)
+            self._readers[schema_id] = _AvroReader(
+                schema, gives_json=self._gives_json, fills_items=self._fills_items
+            )
         return self._readers[schema_id]
 
 
@@ -484,13 +496,16 @@ class _AvroReader:
 
     Args:
         gives_json: what has no Arrow type is read for Connect's JSON of it.
+        fills_items: see :class:`AvroConverter`.
     """
 
-    def __init__(self, schema: AvroSchema, *, gives_json: bool) -> None:
+    def __init__(self, schema: AvroSchema, *, gives_json: bool, fills_items: bool) -> None:
         typed = avro_type(schema.resolved)
         self._schema = schema
         self.kind = None if typed is None else typed.kind
         """The column's type; None where data become objects."""
+        is_bare = self.kind is not None and not pa.types.is_struct(self.kind)
+        self._fills_items = fills_items and not is_bare  # Jackson writes what is no structure as it is
         if typed is not None:
             self._read = datum_reader(typed.schema)
         else:
@@ -500,7 +515,9 @@ class _AvroReader:
         self, schema_id: int, rows: list[int], values: list[bytes], what: str, failed: dict[int, Exception]
     ) -> tuple[list[int], list[Any]]:
         """Data of the schema, and the rows of those that can be read."""
-        walked = walk_framed(pa.array(values, pa.binary()), {schema_id: self._schema})
+        walked = walk_framed(
+            pa.array(values, pa.binary()), {schema_id: self._schema}, fills_items=self._fills_items
+        )
         good, decoded = [], []
         fits = zip(rows, values, walked.fits.tolist(), walked.ends.tolist(), strict=True)
         for row, value, fit, place in fits:
@@ -508,7 +525,9 @@ class _AvroReader:
                 failed[row] = DataException(f"{what}: {why_not(fit, place)}")
                 continue
             if fit == Fit.ODD:
-                datum = io.BytesIO(repaired(value, FRAMING, self._schema, is_framed=True))
+                datum = io.BytesIO(
+                    repaired(value, FRAMING, self._schema, is_framed=True, fills_items=self._fills_items)
+                )
             else:
                 datum = io.BytesIO(value)
                 datum.seek(FRAMING)
@@ -586,4 +605,6 @@ def converter_of(
     if registry is None or spec.registry is None:
         message = "the Avro converter has no schema registry here: name its URL, and give what connects to it"
         raise ConfigException(message)
-    return AvroConverter(registry(spec.registry), is_key=spec.is_key, gives_json=spec.gives_json)
+    return AvroConverter(
+        registry(spec.registry), is_key=spec.is_key, gives_json=spec.gives_json, fills_items=spec.fills_items
+    )

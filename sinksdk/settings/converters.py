@@ -86,6 +86,8 @@ class ConverterSpec:
         schema: of the JSON converter's values without an envelope.
         replaces_null: the JSON converter gives the default of its schema where a field is null or missing.
         gives_json: Avro values of schemas that no Arrow type has become JSON texts, not objects.
+        fills_items: nulls in arrays and maps of Avro have the default of their type, too, as in JSON that
+            Connect writes.
         reads_headers: a header of the record may have the id of an Avro schema.
     """
 
@@ -97,6 +99,7 @@ class ConverterSpec:
     schema: str = ""
     replaces_null: bool = True
     gives_json: bool = False
+    fills_items: bool = False
     reads_headers: bool = True
 
 

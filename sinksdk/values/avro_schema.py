@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
 _OF_NULLABLE: Final = 2  # branches
 _OF_FASTAVRO: Final = "__"
+_COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\r\n]*', re.DOTALL)
+"""A comment; or a text, in which there is none."""
 _LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("date", "time-millis"),
     "long": (
@@ -47,8 +50,8 @@ class AvroSchema:
             what Java ignores and other readers refuse (defaults of another type, impossible decimals) is
             left out.
         resolved: the same as fastavro understands it: full names, no defaults, only valid logical types and
-            :data:`CONNECT_DECIMAL`, an ``error`` is a ``record``. A field has :data:`CONNECT_DEFAULT` where
-            its nulls are replaced.
+            :data:`CONNECT_DECIMAL`, an ``error`` is a ``record``. A field, and an array or
+            map for its items, has :data:`CONNECT_DEFAULT` where nulls are replaced.
     """
 
     text: str
@@ -94,22 +97,33 @@ def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: b
         DataException: Java's parser would refuse it; the message says why.
     """
     try:
-        root = _loaded(text)
+        root = schema_json(text)
         elsewhere = {**_definitions(references, None), **_definitions(root, None)}
         parser = _Parser(elsewhere, replaces_nulls=replaces_nulls)
         written, resolved = parser.of(root, None)
+    except ValueError as error:
+        raise DataException(f"it is no JSON: {error}") from error
     except RecursionError as error:
         raise DataException("a schema of too many levels") from error  # noqa: EM101 - one sentence
     except _Refused as error:
         raise DataException(str(error)) from error
-    return AvroSchema(text, json.dumps(written) if parser.has_changed else text, resolved)
+    is_changed = parser.has_changed or _without_comments(text) != text
+    return AvroSchema(text, json.dumps(written) if is_changed else text, resolved)
 
 
-def _loaded(text: str) -> Any:
+def schema_json(text: str) -> Any:
+    """A schema's JSON, parsed; Java's parser takes comments in it. Raises ValueError."""
     try:
         return json.loads(text)
-    except ValueError as error:
-        raise _Refused(f"it is no JSON: {error}") from error
+    except ValueError:
+        plain = _without_comments(text)
+        if plain == text:
+            raise
+        return json.loads(plain)
+
+
+def _without_comments(text: str) -> str:
+    return _COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
 
 
 def without_hints(schema: Any) -> Any:
@@ -250,7 +264,8 @@ class _Parser:
             if part not in schema:
                 raise _Refused(f"its {kind} has no {part}")
             written, resolved = self.of(schema[part], space)
-            return {**schema, part: written}, {"type": kind, part: resolved}
+            made = {"type": kind, part: resolved, **self._connect_default(written, resolved)}
+            return {**schema, part: written}, made
         return self._reference(kind, schema, space)
 
     def _reference(self, name: str, written: Any, space: str | None) -> tuple[Any, Any]:
@@ -356,20 +371,21 @@ class _Parser:
         written, resolved = self.of(given["type"], space)
         if "default" in given and not self._is_default(given["default"], resolved):
             self.has_changed, given = True, _without(given, "default")
-        made = {"name": name, "type": resolved}
-        default = self._connect_default(written, resolved) if self._replaces_nulls else None
-        return {**given, "type": written}, made if default is None else made | {CONNECT_DEFAULT: default}
+        made = {"name": name, "type": resolved, **self._connect_default(written, resolved)}
+        return {**given, "type": written}, made
 
-    def _connect_default(self, written: Any, resolved: Any) -> Any:
-        """The default of a type that may be null, or None."""
-        if not isinstance(resolved, list) or len(resolved) != _OF_NULLABLE or "null" not in resolved:
-            return None
+    def _connect_default(self, written: Any, resolved: Any) -> dict[str, Any]:
+        """The default of a type that may be null, as the property of what has the type; empty if none."""
+        is_nullable = isinstance(resolved, list) and len(resolved) == _OF_NULLABLE and "null" in resolved
+        if not is_nullable or not self._replaces_nulls:
+            return {}
         number = 1 - resolved.index("null")
         branch = written[number]
         if isinstance(branch, str):  # a name, whose properties stand where it is defined
             definition = self._elsewhere.get(str(resolved[number]))
             branch = {} if definition is None else definition.schema
-        return branch.get(CONNECT_DEFAULT)
+        default = branch.get(CONNECT_DEFAULT)
+        return {} if default is None else {CONNECT_DEFAULT: default}
 
     def _is_default(self, value: Any, resolved: Any) -> bool:
         """Whether readers take a field's default: of a union one of any branch."""

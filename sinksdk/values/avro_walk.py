@@ -93,13 +93,14 @@ def walk(column: pa.Array, schema: AvroSchema) -> Walked:
     return WALK_ROWS(column, ((0, program_of(schema)),), False)
 
 
-def walk_framed(column: pa.Array, schemas: Mapping[int, AvroSchema]) -> Walked:
+def walk_framed(column: pa.Array, schemas: Mapping[int, AvroSchema], *, fills_items: bool = False) -> Walked:
     """Walk a column of values in a schema registry's framing.
 
     Args:
         schemas: by id. A row of another id is ``Fit.UNKNOWN``.
+        fills_items: see :func:`repaired`.
     """
-    return WALK_ROWS(column, _programs(schemas), True)
+    return WALK_ROWS(column, _programs(schemas, fills_items), True)
 
 
 def walk_block(data: bytes, rows: int, schema: AvroSchema) -> tuple[npt.NDArray[np.int64], Fit]:
@@ -111,18 +112,22 @@ def walk_block(data: bytes, rows: int, schema: AvroSchema) -> tuple[npt.NDArray[
     return WALK_BLOCK(data, rows, program_of(schema))
 
 
-def repaired(value: bytes, begin: int, schema: AvroSchema, *, is_framed: bool = False) -> bytes:
+def repaired(
+    value: bytes, begin: int, schema: AvroSchema, *, is_framed: bool = False, fills_items: bool = False
+) -> bytes:
     """The canonical datum of the value that Java reads.
 
     Args:
         begin: where the datum begins.
         is_framed: whether it is a registry's, whose values of schema ``bytes`` are bytes without a length.
+        fills_items: nulls in arrays and maps are read as the default of their type, too. Connect's
+            JsonConverter puts it there where it writes JSON; Connect's lists and AvroData keep null.
 
     Raises:
         DataException: it does not fit the schema.
     """
     made = bytearray()
-    program = _program(schema, is_framed)
+    program = _program(schema, is_framed, fills_items)
     fit, place = _Walk(program.code, value, made, program.defaults).datum(begin)
     if fit >= Fit.ENDS_EARLY:
         raise DataException(why_not(fit, place))
@@ -198,24 +203,24 @@ _SIMPLE: Final = {
 }
 
 
-def program_of(schema: AvroSchema, *, is_framed: bool = False) -> bytes:
+def program_of(schema: AvroSchema, *, is_framed: bool = False, fills_items: bool = False) -> bytes:
     """The schema as ``_avro.c`` reads it: a number for the first value's place, then value after value."""
-    return np.array(_program(schema, is_framed).code, np.int32).tobytes()
+    return np.array(_program(schema, is_framed, fills_items).code, np.int32).tobytes()
 
 
 @functools.lru_cache(maxsize=1024)
-def _program(schema: AvroSchema, is_framed: bool) -> _Program:  # noqa: FBT001 - a key of the cache
+def _program(schema: AvroSchema, is_framed: bool, fills_items: bool) -> _Program:  # noqa: FBT001 - keys of the cache
     is_raw = is_framed and _Program.kind_of(schema.resolved) == "bytes"
-    return _Program(schema.resolved, is_raw=is_raw)
+    return _Program(schema.resolved, is_raw=is_raw, fills_items=fills_items)
 
 
-def _programs(schemas: Mapping[int, AvroSchema]) -> tuple[tuple[int, bytes], ...]:
-    return tuple((number, _framed_program(schemas[number])) for number in sorted(schemas))
+def _programs(schemas: Mapping[int, AvroSchema], fills_items: bool) -> tuple[tuple[int, bytes], ...]:  # noqa: FBT001
+    return tuple((number, _framed_program(schemas[number], fills_items)) for number in sorted(schemas))
 
 
 @functools.lru_cache(maxsize=1024)
-def _framed_program(schema: AvroSchema) -> bytes:
-    return program_of(schema, is_framed=True)
+def _framed_program(schema: AvroSchema, fills_items: bool) -> bytes:  # noqa: FBT001 - a key of the cache
+    return program_of(schema, is_framed=True, fills_items=fills_items)
 
 
 class _Program:
@@ -223,9 +228,11 @@ class _Program:
 
     Args:
         is_raw: all bytes are the value.
+        fills_items: see :func:`repaired`.
     """
 
-    def __init__(self, resolved: Any, *, is_raw: bool = False) -> None:
+    def __init__(self, resolved: Any, *, is_raw: bool = False, fills_items: bool = False) -> None:
+        self._fills_items = fills_items
         self._named = named_types(resolved)
         self._empty = self._empty_names()
         self._places: dict[object, int] = {}
@@ -255,7 +262,8 @@ class _Program:
             return self._put((Op.UNION, len(branches), *branches))
         if schema["type"] in ("array", "map"):
             is_array = schema["type"] == "array"
-            inner = self._place(schema["items" if is_array else "values"])
+            items = schema["items" if is_array else "values"]
+            inner = self._nullable_place(schema, items) if self._fills_items else self._place(items)
             return self._put((Op.ARRAY if is_array else Op.MAP, inner))
         return self._put(_SIMPLE[schema["type"]])
 
@@ -268,17 +276,17 @@ class _Program:
         place = self._places[name] = len(self.code)  # before its fields, which may use it
         self.code += [Op.RECORD, len(fields), *[0] * len(fields)]
         for number, each in enumerate(fields):
-            self.code[place + 2 + number] = self._field_place(each)
+            self.code[place + 2 + number] = self._nullable_place(each, each["type"])
         return place
 
-    def _field_place(self, field: Any) -> int:
-        branches = field["type"]
-        if CONNECT_DEFAULT not in field:
+    def _nullable_place(self, holder: Any, branches: Any) -> int:
+        """Where a value is in the program whose null has the default that a field, array or map holds."""
+        if CONNECT_DEFAULT not in holder:
             return self._place(branches)
         places = [self._place(branch) for branch in branches]
         number = 1 - branches.index("null")
         try:
-            datum = datum_of(field[CONNECT_DEFAULT], branches[number], self._named)
+            datum = datum_of(holder[CONNECT_DEFAULT], branches[number], self._named)
         except ValueError:  # it is of another type: there is none
             return self._place(branches)
         self.defaults.append(number_datum(number) + datum)

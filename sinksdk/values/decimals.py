@@ -65,10 +65,11 @@ def is_decimal(kind: pa.DataType) -> bool:
 
 def decimal_type(scale: int, precision: int = MOST_SHORT) -> pa.DataType:
     """The type of decimals of this scale and of at most so many digits, as far as Arrow has it."""
+    precision = max(precision, scale)  # else Parquet would refuse it
     if precision <= MOST_SHORT and abs(scale) <= MOST_SHORT:
         return pa.decimal128(precision, scale)
     if 0 <= scale <= MOST_DIGITS:
-        return pa.decimal256(max(min(precision, MOST_DIGITS), scale), scale)
+        return pa.decimal256(min(precision, MOST_DIGITS), scale)
     return WideDecimal(scale)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import fastavro
+import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import SinkRecord, SinkRecords
@@ -327,6 +328,47 @@ def test_null_gets_the_default_as_configured(registry: RegistryServer) -> None:
     taken = chain("ExtractField", "Value", field="o")
     assert line(archived({**keys, **taken}, value=envelope(DEFAULTS, {"o": None}))) == '"x"'
     assert line(archived({**kept, **taken}, value=envelope(DEFAULTS, {"o": None, "r": 1}))) is NULL
+
+
+def only_file(made: Bench) -> bytes:
+    (name,) = (name for name in made.visible() if "_sinksdk" not in name)
+    return made.s3.data(name)
+
+
+ITEM = ["null", {"type": "int", "connect.default": 5}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "filled"),
+    [
+        ({"type": "array", "items": ITEM}, [None, 1], [5, 1]),
+        ({"type": "map", "values": ITEM}, {"k": None}, {"k": 5}),
+        ({"type": "array", "items": {"type": "map", "values": ITEM}}, [{"k": None}, {}], [{"k": 5}, {}]),
+        (["null", {"type": "array", "items": ITEM}], [None], [5]),
+    ],
+    ids=["array", "map", "nested", "optional"],
+)
+def test_nulls_in_arrays_and_maps_have_their_default_in_lines_alone(
+    registry: RegistryServer, kind: Any, value: Any, filled: Any
+) -> None:
+    """Connect's JsonConverter puts the default of the items' type there; AvroData keeps null, as do lists."""
+    record = {"type": "record", "name": "D", "fields": [{"name": "d", "type": kind}]}
+    data = framed(registry, record, {"d": value})
+    keys = converters("value", registry)["avro"]
+    assert json.loads(line(archived(keys, value=data)) or "") == {"d": filled}
+    kept = {**keys, "value.converter.ignore.default.for.nullables": "true"}
+    assert json.loads(line(archived(kept, value=data)) or "") == {"d": value}
+    in_avro = archived({**keys, "format.class": "AvroFormat"}, value=data)
+    assert list(fastavro.reader(io.BytesIO(only_file(in_avro)))) == [{"d": value}]
+    in_parquet = archived({**keys, "format.class": "ParquetFormat"}, value=data)
+    (row,) = pq.read_table(io.BytesIO(only_file(in_parquet))).to_pylist(maps_as_pydicts="strict")
+    assert row == {"d": value}
+
+
+def test_an_array_by_itself_keeps_its_nulls(registry: RegistryServer) -> None:
+    """Jackson writes what is no structure as it is."""
+    data = framed(registry, {"type": "array", "items": ITEM}, [None, 1])
+    assert line(archived(converters("value", registry)["avro"], value=data)) == "[null,1]"
 
 
 def test_the_schema_of_json_is_given_as_connect_takes_it(registry: RegistryServer) -> None:

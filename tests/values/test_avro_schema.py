@@ -143,6 +143,31 @@ def test_symbols_of_other_scripts_are_read(wrap: Any) -> None:
     assert schema.reader(io.BytesIO(branch + b"\x02")) == {"f": "höhe"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '/* of "a" */ "string"',
+        '"string" // of a',
+        '{"type": "string", /* a\n "b */ "doc": "no // comment, \\"/* no */"}',
+        '// first\r\n"string"',
+    ],
+)
+def test_comments_are_taken_as_java_takes_them(text: str) -> None:
+    """Comments: in the registry's text; a file's header has none, for readers that refuse them."""
+    found = parse_schema(text)
+    assert found.resolved == "string"
+    assert found.text == text
+    readable = json.loads(found.readable)
+    assert readable == "string" or readable["doc"] == 'no // comment, "/* no */'
+
+
+@pytest.mark.parametrize("text", ['/ * */ "string"', '/* "string"', '# a\n"string"', '// "string"'])
+def test_what_is_no_comment_is_no_json(text: str) -> None:
+    """Comments: those that do not end, and of other languages, are refused."""
+    with pytest.raises(DataException, match="no JSON"):
+        parse_schema(text)
+
+
 def test_a_schema_that_is_none() -> None:
     """Schemas: what is wrong is said."""
     for text, why in (("{", "no JSON"), ('{"type": "record"}', "has no name"), ("[" * 100_000, "levels")):

@@ -16,7 +16,7 @@ import pytest
 from fastavro.utils import generate_many
 
 from sinksdk.errors import DataException
-from sinksdk.values.avro_schema import AvroSchema, as_schema
+from sinksdk.values.avro_schema import AvroSchema, as_schema, parse_schema
 from sinksdk.values.avro_walk import (
     MOST_DEPTH,
     Fit,
@@ -243,6 +243,24 @@ def test_framed_values() -> None:
 def test_odd_data_are_written_as_java_reads_them(name: str, given: bytes, canonical: bytes) -> None:
     """Repair: the datum of the value that Java has read, without what stands behind it."""
     assert repaired(given, 0, PARSED[name]) == canonical
+
+
+@LOOPS
+@pytest.mark.parametrize("kind", ["array", "map"])
+def test_nulls_of_items_have_their_default_where_it_is_asked_for(kind: str, loop: RowLoop | None) -> None:
+    """Connect's JsonConverter puts it there; AvroData, and so Avro and Parquet files, keep null."""
+    item = ["null", {"type": "int", "connect.default": 5}]
+    schema = parse_schema(json.dumps({"type": kind, "items": item, "values": item}), replaces_nulls=True)
+    name = b"\2k" if kind == "map" else b""
+    given = b"\2" + name + b"\0" + b"\0"
+    assert repaired(given, 0, schema) == given
+    filled = b"\2" + name + b"\2\x0a" + b"\0"
+    assert repaired(given, 0, schema, fills_items=True) == filled
+    if loop is not None:
+        for fills_items, fit in ((False, Fit.FITS), (True, Fit.ODD)):
+            program = program_of(schema, is_framed=True, fills_items=fills_items)
+            found = loop(pa.array([bytes(5) + given]), ((0, program),), True)
+            assert found.fits.tolist() == [fit]
 
 
 def test_what_does_not_fit_is_not_repaired() -> None:

@@ -321,7 +321,8 @@ class FormatConfig(ConnectorConfig):
         With transforms, which need what converters make, it is the configured one. JsonFormat takes for JSON
         what no converter is named for. Raises ConfigException for an unknown name.
         """
-        spec = replace(self.named_converter(is_key=is_key), gives_json=True)
+        is_json = self.format_of(is_key=is_key) == "JsonFormat"
+        spec = replace(self.named_converter(is_key=is_key), gives_json=True, fills_items=is_json)
         side = "key_converter" if is_key else "value_converter"
         is_in_lines = (
             not self.takes_what_was_read(is_key=is_key) and self.format_of(is_key=is_key) == "JsonFormat"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sinksdk.errors import ConfigException, DataException, RetriableException
 from sinksdk.settings.converters import RegistryAddress
-from sinksdk.values.avro_schema import AvroSchema, parse_schema
+from sinksdk.values.avro_schema import AvroSchema, parse_schema, schema_json
 from sinksdk.values.framing import guid_of, name_of
 
 if TYPE_CHECKING:
@@ -172,6 +171,6 @@ class SchemaRegistry:
 
 def _definition(schema: Schema, what: str) -> Any:
     try:
-        return json.loads(schema.schema_str or "")
+        return schema_json(schema.schema_str or "")
     except ValueError as error:
         raise DataException(f"{what} is no JSON: {error}") from error
