@@ -24,7 +24,7 @@ CONNECT_DEFAULT: Final = "connect.default"
 """The property of a type in which Confluent's AvroData keeps the default of Connect's schema."""
 CONNECT_DECIMAL: Final = "connect-decimal"
 """The logical type, in resolved schemas, of a decimal that Avro's library ignores and AvroData reads."""
-_PRECISION: Final = 64  # of decimals that have none, as in AvroData
+_PRECISION: Final = 64  # of such decimals, as AvroData writes those that have none
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
 _OF_NULLABLE: Final = 2  # branches
@@ -483,12 +483,10 @@ def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> A
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if _is_decimal(precision, scale, resolved.get("size")):
             return {**resolved, "logicalType": logical, "precision": precision, "scale": scale}
-        if precision is None or _is_real(
-            precision
-        ):  # AvroData looks at the scale alone: of an Oracle NUMBER 127
-            made = {"precision": _PRECISION if precision is None else max(int(precision), 1)}
+        # AvroData looks at the scale alone: an Oracle NUMBER has 127 of it, and 64 digits.
+        if precision is None or _is_real(precision):
             scale = int(scale) if _is_real(scale) else 0
-            return {**resolved, "logicalType": CONNECT_DECIMAL, **made, "scale": scale}
+            return {**resolved, "logicalType": CONNECT_DECIMAL, "precision": _PRECISION, "scale": scale}
     if logical in _LOGICAL.get(kind, ()):
         return {**resolved, "logicalType": logical}
     return resolved if kind == "fixed" else kind

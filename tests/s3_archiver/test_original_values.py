@@ -186,8 +186,8 @@ def _is_of_logical_type(one: Difference) -> bool:
 
 
 def _is_filled_item(one: Difference) -> bool:
-    """Whether two lines are the same but for a null or its default in what a transform has made."""
-    if one.setup.chain == "none" or one.format_name != "JsonFormat" or not _has_type(one, ITEM):
+    """Whether the two are the same but for a null or its default in what a transform has made."""
+    if one.setup.chain == "none" or not _has_type(one, ITEM):
         return False
     return json.dumps(one.theirs).replace("5", "null") == json.dumps(one.ours).replace("5", "null")
 
@@ -199,7 +199,7 @@ def _is_ignored_decimal(one: Difference) -> bool:
     return "$decimal" in str(one.ours) or _says(one, "of a scale outside of 0 to 76")
 
 
-_LOGICAL_TYPES: Final = ("decimal", "date", "time-millis", "timestamp-millis")
+_LOGICAL_TYPES: Final = ("decimal", "Decimal", "date", "time-millis", "timestamp-millis")
 _NODE: Final = "Node"
 """A record that contains itself."""
 
@@ -236,7 +236,7 @@ DEPARTURES: Final[Mapping[str, Callable[[Difference], bool]]] = {
     ),
     "AvroFormat copies datums of a registry, and so finds bad ones when it writes them": (
         lambda one: (
-            one.setup.converter == "avro"
+            one.setup.converter.startswith("avro")
             and one.format_name == "AvroFormat"
             and one.theirs == {"convert": "DataException"}
             and is_bad(one.ours)
@@ -272,8 +272,8 @@ DEPARTURES: Final[Mapping[str, Callable[[Difference], bool]]] = {
             and is_written(one.ours)
         )
     ),
-    "nulls of items have their default before transforms, which may take the items out of a structure or put them in "
-    "one; Confluent's JsonFormat writes it in structures": _is_filled_item,
+    "nulls of items have their default before transforms, which may take the items out of a structure, put them in "
+    "one or make keys of another format of them; Confluent's JsonFormat writes it in structures": _is_filled_item,
     "a decimal that Avro's library ignores is one in Parquet, or bad; Confluent's file holds its bytes": (
         _is_ignored_decimal
     ),
