@@ -77,7 +77,7 @@ def large_json(rounds: int) -> list[Measured]:
 def _json_rows(shape: str, values: list[bytes], rounds: int) -> list[Measured]:
     batch = records(values)
     indented = records([json.dumps(json.loads(value), indent=1).encode() for value in values])
-    umlauts = records([value[:-2] + "ä".encode() + value[-2:] for value in values])
+    umlauts = records([value.replace(b'": "', '": "ä'.encode(), 1) for value in values])
     rows = _against_record(
         shape,
         batch,
