@@ -23,11 +23,10 @@ import pyarrow as pa
 from sinksdk.engine.objects import json_of
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.settings.converters import ConverterSpec, RegistryAddress
-from sinksdk.values.avro import avro_column, avro_json_schema, avro_type
+from sinksdk.values.avro import avro_builds, avro_json_schema, avro_type
 from sinksdk.values.avro_schema import AvroSchema, as_schema, datum_reader
 from sinksdk.values.avro_walk import FRAMING, Fit, repaired, walk_framed, why_not
 from sinksdk.values.connect import connect_shape
-from sinksdk.values.decimals import levels
 from sinksdk.values.declared import declared_shape
 from sinksdk.values.json_text import (
     JSON,
@@ -475,8 +474,7 @@ class AvroConverter(BatchConverter):
                 content = _as_json_texts(decoded) if self._gives_json else decoded
                 pieces += [Piece(good, content)] if good else []
             else:
-                builds = [partial(avro_column, kind=kind) for kind in levels(reader.kind)]
-                pieces += _built_in_first(topic, good, decoded, builds, failed)
+                pieces += _built_in_first(topic, good, decoded, avro_builds(reader.kind), failed)
         return Converted(sorted(pieces, key=lambda piece: piece.rows[0]), failed)
 
     def _reader(self, topic: str, schema_id: int) -> _AvroReader:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.values.avro_schema import CONNECT_DECIMAL
-from sinksdk.values.decimals import MOST_DIGITS, decimal_type, packed_type, unpacked
+from sinksdk.values.decimals import MOST_DIGITS, decimal_type, levels, packed_type, unpacked
 from sinksdk.values.kinds import holds_impossible_moments
 from sinksdk.values.shapes import NO_DEFAULT, Shape, list_of, map_of, struct_of
 
@@ -82,6 +83,11 @@ def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         message = "a moment is outside of the years 1 to 9999, or a time of day outside of a day"
         raise DataException(message)
     return column
+
+
+def avro_builds(kind: pa.DataType) -> list[Callable[[Sequence[Any]], pa.Array]]:
+    """:func:`avro_column` of a type, and of it with wider decimals: for data that do not fit the first."""
+    return [partial(avro_column, kind=wide) for wide in levels(kind)]
 
 
 def avro_json_schema(schema: Any) -> Any:
