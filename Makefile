@@ -91,7 +91,8 @@ dist: install ## Build a source distribution, and from it the wheel of this mach
 	rm -rf dist
 	$(BIN)/hatchling build --target sdist
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz
-	@$(BIN)/python -m zipfile --list dist/*.whl | grep -c 'abi3.so' | grep -qx 2 || \
+	@$(BIN)/python -m zipfile --list dist/*.whl | grep -c 'abi3.so' | \
+		grep -qx "$$($(BIN)/python -c 'import hatch_build; print(len(hatch_build.SOURCES))')" || \
 		{ echo "the wheel in dist/ lacks a compiled part: is there a C compiler?"; exit 1; }
 
 docs: install ## Build the documentation into site/
