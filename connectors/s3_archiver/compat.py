@@ -28,12 +28,15 @@ _LENSES: Final = _unsupported(
     "configuration of s3-archiver"
 )
 
+_AIVEN: Final = _unsupported(
+    "Aiven's sink has other keys and names files otherwise: 'sinksdk convert' writes the configuration of "
+    "s3-archiver"
+)
+
 CONNECTORS: Final = _same().when(
     {
-        "AivenKafkaConnectS3SinkConnector": _unsupported(
-            "Aiven's sink has other keys and names files otherwise: 'sinksdk convert' writes the "
-            "configuration of s3-archiver"
-        ),
+        "AivenKafkaConnectS3SinkConnector": _AIVEN,
+        "io.aiven.kafka.connect.s3.*": _AIVEN,
         "S3_SINK": _unsupported(
             "Confluent Cloud's sink has other keys: 'sinksdk convert' writes the configuration of s3-archiver"
         ),

@@ -19,6 +19,7 @@ GROUP: Final = "sinksdk.connectors"
 DROP_IN_NAMES: Final[Mapping[str, str]] = {
     "io.confluent.connect.s3.S3SinkConnector": "s3-archiver",
     "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": "s3-archiver",
+    "io.aiven.kafka.connect.s3.S3SinkConnector": "s3-archiver",
     "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector": "s3-archiver",
     "com.datamountaineer.streamreactor.connect.aws.s3.sink.S3SinkConnector": "s3-archiver",
     "S3_SINK": "s3-archiver",
