@@ -10,7 +10,7 @@ import ipaddress
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -345,7 +345,7 @@ class _Authentication(BaseHTTPMiddleware):
         header = request.headers.get("Authorization", "")
         client = self._credentials.client(header)
         if client is None:
-            return await self._refused(_address(request.scope), gave_some=bool(header))
+            return await self._refused(request, gave_some=bool(header))
         request.scope[_CLIENT] = client.name
         needed = _needed(request.method, path)
         if client.role < needed:
@@ -356,12 +356,12 @@ class _Authentication(BaseHTTPMiddleware):
             )
         return await call_next(request)
 
-    async def _refused(self, address: str, *, gave_some: bool) -> Response:
+    async def _refused(self, request: Request, *, gave_some: bool) -> Response:
         if gave_some:  # a browser's first request has none, and asks its user then
-            failures = self._noted(address)
+            failures = self._noted(_address(request.scope))
             if failures.count > _FREE:
-                async with failures.turn:
-                    await asyncio.sleep(min(_SLOWEST, _FIRST * 2.0 ** (failures.count - _FREE - 1)))
+                seconds = min(_SLOWEST, _FIRST * 2.0 ** (failures.count - _FREE - 1))
+                await _unless_gone(request, _in_turn(failures.turn, seconds))
         refused = answer(401, "credentials are needed: a bearer token, or user and password")
         refused.headers["WWW-Authenticate"] = 'Basic realm="sinksdk"'
         return refused
@@ -382,6 +382,26 @@ class _Authentication(BaseHTTPMiddleware):
                 *(address, failures.count, _FORGOTTEN),
             )
         return failures
+
+
+async def _in_turn(turn: asyncio.Lock, seconds: float) -> None:
+    async with turn:
+        await asyncio.sleep(seconds)
+
+
+async def _unless_gone(request: Request, delay: Coroutine[None, None, None]) -> None:
+    """Wait, but no longer than the client: those that guess and hang up would fill the memory with delays."""
+    waits = asyncio.ensure_future(delay), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 _FREE: Final = 5  # wrong credentials from one address that do not wait

@@ -108,8 +108,10 @@ class Step:
         where = f"{of}transform '{self.name}', {type(called).__qualname__}.{method}"
         try:
             yield
-        except (RetriableException, ConfigException):
-            raise  # not the records' fault
+        except RetriableException as error:  # not the records' fault
+            raise RetriableException(f"{where}: {error}", retry_after=error.retry_after) from error
+        except ConfigException:
+            raise
         except SystemExit as error:  # it would end Spark's Python worker, and Spark would run the task again
             raise ConnectException(f"{where}, raised SystemExit: {error}") from error
         except Exception as error:

@@ -7,12 +7,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
 
 from sinksdk.control.herder import Herder
-from sinksdk.server import rest
+from sinksdk.server import middleware, rest
 from sinksdk.store import Store
 from tests.memory_store import MemoryStore
 from tests.server.serving import serving
@@ -259,3 +260,22 @@ def test_lack_of_file_descriptors_is_logged_once(caplog: pytest.LogCaptureFixtur
     [line] = [record.getMessage() for record in caplog.records]
     assert "Too many open files" in line
     assert "ulimit -n" in line
+
+
+def test_wrong_credentials_of_clients_that_have_left_delay_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that guesses and hangs up would leave a delay behind, one after another, without end."""
+    for name, number in {"_FREE": 0, "_FIRST": 1, "_SLOWEST": 1}.items():
+        monkeypatch.setattr(middleware, name, number)
+    credentials = tmp_path / "credentials"
+    credentials.write_text("a-token\n")
+    credentials.chmod(0o600)
+    guess = READ.replace(b"Connection: close", b"Authorization: Bearer wrong")
+    with serving(MemoryStore(), credentials=credentials) as url:
+        for _ in range(30):
+            with connected(url, guess):
+                pass
+        began = time.monotonic()
+        assert httpx.get(f"{url}/connectors", headers={"Authorization": "Bearer wrong"}).status_code == 401
+    assert 1 <= time.monotonic() - began < 10

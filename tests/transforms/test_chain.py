@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinksdk import ConnectException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk import ConnectException, Header, RetriableException, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.transforms import moments
 from sinksdk.transforms.chain import Chain, TransformFailed, TypesDiffer
 from sinksdk.transforms.date_format import DateFormat
@@ -237,6 +237,21 @@ def with_own(predicate: str) -> Chain:
     found, problems = read_chain(["a"], ["own"], keys)
     assert found is not None, problems
     return found
+
+
+class Elsewhere:
+    """Asks a service."""
+
+    def test(self, records: SinkRecords) -> list[bool]:
+        message = "the service is away"
+        raise RetriableException(message, retry_after=7)
+
+
+def test_a_passing_failure_names_its_transform_and_keeps_its_delay() -> None:
+    with pytest.raises(RetriableException) as caught:
+        with_own(f"{__name__}:Elsewhere")(plain([1]))
+    assert str(caught.value) == "predicate of transform 'a', Elsewhere.test: the service is away"
+    assert caught.value.retry_after == 7
 
 
 def test_an_authors_predicate_chooses() -> None:
