@@ -57,10 +57,21 @@ class ChangingLog(Log):
         """Where each leader epoch has begun."""
         self.peaks = dict.fromkeys(self.records, 0)
         """Offsets below which a partition had other records once than it has now."""
+        self.before = self._another(seed)
+        """What a topic of the same name held, which is created again while its offsets are first asked for."""
         self.shaken = set[TopicPartition]()
         """Partitions that no longer have all their records."""
         self._first: _Topic | None = None
         """The topic that was deleted."""
+
+    def _another(self, seed: int) -> dict[TopicPartition, OffsetRange] | None:
+        dice = random.Random(f"{seed} before")  # noqa: S311 - chance, not secrets; drawn apart
+        if dice.random() < 0.5:
+            return None
+        starts = {partition: dice.randint(0, 20) for partition in self.records}
+        return {
+            partition: OffsetRange(start, start + dice.randint(0, 20)) for partition, start in starts.items()
+        }
 
     # -- what happens to it --------------------------------------------------------------------------
 
@@ -156,6 +167,10 @@ class ChangingLog(Log):
         def effect() -> Partitions:
             if self.id is None:
                 raise MissingSourceTopicException([TOPIC])
+            if self.before is not None:
+                found, self.before = self.before, None
+                self._world.happened["topic created again while it was first asked for"] += 1
+                return Partitions(found, (), self.epochs)
             found = {p: OffsetRange(self.starts[p], end) for p, end in self.ends.items()}
             return Partitions(found, (), self.epochs)
 
@@ -163,7 +178,12 @@ class ChangingLog(Log):
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """See :meth:`sinksdk.topics.Source.topic_ids`."""
-        return self._ask("topic ids", lambda: dict.fromkeys(topics, self.id) if self.id is not None else {})
+
+        def effect() -> Mapping[str, str]:
+            now = self.id if self.before is None else "before"
+            return dict.fromkeys(topics, now) if now is not None else {}
+
+        return self._ask("topic ids", effect)
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
         """See :meth:`sinksdk.topics.Source.truncated`."""

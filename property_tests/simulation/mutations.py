@@ -386,6 +386,15 @@ def topics_are_not_vouched_for(patch: Patch) -> None:
     patch.setattr(ChangingLog, "vouch", lambda self, config, source, ids: always_valid)
 
 
+def offsets_are_not_of_the_planned_topic(patch: Patch) -> None:
+    """Topic ids are asked only after offsets: what a topic of the same name had is read of another one."""
+
+    def as_after(self: ChangingLog, topics: Collection[str]) -> Mapping[str, str]:
+        return dict.fromkeys(topics, self.id) if self.id is not None else {}
+
+    patch.setattr(ChangingLog, "topic_ids", as_after)
+
+
 def lost_tails_are_not_seen(patch: Patch) -> None:
     """A log that has lost its newest records is read on at the commit, whatever it has there now."""
     patch.setattr(ChangingLog, "truncated", lambda self, positions: {})
@@ -495,7 +504,9 @@ RACES: Mapping[str, Plant] = plants(
 )
 """What breaks the promise in races: schedules of these must notice."""
 
-TOPIC_CHANGES: Mapping[str, Plant] = plants(topics_are_not_vouched_for, lost_tails_are_not_seen)
+TOPIC_CHANGES: Mapping[str, Plant] = plants(
+    topics_are_not_vouched_for, offsets_are_not_of_the_planned_topic, lost_tails_are_not_seen
+)
 """What breaks the promise where a topic changes: schedules of one that does must notice."""
 
 MUTATIONS: Mapping[str, Plant] = plants(
