@@ -232,6 +232,7 @@ class Query:
         batches: rows of each micro-batch, decided before it runs; of a batch write there is one.
         done: micro-batches that the checkpoint says are over.
         right: what it said before an operator restored an older copy.
+        runs: each start's driver.
     """
 
     name: str
@@ -240,6 +241,7 @@ class Query:
     done: int = 0
     right: int = 0
     has_failed: bool = False
+    runs: list[Process] = field(default_factory=list)
 
     def rows(self) -> list[str]:
         """Of all its micro-batches."""
@@ -291,9 +293,10 @@ class Spark:
         query.batches.append([f"{place}/{number}" for number in range(rows)])
 
     def go_back(self, query: Query, done: int) -> None:
-        """An operator stops a query, and restores an older copy of its checkpoint."""
-        if (process := self.running.get(query.name)) is not None and process.is_alive:
-            self.world.kill(process)
+        """An operator stops all runs of a query, and restores an older copy of its checkpoint."""
+        for process in query.runs:
+            if process.is_alive:
+                self.world.kill(process)
         self.world.tell(f"the checkpoint of {query.name} goes back from {query.done} to {done}")
         self.world.happened["checkpoint went back"] += 1
         query.right, query.done = max(query.right, query.done), done
@@ -309,6 +312,7 @@ class Spark:
         self.world.tell(f"{query.name} is started as {run[:4]}")
         process = self.world.spawn(f"driver of {query.name} {run[:4]}", partial(self._drive, query, run))
         self.running[query.name] = process
+        query.runs.append(process)
         return process
 
     # -- the driver ------------------------------------------------------------------------------------
