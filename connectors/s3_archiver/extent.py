@@ -183,8 +183,9 @@ class _Last(NamedTuple):
     """What was committed last.
 
     Args:
-        begin: where the archive ended before the commit of the file that begins the furthest.
-        together: the files from there on. Those of a commit that was withdrawn in part may begin, and end,
+        begin: where the archive ended before the commit of the file that begins the furthest, or before one
+            that was withdrawn in part and reaches beyond that.
+        together: the files from there on. Those of a commit that was withdrawn in part may begin, or end,
             further than those committed after it.
         group: those of them that were committed last.
         before: what the archive consisted of before them; None: another writer's file stands alone.
@@ -210,6 +211,8 @@ def _last_group(s3: S3, config: S3ArchiverConfig, names: Sequence[FileName]) -> 
     newest = max(names, key=lambda name: name.start)
     furthest = before(newest)
     begin = (furthest and furthest.end) or 0
+    if furthest is not None and furthest.withdrawn_to is not None:
+        begin = min(begin, furthest.withdrawn_to)
     together = [name for name in names if name.start >= begin]
     if furthest is None:
         return _Last(begin, together, [newest], None)

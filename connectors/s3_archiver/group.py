@@ -179,7 +179,7 @@ class FileGroup:
             if each.view:
                 data["view"] = each.view
             if self._before.skip and not tokens:
-                data["skip"] = self._before.skip
+                data |= {"skip": self._before.skip, "withdrawn_to": self._before.withdrawn_to}
             tokens.append(Token(token.id, data))
         return tokens
 

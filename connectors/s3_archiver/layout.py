@@ -193,6 +193,8 @@ class Archived:
         skip: rows above that are visible already, as a text of
             :class:`~sinksdk.connectors.s3_archiver.ranges.Skip`: their group's commit was withdrawn, and they
             are passed over when the others of the group come again.
+        withdrawn_to: the offset that this commit was withdrawn to: below it all is visible. None without
+            ``skip``, and in what an older version has written.
         where: layout and bucket of the files that are written now, as :meth:`Layout.to_text`; empty in
             commits that do not say so.
         earlier: layouts and buckets of files before, each with the number of files up to which it counts.
@@ -202,6 +204,7 @@ class Archived:
     records: int = 0
     end: int | None = None
     skip: str = ""
+    withdrawn_to: int | None = field(default=None, compare=False)
     where: str = field(default="", compare=False)
     earlier: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
@@ -211,7 +214,12 @@ class Archived:
         Args:
             skip: what is above the group of what was to be passed over.
         """
-        return replace(self, files=self.files + files, records=self.records + records, end=end, skip=skip)
+        grown = replace(self, files=self.files + files, records=self.records + records, end=end)
+        return grown.with_skip(skip)
+
+    def with_skip(self, skip: str) -> Archived:
+        """The same, with what is left of the rows to pass over."""
+        return replace(self, skip=skip, withdrawn_to=self.withdrawn_to if skip else None)
 
     def going_on_in(self, where: str) -> Archived:
         """The same, whose next files are written there."""
@@ -221,10 +229,15 @@ class Archived:
 
     def to_text(self) -> str:
         """As the metadata of a commit."""
-        more = {"skip": self.skip, "where": self.where, "earlier": self.earlier}
+        more = {
+            "skip": self.skip,
+            "withdrawn_to": self.withdrawn_to,
+            "where": self.where,
+            "earlier": self.earlier,
+        }
         return json.dumps(
             {"files": self.files, "records": self.records, "end": self.end}
-            | {name: value for name, value in more.items() if value}
+            | {name: value for name, value in more.items() if value not in ("", None, ())}
         )
 
     @classmethod
@@ -236,6 +249,7 @@ class Archived:
             said = json.loads(committed.metadata)
             return cls(
                 *(int(said["files"]), int(said["records"]), said["end"], said.get("skip", "")),
+                withdrawn_to=said.get("withdrawn_to"),
                 where=said.get("where", ""),
                 earlier=tuple((int(files), str(where)) for files, where in said.get("earlier", ())),
             )
@@ -249,7 +263,7 @@ class FileHeader:
 
     Args:
         start: offset of its first record.
-        before: what the partition's archive consisted of before its group.
+        before: what the partition's archive consisted of before its group, without ``skip``.
         index: its place in the group.
         may_repeat: whether records may share an offset, since a transform may have multiplied them; None: it
             says nothing about that.
@@ -279,6 +293,8 @@ class FileHeader:
             entries[_REPEATS] = 1
         if self.separator is not None:
             entries[_SEPARATOR] = self.separator
+        if before.withdrawn_to is not None:
+            entries[_WITHDRAWN_TO] = before.withdrawn_to
         return {_PREFIX + name: str(value).encode() for name, value in entries.items()}
 
     def to_object_metadata(self) -> dict[str, str]:
@@ -303,6 +319,7 @@ class FileHeader:
         """Read it back. Raises ValueError when the file was not written by this archiver."""
         try:
             entry = {name: metadata[_PREFIX + name] for name in _ENTRIES}
+            withdrawn_to = metadata.get(_PREFIX + _WITHDRAWN_TO)
             return cls(
                 TopicPartition(entry["topic"], int(entry["partition"])),
                 int(entry["start_offset"]),
@@ -312,6 +329,7 @@ class FileHeader:
                     int(entry["files_before"]),
                     int(entry["records_before"]),
                     int(entry["previous_end"]) if entry["previous_end"] else None,
+                    withdrawn_to=int(withdrawn_to) if withdrawn_to else None,
                 ),
                 int(metadata.get(_PREFIX + _INDEX, 0)),
                 True if _PREFIX + _REPEATS in metadata else None,
@@ -324,6 +342,7 @@ class FileHeader:
 _INDEX: Final = "index_in_group"
 _REPEATS: Final = "offsets_may_repeat"
 _SEPARATOR: Final = "separator"
+_WITHDRAWN_TO: Final = "withdrawn_to"
 _ENTRIES: Final = (
     *("topic", "partition", "start_offset", "connector", "generation"),
     *("files_before", "records_before", "previous_end"),

@@ -321,6 +321,7 @@ def _withdrawal(
         f"come again"
     )
     ahead = Skip.union(skip).beyond(start)
+    before = groups[place][0].data.get("withdrawn_to")
     return UnpublishableException(
         f"{error}{note if visible else ''}",
         offset=start,
@@ -329,8 +330,10 @@ def _withdrawal(
             files=files + len(visible),
             records=records + sum(token.data["records"] for token in visible if not view_of(token)),
             end=end,
-            skip=ahead.to_text(),
-        ).to_text(),
+            withdrawn_to=start if before is None else min(start, before),
+        )
+        .with_skip(ahead.to_text())
+        .to_text(),
         discard=[token for group in groups[place:] for token in group if token.id not in kept],
         partly_visible_to=ahead.end,
     )

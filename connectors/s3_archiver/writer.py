@@ -14,7 +14,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -86,7 +85,7 @@ class PartitionWriter:
         self._next_offset = committed.offset if committed else 0
         archived = Archived.of(committed).going_on_in(factory.where)
         self._skip = Skip.of_text(archived.skip).beyond(self._next_offset)
-        self._published = replace(archived, skip=self._skip.to_text())
+        self._published = archived.with_skip(self._skip.to_text())
         self._coalescer = factory.coalescer()
         self._held_since = 0.0  # when the coalescer's first row was put
         self._unwritten: deque[pa.RecordBatch] = deque()  # taken, but in no file yet
@@ -179,7 +178,7 @@ class PartitionWriter:
         archived = ready[-1].archived if ready else self._published
         offset = accepted.offset if is_all else ready[-1].end
         if self._skip:
-            archived = replace(archived, skip=self._skip.beyond(offset).to_text())
+            archived = archived.with_skip(self._skip.beyond(offset).to_text())
         return OffsetAndMetadata(
             offset,
             archived.to_text(),

@@ -17,6 +17,7 @@ from sinksdk.connectors.s3_archiver.folders import Split
 from sinksdk.connectors.s3_archiver.limits import Limits
 from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied
 from tests.s3_archiver.support import OTHER, TP, Bench, Turns, bench, config, records
+from tests.s3_archiver.test_groups import expire, grouped, restarted, stop_before
 
 MINE = ConnectorIdentity("store-1", "archive", "first")
 VALUES = {"format.class": "JsonFormat", "value.converter": "bytes"}
@@ -261,6 +262,29 @@ def test_what_a_commit_has_yet_to_publish_is_its_own() -> None:
     made = connector(b)
     made.start(config())
     made.subscribed(["orders"])
+
+
+def test_a_withdrawn_commits_file_reaches_beyond_those_committed_since() -> None:
+    """Regression: after the store was lost the end of the newest file was advised, and 5 records came twice."""
+    b = grouped(Limits(records=20), Turns(2, 5))
+    b.put(20)
+    stop_before(b, 1)
+    expire(b, 1)
+    for _ in ("withdraws the commit", "reads again"):
+        restarted(b)
+    for count in (8, 6):
+        b.put(count)
+        b.harness.revoke()
+        restarted(b)
+    assert b.offsets() == [*range(5), *range(10, 15), *range(5, 10)]
+
+    with pytest.raises(
+        ConnectException, match=r"orders-0=15\. Otherwise move .* \(3 files\) away.*orders-0=0$"
+    ):
+        connector(b, dict).recover_offsets(config(), {})
+    with pytest.raises(ConnectException, match="orders-0=14 would be archived twice"):
+        connector(b, dict).alter_offsets(config(), {TP: 14})
+    assert connector(b, dict).alter_offsets(config(), {TP: 15}) is False
 
 
 @pytest.mark.parametrize("folders", [None, Turns(3)])

@@ -56,13 +56,15 @@ def test_markers_are_outside_of_the_topics_folders() -> None:
 
 def test_a_header_reads_back() -> None:
     """What a file says of itself survives the Avro header, and the object's metadata."""
-    for before, index in ((Archived(), 0), (Archived(3, 300, 412), 2), (Archived(end=50), 0)):
+    withdrawn = Archived(3, 300, 412, withdrawn_to=0)
+    for before, index in ((Archived(), 0), (withdrawn, 2), (Archived(end=50), 0)):
         header = FileHeader(TopicPartition("orders", 1), 500, "archivé", 7, before, index)
 
         metadata = {name: value.decode() for name, value in header.to_metadata().items()}
 
-        assert FileHeader.of(metadata) == header
-        assert FileHeader.of_object(header.to_object_metadata()) == header
+        for again in (FileHeader.of(metadata), FileHeader.of_object(header.to_object_metadata())):
+            assert again == header
+            assert again.before.withdrawn_to == before.withdrawn_to
 
 
 def test_a_file_of_somebody_else_is_told_as_such() -> None:
