@@ -35,7 +35,7 @@ class Site:
 
     def produce(self, value: Callable[[int], bytes]) -> None:
         """The records, in a topic of two partitions."""
-        create_topic(self.bootstrap, self.topic, 2, {"retention.ms": "-1"})  # the timestamps are of 2020
+        create_topic(self.bootstrap, self.topic, 2)
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for partition in range(2):
             for offset in range(RECORDS):

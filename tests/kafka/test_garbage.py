@@ -29,11 +29,7 @@ _MANY_HEADERS = [(f"h{number}", b"%d" % number) for number in range(10_000)]
 @pytest.fixture
 def site(tmp_path: Path, bootstrap: str) -> Iterator[KafkaSite]:
     """A topic of one partition that takes records of some megabytes, and an empty one."""
-    config = {
-        "max.message.bytes": "4000000",
-        "message.timestamp.after.max.ms": "9223372036854775807",
-        "retention.ms": "-1",
-    }
+    config = {"max.message.bytes": "4000000", "message.timestamp.after.max.ms": "9223372036854775807"}
     topic = create_topic(bootstrap, unused_name("garbage"), 1, config)
     with kafka_site(tmp_path, bootstrap, topic) as made:
         made.configure(

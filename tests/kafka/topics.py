@@ -34,9 +34,14 @@ def unused_name(prefix: str = "topic") -> str:
 def create_topic(
     bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> str:
-    """Create a topic and wait until the broker has it: its name."""
+    """Create a topic and wait until the broker has it: its name.
+
+    Its records are kept whatever their timestamps, which many tests choose: a broker removes a record that is
+    older than a week, and the tests' broker looks every second.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+    kept = {"retention.ms": "-1", **(config or {})}
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=kept)
     admin.create_topics([topic], operation_timeout=_TIMEOUT)[name].result(_TIMEOUT)
     await_metadata(bootstrap, name, partitions)
     return name

@@ -248,6 +248,7 @@ class Elsewhere:
 
 
 def test_a_passing_failure_names_its_transform_and_keeps_its_delay() -> None:
+    """RetriableException of an author's predicate: its sentence names the transform, retry_after stays."""
     with pytest.raises(RetriableException) as caught:
         with_own(f"{__name__}:Elsewhere")(plain([1]))
     assert str(caught.value) == "predicate of transform 'a', Elsewhere.test: the service is away"
