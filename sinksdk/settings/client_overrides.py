@@ -1,6 +1,7 @@
-"""Properties of Kafka clients that a connector's configuration cannot override, and those that name files.
+"""Properties of Kafka clients that a connector's configuration cannot override, and keys that name files.
 
-Who creates connectors over REST is not to run code in the server, nor to log in with files of its disk.
+Who creates connectors over REST is not to run code in the server, nor to log in with files of its disk, nor
+to write where it likes.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from sinksdk.compatibility import Rules, Verdict
+from sinksdk.settings.job import DEAD_LETTER_DIRECTORY
 
 PREFIXES: Final = ("consumer.override.", "producer.override.", "admin.override.")
 _LIBRDKAFKA: Final = "librdkafka."
@@ -63,8 +66,10 @@ def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str
     return problems
 
 
-def client_files(key: str, text: str) -> Iterator[str]:
-    """Files that a key of a connector's configuration has a client open."""
+def local_files(key: str, text: str) -> Iterator[str]:
+    """Files that a key of a connector's configuration has clients open, or the folder of dead letters."""
+    if key == DEAD_LETTER_DIRECTORY and text.strip():
+        yield unquote(urlsplit(text).path) if text.startswith("file:") else text
     if _FILES.fullmatch(key) and text.strip() and text != "probe":  # librdkafka looks for the system's own
         yield text
     if key.startswith(PREFIXES) and key.endswith(".sasl.jaas.config"):

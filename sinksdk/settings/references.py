@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sinksdk.errors import ConfigException
-from sinksdk.settings.client_overrides import client_files
+from sinksdk.settings.client_overrides import local_files
 from sinksdk.settings.properties import read_properties
 
 CONFIG_PROVIDERS: Final = frozenset({"env", "file"})
@@ -46,8 +46,8 @@ class ConfigProviders:
 
     Args:
         variables: names of environment variables, as shell patterns.
-        folders: with everything below them, also for the files that clients open (``ssl.ca.location``);
-            symbolic links are followed first.
+        folders: with everything below them, also for the files that clients open (``ssl.ca.location``) and
+            the folder of dead letters; symbolic links are followed first.
         sql: whether ``records.sql`` may use all of Spark's SQL: tables and files besides ``records``, Java
             methods, commands.
         hint: what to do about a reference that is not allowed, for messages.
@@ -59,7 +59,7 @@ class ConfigProviders:
     sql: bool = False
 
     def problems(self, config: Mapping[str, str]) -> list[str]:
-        """A sentence for each reference or client's file that is not allowed; nothing is read for it."""
+        """A sentence for each reference, file or folder that is not allowed; nothing is read for it."""
         hint = f": {self.hint}" if self.hint else ""
         problems = [
             f"'{key}': {match.group(0)} is not allowed here{hint}"
@@ -68,9 +68,9 @@ class ConfigProviders:
             if not self._allows(match)
         ]
         return problems + [
-            f"'{key}': the file {path} is not allowed here{hint}"
+            f"'{key}': the path {path} is not allowed here{hint}"
             for key, text in config.items()
-            for path in client_files(key, text)
+            for path in local_files(key, text)
             if not _REFERENCE.fullmatch(path) and not self._allows_file(path)
         ]
 

@@ -227,7 +227,7 @@ def test_files_that_clients_open_are_allowed_as_references_to_files_are(
     inside, outside = tmp_path / "secrets" / "ca.pem", tmp_path / "ca.pem"
     answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: str(outside)}})
     assert answer.status_code == 400
-    assert answer.json()["message"] == f"'{key}': the file {outside} is not allowed here: ask"
+    assert answer.json()["message"] == f"'{key}': the path {outside} is not allowed here: ask"
     up = client.post(
         "/connectors", json={"name": "leaky", "config": {**config, key: f"{inside}/../../ca.pem"}}
     )
@@ -243,7 +243,36 @@ def test_a_key_table_of_a_login_is_a_file_of_the_server(client: TestClient, conf
         'com.sun.security.auth.module.Krb5LoginModule required keyTab = "/etc/krb5.keytab" principal="me";'
     )
     answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: login}})
-    assert answer.json()["message"] == f"'{key}': the file /etc/krb5.keytab is not allowed here: ask"
+    assert answer.json()["message"] == f"'{key}': the path /etc/krb5.keytab is not allowed here: ask"
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
+def test_dead_letters_of_a_servers_connector_go_to_allowed_folders_only(
+    client: TestClient, config: dict[str, str], tmp_path: Path, form: str
+) -> None:
+    """Who creates connectors over REST would write files wherever the server can."""
+    key = "errors.deadletterqueue.topic.directory"
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
+
+    def said(path: str) -> str:
+        body = {"name": "leaky", "config": {**config, **letters, key: form.format(path)}}
+        return client.post("/connectors", json=body).text
+
+    for outside in (tmp_path / "bad", f"{tmp_path}/secrets/../bad", "/etc"):
+        assert f"'{key}': the path {outside} is not allowed here: ask" in said(str(outside))
+    assert "is not allowed" not in said(f"{tmp_path}/secrets/bad")
+
+
+def test_a_folder_of_dead_letters_is_compared_as_it_is_read(
+    client: TestClient, config: dict[str, str], tmp_path: Path
+) -> None:
+    """A file: URL may write any letter as a percent sign and two digits."""
+    url = f"file://{tmp_path}/secrets/%2e%2e/bad"
+    body = {"name": "leaky", "config": {**config, "errors.deadletterqueue.topic.directory": url}}
+    assert (
+        f"the path {tmp_path}/secrets/../bad is not allowed here"
+        in client.post("/connectors", json=body).text
+    )
 
 
 def deployment(store: MemoryStore, providers: ConfigProviders) -> Deployment:
