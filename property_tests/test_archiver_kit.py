@@ -313,6 +313,14 @@ def test_an_archiver_that_aborts_when_it_is_fenced_has_to_go_back() -> None:
     check_sink(make, read_back=archived, settings=CASES, **IN_MEMORY)
 
 
+def test_a_task_that_discards_in_close_is_not_frozen_there() -> None:
+    """Regression: the kit took the task for its own successor, and what the real one published for close's work."""
+    make = functools.partial(make_archiver, Aborting)
+    commit_is_lost = (("fault", COMMIT_LOG, 2, "lost answer"), ("deliver", 2, 3), ("commit",))
+    steps = (("transform", 4), ("deliver", 2, 1), ("freeze", 0), *commit_is_lost)
+    replay(steps, make, read_back=archived, **IN_MEMORY)
+
+
 class AbortingInSilence(Aborting):
     """And when an upload that was committed is gone, it goes on as if it had been published."""
 
