@@ -16,10 +16,9 @@ MOST_SHORT: Final = 38
 """Digits of Arrow's ``decimal128`` at most."""
 MOST_DIGITS: Final = 76
 """Digits of Arrow's ``decimal256`` at most, and so of a decimal in a Parquet file."""
-_MOST_WIDE: Final = (
-    4_000  # digits; Python refuses to write longer numbers as text, which takes quadratic time
-)
-_TOO_WIDE: Final = 10**_MOST_WIDE
+MOST_WIDE: Final = 4_000
+"""Digits of any other; Python refuses to write longer numbers as text, which takes quadratic time."""
+_TOO_WIDE: Final = 10**MOST_WIDE
 
 
 class WideDecimal(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no type of it
@@ -96,7 +95,7 @@ def unscaled(value: Decimal, scale: int) -> int:
     if not any(digits):
         return 0
     number, shift = int("".join(map(str, digits))), exponent + scale
-    if abs(shift) > _MOST_WIDE:  # 1e999999999 would fill the memory
+    if abs(shift) > MOST_WIDE:  # 1e999999999 would fill the memory
         raise ValueError(value)
     made: int
     made, rest = (number * 10**shift, 0) if shift >= 0 else divmod(number, 10**-shift)
@@ -113,7 +112,7 @@ def decimal_column(numbers: Sequence[int | None], kind: pa.DataType) -> pa.Array
     """
     if is_wide(kind):
         if any(number is not None and abs(number) >= _TOO_WIDE for number in numbers):
-            raise DataException(f"a decimal has more than {_MOST_WIDE} digits")
+            raise DataException(f"a decimal has more than {MOST_WIDE} digits")
         storage = pa.array([None if number is None else bytes_of(number) for number in numbers], pa.binary())
         return pa.ExtensionArray.from_storage(kind, storage)
     size, most = kind.byte_width, 10**kind.precision

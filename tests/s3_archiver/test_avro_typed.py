@@ -121,19 +121,20 @@ def test_names_are_made_legal_as_connect_does(name: str, expected: str) -> None:
 
 
 def test_fields_that_would_have_one_name() -> None:
-    """Names: two fields that would have one are named, and nothing is written."""
+    """Names: a record is bad two of whose fields would have one, and they are named."""
     kind = pa.struct({"a-b": pa.int32(), "a.b": pa.int32()})
-    with pytest.raises(ConfigException, match=re.escape("fields 'a-b', 'a.b' would all be called 'a_b'")):
-        AvroValues(None).learn(batch([None], kind))
+    kinds = AvroValues(None).kinds(ORDERS, batch([{}], kind))
+    assert "fields 'a-b', 'a.b' would all be called 'a_b'" in str(kinds.bad[0])
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.duration("s"), pa.decimal128(5, -2), pa.month_day_nano_interval()], ids=str
-)
-def test_types_without_avro(kind: pa.DataType) -> None:
-    """A type that Avro does not have is the configuration's fault, not a record's."""
-    with pytest.raises(ConfigException, match="cannot be written as Avro"):
-        AvroValues(None).learn(batch([None], pa.struct({"f": kind})))
+@pytest.mark.parametrize("kind", [pa.duration("s"), pa.month_day_nano_interval()], ids=str)
+def test_values_of_a_type_that_avro_does_not_have_are_bad(kind: pa.DataType) -> None:
+    """As with Parquet: types come with records, and those of others are archived; null is judged as ever."""
+    format_, given = AvroValues(None, nulls="ignore"), batch([{}, None], pa.struct({"f": kind}))
+    format_.learn(given)
+    kinds = format_.kinds(ORDERS, given)
+    assert (kinds.kinds, kinds.codes.tolist(), kinds.bad[1]) == ([], [-1, -1], None)
+    assert re.search(f"record at offset {FIRST} cannot be archived: .* written as Avro", str(kinds.bad[0]))
 
 
 def test_null_is_bad_or_left_out() -> None:

@@ -176,13 +176,24 @@ def test_parquet_holds_decimals_of_76_digits_and_says_which_it_does_not(
         assert "contains itself" not in caplog.text
 
 
-@pytest.mark.parametrize("scale", [2, 127])
+@pytest.mark.parametrize("scale", [2, 127, -2, -50])
 def test_avro_files_hold_decimals_of_any_digits(scale: int) -> None:
-    """Avro: bytes with the logical type, which readers that know decimals read as they are."""
+    """Avro: bytes with the logical type, which readers that know decimals read as they are; with no scale below 0."""
     keys, values = envelopes(scale, *(f'"{packed(number)}"' for number in NUMBERS))
     made = archived({**keys, "format.class": "AvroFormat"}, values)
     rows: list[Any] = [row for data in files(made) for row in fastavro.reader(io.BytesIO(data))]
     assert [row["d"] for row in rows] == [scaled(number, scale) for number in NUMBERS]
+
+
+@pytest.mark.parametrize("format_class", ["AvroFormat", "ParquetFormat"])
+def test_a_record_of_an_unheard_of_scale_is_bad_by_itself(format_class: str) -> None:
+    """Each record brings its schema: one that its format cannot write costs the others nothing."""
+    (keys, [good]), (_, [odd]) = envelopes(2, '"BNI="'), envelopes(-5_000, '"BNI="')
+    letters = Letters()
+    more = {"format.class": format_class, "errors.deadletterqueue.topic.name": "letters"}
+    made = archived({**keys, **more}, [good, odd, good], letters)
+    assert [record.offset for record in letters.records] == [1]
+    assert len(files(made)) >= 1
 
 
 TRANSFORMS: dict[str, tuple[dict[str, str], Any]] = {

@@ -12,11 +12,11 @@ from urllib.parse import quote_plus
 import numpy as np
 import pyarrow as pa
 
-from sinksdk import ConfigException
+from sinksdk import DataException
 from sinksdk.connectors.s3_archiver.columns import filled
 from sinksdk.connectors.s3_archiver.datums import Column, EncodedRows, borders_of
 from sinksdk.connectors.s3_archiver.formats.values import Fate, JoinedValues
-from sinksdk.values.decimals import is_decimal, is_wide
+from sinksdk.values.decimals import MOST_WIDE, bytes_of, is_decimal, is_wide, number_of
 
 _NAMESPACE: Final = "io.confluent.connect.avro"
 _RECORD: Final = "ConnectDefault"
@@ -35,7 +35,7 @@ class TypedDatums:
         kind: of the column.
 
     Raises:
-        ConfigException: there is no Avro of the type, or two fields would have one name.
+        DataException: there is no Avro of the type, or two fields would have one name.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -120,9 +120,7 @@ class _Schemas:
             digits = pa.decimal128(_MOST_DIGITS_OF_64_BITS, 0)
             schema, written, _ = _decimal(digits)
             return schema, written, lambda column: _listed(column.cast(digits))
-        raise ConfigException(
-            f"values of type {kind} cannot be written as Avro: cast them, or leave them out"
-        )
+        raise _without_avro(kind)
 
     def _optional(self, kind: pa.DataType) -> _Made:
         schema, written, shown = self.of(kind)
@@ -138,7 +136,7 @@ class _Schemas:
         names = [name for _, name, _ in fields]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ConfigException(
+            raise DataException(
                 f"fields {', '.join(repr(own) for own, name, _ in fields if name == twice)} would all be "
                 f"called '{twice}' in Avro: rename them"
             )
@@ -214,16 +212,27 @@ def _divided(items: list[Any], lengths: Column) -> list[list[Any]]:
     return [items[begin:end] for begin, end in pairwise(ends)]
 
 
+def _without_avro(kind: pa.DataType) -> DataException:
+    return DataException(f"values of type {kind} cannot be written as Avro: cast them, or leave them out")
+
+
 def _decimal(kind: pa.DataType) -> _Made:
-    if kind.scale < 0:
-        raise ConfigException(
-            f"values of type {kind} cannot be written as Avro, whose decimals have no negative scale"
-        )
-    precision = max(_DIGITS_OF_WIDE, kind.scale) if is_wide(kind) else kind.precision
-    schema = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": kind.scale}
-    if is_wide(kind):
+    """Avro has no negative scales: such numbers get their zeros, and the scale 0."""
+    zeros, scale = max(-kind.scale, 0), max(kind.scale, 0)
+    if zeros > MOST_WIDE:
+        raise _without_avro(kind)
+    precision = max(_DIGITS_OF_WIDE, scale) if is_wide(kind) else kind.precision
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": precision + zeros, "scale": scale}
+    if not is_wide(kind):
+        return schema, schema, _listed
+    if not zeros:
         return schema, "bytes", lambda column: _listed(column.storage)
-    return schema, schema, _listed
+
+    def shown(column: Column) -> list[Any]:
+        unscaled = _listed(column.storage)
+        return [None if each is None else bytes_of(number_of(each) * 10**zeros) for each in unscaled]
+
+    return schema, "bytes", shown
 
 
 def _moment(kind: pa.DataType) -> _Made:
@@ -239,9 +248,7 @@ def _moment(kind: pa.DataType) -> _Made:
         number, logical = "long", f"{prefix}timestamp-{unit}"
         exact = pa.timestamp("ms" if kind.unit == "s" else kind.unit, kind.tz)
     else:
-        raise ConfigException(
-            f"values of type {kind} cannot be written as Avro: cast them, or leave them out"
-        )
+        raise _without_avro(kind)
     whole = pa.int32() if number == "int" else pa.int64()
     return (
         {"type": number, "logicalType": logical},

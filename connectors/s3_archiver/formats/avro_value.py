@@ -54,7 +54,7 @@ _FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
 _NOT_FRAMED: Final = -1
 _IS_NULL: Final = -2
 _IS_TYPED: Final = -3
-_MOST_REFUSED: Final = 10_000  # ids: garbage has many
+_MOST_REFUSED: Final = 10_000  # ids and types: garbage has many
 _DO: Final = (
     "correct what produces it, or its schema, or which registry 'value.converter.schema.registry.url' names"
 )
@@ -112,8 +112,8 @@ class AvroValues:
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
         self._schemas: dict[int, AvroSchema] = {}
-        self._refused: dict[int, str] = {}
         self._typed: dict[pa.DataType, TypedDatums] = {}
+        self._refused: dict[int | pa.DataType, str] = {}
 
     @property
     def extension(self) -> str:
@@ -130,12 +130,10 @@ class AvroValues:
 
         Raises:
             RetriableException: the registry cannot be asked for a schema, or it cannot be kept.
-            ConfigException: the registry refuses, or there is no Avro of the columns' type.
+            ConfigException: the registry refuses.
         """
         column = value_column(batch)
         if not self._is_framed(column):
-            if not is_json(column.type):
-                self._datums(column.type)
             return
         if self._schema_of is None and column.null_count < len(column):
             raise ConfigException(_NO_SCHEMA)
@@ -172,8 +170,8 @@ class AvroValues:
         else:
             found = _divided(np.where(as_mask(column.is_valid()), _IS_TYPED, _IS_NULL))
         for number, rows in found:
-            if number == _IS_TYPED and is_json(column.type):
-                whys |= dict.fromkeys(_rows(rows), _ONLY_JSON)
+            if number == _IS_TYPED and (problem := self._problem(column.type)):
+                whys |= dict.fromkeys(_rows(rows), problem)
             elif number == _IS_NULL:
                 whys |= dict.fromkeys(_rows(rows), NO_VALUE if self._nulls == "fail" else None)
             elif number == _NOT_FRAMED:
@@ -258,10 +256,26 @@ class AvroValues:
     def _is_framed(self, column: Column) -> bool:
         return not self._plain and has_bytes(column.type)
 
+    def _problem(self, kind: pa.DataType) -> str | None:
+        """Why typed values cannot be archived that have this type; None if they can."""
+        if is_json(kind):
+            return _ONLY_JSON
+        if kind not in self._refused:
+            try:
+                self._datums(kind)
+            except DataException as error:
+                self._refuse(kind, error)
+        return self._refused.get(kind)
+
     def _datums(self, kind: pa.DataType) -> TypedDatums:
         if kind not in self._typed:
             self._typed[kind] = TypedDatums(kind)
         return self._typed[kind]
+
+    def _refuse(self, kind: int | pa.DataType, error: DataException) -> None:
+        if len(self._refused) >= _MOST_REFUSED:
+            self._refused.clear()
+        self._refused[kind] = str(error)
 
     def _why_not(self, schema_id: int) -> str | None:
         """Why a value cannot be archived that has this schema; None if it can."""
@@ -276,9 +290,7 @@ class AvroValues:
         try:
             schema = as_schema(self._schema_of(schema_id))
         except DataException as error:
-            if len(self._refused) >= _MOST_REFUSED:
-                self._refused.clear()
-            self._refused[schema_id] = str(error)
+            self._refuse(schema_id, error)
             return
         if self._keep_schema is not None:
             self._keep_schema(name_of(schema_id), schema.text.encode())
