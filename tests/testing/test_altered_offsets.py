@@ -83,6 +83,15 @@ def test_a_mark_is_moved_again_after_a_fault() -> None:
     assert trial.destination.marks[str(P0)] == 1
 
 
+def test_a_zombie_does_not_append_behind_a_mark_that_was_moved_back() -> None:
+    """Regression: it was the next one that the log wanted, before the operator moved the mark below."""
+    trial = trial_of(zoo.WatermarkSink, Guarantee.EFFECTIVELY_ONCE, zoo.move_mark)
+    for step in (("deliver", 0, 1), ("fence",), ("alter", 0, 0), ("zombie_deliver", 0, 1)):
+        trial.step(*step)
+    trial.finish()
+    assert visible(trial) == [0, 0, 1]  # read again, as the operator wanted
+
+
 def test_a_connector_may_refuse_other_offsets() -> None:
     """Nothing is altered then."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sinksdk.errors import ConnectException, DataException, RetriableException
+from sinksdk.errors import ConnectException, DataException, FencedException, RetriableException
 from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.task import SinkTask
 from sinksdk.testing.contract import POISON, Capabilities, Guarantee, bytes_record, json_record
@@ -161,16 +161,22 @@ class WatermarkSink(SinkTask):
 
     def __init__(self, destination: MemoryDestination) -> None:
         self.destination = destination
+        self.seen: dict[TopicPartition, int] = {}
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Ask for what the log does not have yet."""
-        self.context.offset({p: mark for p in partitions if (mark := self.mark(p))})
+        self.seen = {p: self.mark(p) for p in partitions}
+        self.context.offset({p: mark for p, mark in self.seen.items() if mark})
 
     def put(self, records: SinkRecords) -> None:
         """Append what is new: an answer may have been lost."""
-        rows = [record for record in records if record.offset >= self.mark(records.partition)]
+        mark = self.mark(records.partition)
+        if mark < self.seen.get(records.partition, 0):
+            raise FencedException(f"an operator has moved the mark of {records.partition} back to {mark}")
+        rows = [record for record in records if record.offset >= mark]
         if rows:
             self.destination.append(str(records.partition), rows, records.next_offset)
+            self.seen[records.partition] = records.next_offset
 
     def mark(self, partition: TopicPartition) -> int:
         """How far a partition's log goes."""
