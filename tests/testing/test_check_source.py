@@ -20,6 +20,7 @@ from sinksdk.testing import (
     check_source,
     replay_source,
 )
+from sinksdk.testing.source_kit import trial
 from tests.testing.source_zoo import PartSource, QueueSource, share
 
 pytestmark = pytest.mark.slow
@@ -29,6 +30,7 @@ FEW = 40
 
 def check(make_task: Any = PartSource, **options: Any) -> Any:
     defaults: dict[str, Any] = {"expected": MemoryOrigin.everything, "task_configs": share, "cases": FEW}
+    defaults["patience"] = 20.0  # of a busy machine
     return check_source(make_task, **{**defaults, **options})
 
 
@@ -116,7 +118,7 @@ def test_nothing_expected_is_no_pass() -> None:
     with pytest.raises(KitError, match="give values by key, or by"):
         check(expected={b"a": b"a-0", ("lines", b"b"): b"a-1"})
     with pytest.raises(KitError, match="the task gave no record, though nothing went wrong"):
-        check(task_configs=lambda origin, tasks: [[]])
+        check(task_configs=lambda origin, tasks: [[]], patience=2.0)
     with pytest.raises(KitError, match="task_configs gave 4 configurations for 1 tasks"):
         check(task_configs=lambda origin, tasks: [["a"]] * 4)
     with pytest.raises(KitError, match="there is no step 'fly'; there are run, "):
@@ -147,8 +149,23 @@ class Deaf(PartSource):
 def test_a_task_that_comes_back_when_it_is_given_up_is_left_behind() -> None:
     """Regression: it dies of its next look, in the very moment in which it is told of; the kit died with it."""
     for _ in range(20):
-        with pytest.raises(SourceContractError, match=r"poll\(\) still waits 0.01 s after stop"):
-            replay_source([], Deaf, expected=MemoryOrigin.everything, task_configs=share, patience=0.01)
+        with pytest.raises(SourceContractError, match=r"poll\(\) still waits 0.2 s after stop"):
+            replay_source([], Deaf, expected=MemoryOrigin.everything, task_configs=share, patience=0.2)
+
+
+def test_a_machine_that_stands_still_is_not_held_against_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a source was accused when the machine had stood still between its stop and the end of its poll."""
+    now, stood_still = time.monotonic, []
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 3.0 * len(stood_still))
+
+    class Interrupted(PartSource):
+        def wait(self) -> None:
+            super().wait()
+            stood_still.append(True)
+            time.sleep(0.05)
+
+    replay_source([], Interrupted, expected=MemoryOrigin.everything, task_configs=share, patience=2.0)
+    assert stood_still
 
 
 class Late(PartSource):
@@ -288,8 +305,9 @@ class Hasty(PartSource):
         time.sleep(0.001)
 
 
-def test_a_pause_too_short_to_show_a_deaf_stop_is_told() -> None:
+def test_a_pause_too_short_to_show_a_deaf_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll that always returns at once by itself hides whether `stop` ends its wait; the report says so."""
+    monkeypatch.setattr(trial, "_IDLE", 2.0)  # no busy machine lets a millisecond last so long
     sentence = "no poll was still waiting when its task was stopped"
     assert sentence in str(check(Hasty, cases=5))
     heard = check(cases=5)

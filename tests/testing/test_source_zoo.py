@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,8 +14,10 @@ from tests.testing import source_zoo as zoo
 pytestmark = pytest.mark.slow
 
 MOST_STEPS = 4
-MOST_SECONDS = 60.0
-PATIENCE = 0.3
+MOST_TASKS = 2_000
+"""Tasks that the kit makes until it has found and shortened a mistake: three times the most that it needs."""
+PATIENCE = {"CannotBeStopped": 0.3, "HangsInStop": 0.3}
+"""Of sources that outwait any patience, in seconds; the others must not exceed the default on a busy machine."""
 
 TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "SkipsAhead": ([("run", 0, 0)], "lost: b'a-3' is in `expected`, and not in the topics"),
@@ -80,8 +82,9 @@ def test_the_zoo_is_large_enough() -> None:
 def test_a_replay_shows_the_mistake(name: str) -> None:
     """The steps fail with a sentence that says what is wrong."""
     steps, problem = TRACES[name]
+    patience = PATIENCE.get(name, 2.0)
     with pytest.raises(SourceContractError) as caught:
-        replay_source(steps, by_name[name].make_task, patience=PATIENCE, **options_of(by_name[name]))
+        replay_source(steps, by_name[name].make_task, patience=patience, **options_of(by_name[name]))
     assert problem in caught.value.problem
 
 
@@ -89,29 +92,38 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
 def test_honest_sources_survive_what_the_others_do_not(honest: zoo.SourceSpecimen) -> None:
     """All traces of the broken ones."""
     for steps in {tuple(steps) for steps, _ in TRACES.values()}:
-        replay_source(steps, honest.make_task, **options_of(honest))
+        replay_source(steps, honest.make_task, patience=20.0, **options_of(honest))
+
+
+def counting(make_task: Callable[..., Any], made: Counter[str]) -> Callable[..., Any]:
+    """Make tasks, and count them."""
+
+    def make(*arguments: Any) -> Any:
+        made[make_task.__name__] += 1
+        return make_task(*arguments)
+
+    return make
 
 
 def test_all_mistakes_are_found_with_default_settings() -> None:
-    """Together in less than a minute, each with a short story whose replay fails in the same way."""
-    began = time.process_time()
+    """Each within few cases, with a short story."""
+    made: Counter[str] = Counter()
     for specimen in zoo.BROKEN:
         zoo.SharesItsPosition.next.clear()
         with pytest.raises(SourceContractError) as caught:
-            check_source(specimen.make_task, **options_of(specimen))
-        seconds = time.process_time() - began
-        print(f"\n{specimen.name}, {seconds:.1f} s so far: {caught.value}")
+            check_source(counting(specimen.make_task, made), **options_of(specimen))
+        print(f"\n{specimen.name}, {made[specimen.name]} tasks: {caught.value}")
         assert TRACES[specimen.name][1].partition(" b'")[0].partition(" 0.3")[0] in str(caught.value), (
             specimen.name
         )
         assert len(caught.value.steps) <= MOST_STEPS, specimen.name
-    assert time.process_time() - began < MOST_SECONDS
+        assert made[specimen.name] <= MOST_TASKS, specimen.name
 
 
 @pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
 def test_honest_sources_pass(honest: zoo.SourceSpecimen) -> None:
     """Nothing is held against a source that keeps its promise, whatever the seed."""
-    report = check_source(honest.make_task, cases=100, seed=11, **options_of(honest))
+    report = check_source(honest.make_task, cases=100, seed=11, patience=20.0, **options_of(honest))
     assert report.cases == 100
     assert report.capabilities is honest.capabilities
 
@@ -128,7 +140,7 @@ ROWS: dict[str, Any] = {
 
 def test_a_source_of_rows_as_they_are_passes() -> None:
     """It may have missed what a row was before: of each key the last record counts."""
-    report = check_source(zoo.RowSource, cases=100, **ROWS)
+    report = check_source(zoo.RowSource, cases=100, patience=20.0, **ROWS)
     assert report.cases == 100
 
 

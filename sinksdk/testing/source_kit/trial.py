@@ -64,6 +64,7 @@ def _times(count: int) -> str:
 
 
 _LOOK: Final = 0.001  # seconds between two checks of the task's thread
+_LONGEST_LOOK: Final = 0.1  # seconds that count between two checks: in a longer gap the machine stood still
 _WAITING: Final = 0.003  # seconds after which a poll is taken to wait for what does not come
 _AFTERWARDS: Final = 0.001  # seconds in which a task might write records again
 _IDLE: Final = 0.2  # seconds
@@ -112,6 +113,10 @@ class SourceTrial:
         self._running: list[Attempt] = []
         """Attempts under way, each begun while the one before stands still."""
         self._dead: list[Attempt] = []
+        self._wait: tuple[Any, ...] = ()
+        """The call that the last check met, and when its time began."""
+        self._checked_at = 0.0
+        self._waited = 0.0
         self._patience = _WAITING
         self._idle = 0.0
         self._idle_until: float | None = None
@@ -322,13 +327,13 @@ class SourceTrial:
             call = attempt.calling[-1]
         except IndexError:
             return  # no method of a task runs
-        now, patience = time.monotonic(), self.subject.patience
+        waited, patience = self._seconds_of(call, call.since, attempt.asked_at), self.subject.patience
         if call.name == "poll" and attempt.asked_at is None:
-            if now - call.since > self._patience:
+            if waited > self._patience:
                 if self._idle:  # it has waited long enough to be no short pause on a busy machine
                     self.exercised[STOPPED_WAITS] += 1
                 attempt.ask_to_stop()
-        elif now - max(call.since, attempt.asked_at or 0.0) > patience:
+        elif waited > patience:
             self.is_hanging = True
             self.faults.crash()  # whatever it does when it wakes up, it is its last
             self.judge.problem = (
@@ -337,6 +342,15 @@ class SourceTrial:
                 if call.name == "poll"
                 else f"{call.name}() has not returned for {patience:g} s, and nothing is awaited"
             )
+
+    def _seconds_of(self, *wait: Any) -> float:
+        """Return for how long the checks have met this wait, without time in which the machine stood."""
+        now = time.monotonic()
+        self._waited = (
+            self._waited + min(now - self._checked_at, _LONGEST_LOOK) if wait == self._wait else 0.0
+        )
+        self._wait, self._checked_at = wait, now
+        return self._waited
 
     # -- afterwards ----------------------------------------------------------------------------------
 
