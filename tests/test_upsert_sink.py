@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -99,9 +100,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 @pytest.fixture
 def in_postgres(postgres: PostgresServer) -> Iterator[Database]:
-    """In a schema of its own, with tasks that wait long before they look for a deadlock."""
+    """In a schema of its own."""
     url = postgres.url(f"upsert_{uuid.uuid4().hex}").replace("postgresql://", "postgresql+psycopg://")
-    with closing(Database(f"{url}%20-cdeadlock_timeout%3D2s")) as made:
+    with closing(Database(url)) as made:
         yield made
 
 
@@ -360,17 +361,21 @@ def test_a_deadlock_is_resolved(in_postgres: Database, postgres: PostgresServer)
     harness = harness_of(database)
     harness.assign(P0)
     harness.deliver(P0, [reading(0, "a", 0), reading(1, "b", 0)])
-    schema = database.url.partition("search_path%3D")[2].partition("%20")[0]
-    with closing(postgres.connect(schema)) as other, other.transaction():
+    schema = database.url.partition("search_path%3D")[2]
+    with (
+        closing(postgres.connect()) as looking,
+        closing(postgres.connect(schema)) as other,
+        other.transaction(),
+    ):
+        other.execute("SET LOCAL deadlock_timeout = '30s'")  # it is the task that finds out
         other.execute("UPDATE readings SET celsius = 7 WHERE sensor = 'b'")
         putting = threading.Thread(
             target=harness.deliver, args=(P0, [reading(2, "a", 1), reading(3, "b", 1)])
         )
         putting.start()
-        soon(lambda: waiting(postgres), "the task waits for row b")
-        other.execute("SET LOCAL deadlock_timeout = '30s'")  # it is the task that finds out
+        soon(lambda: waiting(looking), "the task waits for row b")
         other.execute("UPDATE readings SET celsius = 7 WHERE sensor = 'a'")
-    putting.join(30)
+    putting.join(60)
     assert harness.worker.is_put_off
     harness.advance(1.0)
     assert database.rows() == [("a", 1, None), ("b", 1, None)]
@@ -378,14 +383,12 @@ def test_a_deadlock_is_resolved(in_postgres: Database, postgres: PostgresServer)
     assert harness.committed[P0].offset == 4
 
 
-def waiting(server: PostgresServer) -> bool:
-    with server.connect() as connection:
-        found = connection.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchall()
-    return bool(found)
+def waiting(looking: psycopg.Connection) -> bool:
+    return bool(looking.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchall())
 
 
 def soon(condition: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < give_up, what
         time.sleep(0.02)
@@ -405,19 +408,20 @@ def test_a_zombie_in_the_middle_of_its_transaction_holds_its_successor_up_and_re
     def slow(*arguments: Any) -> None:
         write(*arguments)
         writing.set()
-        assert released.wait(30)
+        assert released.wait(60)
 
     zombie.task.write = slow
     frozen = threading.Thread(target=zombie.deliver, args=(P0, [reading(0, "a", 1)]))
     frozen.start()
-    assert writing.wait(10)
+    assert writing.wait(60)
     successor = harness_of(database, generation=2)
     opening = threading.Thread(target=successor.assign, args=(P0,))
     opening.start()
-    soon(lambda: waiting(postgres), "the successor waits for the watermark")
+    with closing(postgres.connect()) as looking:
+        soon(lambda: waiting(looking), "the successor waits for the watermark")
     released.set()
-    frozen.join(30)
-    opening.join(30)
+    frozen.join(60)
+    opening.join(60)
     assert successor.task.watermarks == {P0: 1}
     zombie.task.write = write
     zombie.deliver(P0, [reading(1, "a", 2)])

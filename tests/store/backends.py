@@ -79,7 +79,7 @@ class LossyStore(Store):
     well; so is everything once the list is used up.
     """
 
-    def __init__(self, inner: Store, *, patience: float = 5.0) -> None:
+    def __init__(self, inner: Store, *, patience: float = 60.0) -> None:
         super().__init__(patience=patience, pause=0.0)
         self.inner = inner
         self.faults: dict[Primitive, deque[Fault]] = defaultdict(deque)

@@ -25,7 +25,8 @@ _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "30",
-    "deadlock_timeout": "200ms",
+    # A session looks for a deadlock once, so long after it began to wait: a test's other session must wait by then.
+    "deadlock_timeout": "2s",
     "lc_messages": "C",
     "logging_collector": "off",
 }
