@@ -209,7 +209,7 @@ def queues(sqs: Any, raw: dict[str, str]) -> Callable[[], Sequence[str]]:
 
 
 def soon(condition: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < give_up, what
         time.sleep(0.02)

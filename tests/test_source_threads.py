@@ -345,8 +345,7 @@ def test_a_poll_that_ignores_stop_is_left_behind_and_stopped_comes_late(
     wait(lambda: task.names.count("poll") == 2)
     it.worker.stop()
     it.worker.cancel()
-    wait(lambda: it.writer.is_closed)
-    assert it.writer.file.closed
+    wait(lambda: it.writer.file.closed)
     assert "stopped" not in task.names
     assert not it.is_over
 

@@ -357,20 +357,21 @@ def test_a_part_travels_in_a_thread_that_nobody_waits_for_at_the_end() -> None:
     def held(asked: Asked) -> None:
         if asked.operation == "UploadPart" and asked.part == 1:
             threads.append(threading.current_thread())
-            assert may_go.wait(10)
+            assert may_go.wait(60)
 
     s3.plan = held
     upload = begun(s3, capacity=10, beside=in_a_thread)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     upload.write(b"a" * 10)
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
     upload.write(b"a" * 5)
     upload.send()
-    assert threading.active_count() == before + 1
+    (sending,) = set(threading.enumerate()) - before
     may_go.set()
     upload.finish()
 
-    assert threading.active_count() == before
+    assert not sending.is_alive()
+    assert threads == [sending]
     assert [thread.daemon for thread in threads] == [True]
     assert threads[0] is not threading.current_thread()
 
