@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from property_tests.exercised import EXERCISED
-from tests.depth import DEPTH, SEED
+from tests.depth import SEED, load_profile
 
-settings.register_profile("sinksdk", max_examples=DEPTH.examples, deadline=None, print_blob=True)
-settings.load_profile("sinksdk")
+load_profile()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """What Hypothesis draws follows from the run's seed, too."""
+    """Without ``CI``, what Hypothesis draws follows from the run's seed, too."""
     if config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = str(SEED)
 

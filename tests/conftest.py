@@ -10,7 +10,7 @@ import pytest
 
 from sinksdk.control.herder import Herder
 from sinksdk.testing.faults import ManualClock
-from tests.depth import in_words
+from tests.depth import in_words, load_profile
 from tests.memory_store import MemoryStore
 from tests.store import postgres_server
 from tests.store.postgres_server import PostgresServer
@@ -35,6 +35,7 @@ if (archive := Path(sys.prefix, "spark.jsa")).exists():
     )
 os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
 
+load_profile()
 
 EACH_BY_ITSELF = ("property_tests", "tests/testing")
 """Folders whose tests take long and have nothing in common: any process may run any of them, and they come first."""

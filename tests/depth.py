@@ -2,7 +2,8 @@
 
 ``SINKSDK_TEST_DEPTH`` is ``ci`` (what every run does unless told otherwise) or ``nightly`` (``make nightly``).
 ``SINKSDK_TEST_SEED`` is the seed that everything random starts from. Without it the commit gives one: another
-commit tries other schedules, the same commit the same ones again.
+commit tries other schedules, the same commit the same ones again. Where ``CI`` is set, Hypothesis draws for ``@given``
+from the code of the test instead: each run tries the same examples, until the test is changed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 import subprocess
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from hypothesis import HealthCheck, settings
 
 _ROOT = Path(__file__).parent.parent
 
@@ -54,6 +57,18 @@ def _commits_seed() -> int:
 DEPTH: Final = _DEPTHS[os.environ.get("SINKSDK_TEST_DEPTH", "ci")]
 SEED: Final = int(os.environ.setdefault("SINKSDK_TEST_SEED", str(_commits_seed())))
 """The environment hands it on to the worker processes of pytest-xdist."""
+
+
+def load_profile() -> None:
+    """Load Hypothesis's settings of all tests: a busy machine is no failure, with and without ``CI``."""
+    settings.register_profile(
+        "sinksdk",
+        max_examples=DEPTH.examples,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("sinksdk")
 
 
 def in_words() -> str:
