@@ -14,6 +14,9 @@ from property_tests.simulation.runs import AT_ONCE, portions, run_some
 from property_tests.simulation.source_schedule import run
 from tests.depth import DEPTH, SEED
 
+# Notices have minutes of computing, schedules take minutes, and both share the machine's cores with other tests.
+pytestmark = pytest.mark.timeout(1800)
+
 OFTEN = (
     "crash",
     "pause",

@@ -13,7 +13,10 @@ from property_tests.simulation.runs import run_some
 from property_tests.simulation.watermark_schedule import run
 from tests.depth import DEPTH, SEED
 
-_SCHEDULES = DEPTH.schedules // 16
+# Notices have minutes of computing, schedules take minutes, and both share the machine's cores with other tests.
+pytestmark = pytest.mark.timeout(1800)
+
+_SCHEDULES = DEPTH.schedules // 8
 EXPECTED = (
     "crash",
     "pause",
@@ -35,7 +38,7 @@ def test_whatever_happens_the_table_is_a_prefix_of_the_log() -> None:
     EXERCISED["sinks that keep their own offsets"].update(happened)
 
     assert happened["schedules"] == _SCHEDULES
-    assert not [what for what in EXPECTED if happened[what] < _SCHEDULES // 20], (
+    assert not [what for what in EXPECTED if happened[what] < _SCHEDULES // 40], (
         "something hardly ever happened"
     )
 
