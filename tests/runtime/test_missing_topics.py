@@ -179,7 +179,7 @@ def expect_missing(site: Site, *topics: str) -> MissingSourceTopicException:
     """The run ends with these topics, for everybody who wants to know."""
     assert site.runner is not None
     with pytest.raises(MissingSourceTopicException) as caught:
-        site.runner.await_termination(10)
+        site.runner.await_termination(60)
     assert caught.value.topics == topics
     with pytest.raises(MissingSourceTopicException):  # also for whoever asks once more
         site.runner.await_termination(0)
@@ -227,7 +227,7 @@ def test_a_topic_deleted_while_nothing_is_to_do(sites: Sites) -> None:
 
 def test_the_others_go_on_until_it_is_certain(sites: Sites) -> None:
     """What comes meanwhile is read and committed."""
-    site = sites(Topics(a=5, b=3), **{"missing.topic.grace.ms": 1_000})
+    site = sites(Topics(a=5, b=3), **{"missing.topic.grace.ms": 5_000})
     site.start()
     site.await_commit(a=5, b=3)
     site.source.delete("b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -25,7 +26,7 @@ def let_go() -> Iterator[None]:
 
 
 def running(store: MemoryStore, topics: MemoryTopics, hangs: str, **settings: object) -> Running:
-    more = {"task.hang.timeout.ms": 100, "task.shutdown.graceful.timeout.ms": 1_500, **settings}
+    more = {"task.hang.timeout.ms": 1_000, "task.shutdown.graceful.timeout.ms": 1_500, **settings}
     return Running(store, topics, hangs=hangs, **more)
 
 
@@ -38,8 +39,8 @@ def expect_each_once(running: Running) -> None:
 def test_a_method_that_hangs_fails_its_task(method: str) -> None:
     """It is cut off with its generation after its back-off; its sibling commits, both go on in the next one."""
     store, topics = MemoryStore(), MemoryTopics()
-    with running(store, topics, method) as it:
-        eventually(lambda: it.listener.ends)
+    with running(store, topics, method, **{"task.shutdown.graceful.timeout.ms": 5_000}) as it:
+        eventually(lambda: it.listener.ends, seconds=30)
         (hung,) = CountingTask.hung
         before = len(counted(it.values(), hung))
         eventually(lambda: len(counted(it.values(), hung)) > before + 5)
@@ -67,13 +68,13 @@ def test_what_always_hangs_fails_the_connector() -> None:
 
 
 def test_a_poll_that_waits_is_no_hang() -> None:
-    """For ten times as long as anything else may take."""
+    """For three times as long as anything else may take."""
     store, topics = MemoryStore(), MemoryTopics()
-    patience = {"task.hang.timeout.ms": 20, "task.shutdown.graceful.timeout.ms": 20_000}
-    with running(store, topics, "poll", **patience) as it:
+    with running(store, topics, "poll", **{"task.shutdown.graceful.timeout.ms": 20_000}) as it:
         eventually(lambda: CountingTask.hung)
         sibling = "ab".replace(CountingTask.hung[0], "")
         before = len(counted(it.values(), sibling))
+        time.sleep(3)
         eventually(lambda: len(counted(it.values(), sibling)) > before + 20)
         assert it.listener.ends == []
         CountingTask.let_go.set()
