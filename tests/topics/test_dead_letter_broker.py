@@ -118,7 +118,7 @@ def test_a_cluster_that_does_not_answer() -> None:
 
 def test_a_broker_that_goes_and_comes_back() -> None:
     """Dead letters: while the broker is away they fail, after delivery.timeout.ms; once it is back they are written."""
-    settings = {"producer.override.delivery.timeout.ms": "4000", "producer.override.linger.ms": "0"}
+    settings = {"producer.override.delivery.timeout.ms": "15000", "producer.override.linger.ms": "0"}
     with serving() as broker:
         topic = unused_name("bad")
         ensure_dead_letter_topic(configured(topic), KafkaClient(broker.bootstrap))
@@ -126,7 +126,7 @@ def test_a_broker_that_goes_and_comes_back() -> None:
             letters.send(SinkRecord("t", 0, 0, value=b"before")).result(30)
             broker.kill()
             with pytest.raises(ConnectException, match="look whether the cluster answers"):
-                letters.send(SinkRecord("t", 0, 1, value=b"meanwhile")).result(30)
+                letters.send(SinkRecord("t", 0, 1, value=b"meanwhile")).result(60)
             broker.start()
         with letters_to(topic, broker.bootstrap) as letters:
             letters.send(SinkRecord("t", 0, 2, value=b"after")).result(30)

@@ -26,10 +26,7 @@ def broker() -> Iterator[FakeBroker]:
 
 
 @pytest.fixture
-def cluster(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """Its ages are a tenth of the real ones, so that the test takes seconds."""
-    monkeypatch.setattr(module, "REPEAT_AFTER", renewal.REPEAT_AFTER / 10)
-    monkeypatch.setattr(renewal, "RENEW_AFTER", renewal.RENEW_AFTER / 10)
+def cluster(broker: FakeBroker) -> Iterator[Cluster]:
     found = Cluster({"bootstrap.servers": broker.bootstrap})
     yield found
     found.close()
@@ -44,12 +41,15 @@ def test_a_request_for_a_topic_id_that_waits_in_its_client_is_repeated(
     # So that the admin client's own request waits, whatever the consumer knows by then.
     monkeypatch.setattr(cluster, "partitions", lambda _: known)
     broker.names_brokers = False
+    # A tenth of the real ages from here on, where no response comes, so that the test takes seconds.
+    monkeypatch.setattr(module, "REPEAT_AFTER", renewal.REPEAT_AFTER / 10)
+    monkeypatch.setattr(renewal, "RENEW_AFTER", renewal.RENEW_AFTER / 10)
     for _ in range(2):
         with pytest.raises(RetriableException):
             cluster.topic_ids([TOPIC])
     broker.names_brokers = True
 
-    assert until_it_responds(cluster), "the id is not known 10 s after the broker woke"
+    assert until_it_responds(cluster), "the id is not known 60 s after the broker woke"
 
 
 def test_the_next_requests_use_a_new_client_once_a_response_names_no_broker(
@@ -67,8 +67,8 @@ def test_the_next_requests_use_a_new_client_once_a_response_names_no_broker(
 
 
 def until_it_responds(cluster: Cluster) -> bool:
-    """Whether there is a response within ten seconds."""
-    deadline = time.monotonic() + 10
+    """Whether there is a response within a minute."""
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             return bool(cluster.topic_ids([TOPIC]))

@@ -552,11 +552,12 @@ def test_closing_waits_for_who_waits(cluster: MockCluster, loop: Loop) -> None:
     queue = reader.queue(partition)
     read(queue, timeout=10)  # the end of the partition
     ended: list[object] = []
-    thread = threading.Thread(target=lambda: ended.append(read(queue, loop, timeout=0.5).batch))
+    thread = threading.Thread(target=lambda: ended.append(read(queue, loop, timeout=1.0).batch))
     thread.start()
-    time.sleep(0.1)
+    while thread.is_alive() and not queue._lock.locked():
+        time.sleep(0.001)  # until it waits
     reader.close()
-    thread.join(5)
+    thread.join(30)
     assert ended == [None]
     with pytest.raises(RuntimeError, match="closed"):
         read(queue, loop)
