@@ -84,6 +84,7 @@ def test_deleted_while_nothing_is_to_do(topics: KafkaTopics) -> None:
 @pytest.mark.parametrize("records", [0, 2, 3, 50])
 def test_deleted_and_created_again(topics: KafkaTopics, records: int) -> None:
     """With none, fewer, as many and more records: its id tells, and it is not read."""
+    topics.site.raw["missing.topic.grace.ms"] = 5_000  # long enough to create it again
     topics.start_and_await_commit()
     topics.delete(topics.b)
     topics.create(topics.b, records)

@@ -24,7 +24,7 @@ from sinksdk.topics.kafka import KafkaClient, KafkaOffsets, KafkaWriter, ensure_
 from sinksdk.topics.kafka.offsets import offset_record, parsed_key, parsed_offset
 from tests.engine.sources import Script, lines
 from tests.kafka.broker import serving
-from tests.kafka.topics import consume, consume_decided, create_topic, unused_name
+from tests.kafka.topics import await_decided, consume, consume_decided, create_topic, unused_name
 from tests.topics.writer_contract import Place, WriterContract, at, write
 
 pytestmark = pytest.mark.slow
@@ -233,14 +233,15 @@ def test_every_call_of_a_fenced_writer_is_told_so(place: Cluster, call: str) -> 
 def test_a_transaction_that_was_open_for_too_long_is_no_fencing(bootstrap: str) -> None:
     """Kafka says the same of both: then it is a failure, which names the setting, so that the task comes back."""
     with serving({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}) as broker:
-        place = Cluster(broker.bootstrap, **{"producer.override.transaction.timeout.ms": "1000"})
+        place = Cluster(broker.bootstrap, **{"producer.override.transaction.timeout.ms": "5000"})
         writer = place.writer()
         writer.init()
         writer.begin()
         writer.send(SourceRecord({}, {}, place.topic("a"), b"1"))
-        writer._live.flush(30)
-        time.sleep(3)
-        with pytest.raises(ConnectException, match=r"Kafka allows 1, .*transaction\.timeout\.ms") as caught:
+        assert writer._live.flush(30) == 0
+        # Ends once the broker has aborted the transaction, which then had been open for longer than it may.
+        await_decided(broker.bootstrap, place.topic("a"), 0)
+        with pytest.raises(ConnectException, match=r"Kafka allows 5, .*transaction\.timeout\.ms") as caught:
             writer.commit([])
         assert type(caught.value) is ConnectException
         assert place.values("a") == []

@@ -129,5 +129,5 @@ def test_a_broker_that_goes_and_comes_back() -> None:
                 letters.send(SinkRecord("t", 0, 1, value=b"meanwhile")).result(60)
             broker.start()
         with letters_to(topic, broker.bootstrap) as letters:
-            letters.send(SinkRecord("t", 0, 2, value=b"after")).result(30)
+            letters.send(SinkRecord("t", 0, 2, value=b"after")).result(60)
         assert [row.value for row in consume(broker.bootstrap, topic)] == [b"before", b"after"]
