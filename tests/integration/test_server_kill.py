@@ -27,10 +27,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
         yield made
 
 
-def serve(archive: Site) -> Server:
-    return Server(archive.folder, archive.source, archive.store)
-
-
 def begin(archive: Site, server: Server) -> None:
     """The archive's connector is created, and stands in the middle of a file of each partition."""
     archive.s3.delays["UploadPart"] = 1.0
@@ -66,10 +62,10 @@ def test_a_spark_that_dies_is_replaced(archive: Site) -> None:
 
 def test_a_server_that_dies_is_started_again(archive: Site) -> None:
     """Kill -9: the next one takes the connector on once nobody has heard of the first for a while."""
-    first = serve(archive)
-    begin(archive, first)
-    os.killpg(first.process.pid, signal.SIGKILL)
-    first.process.wait()
+    with serving(archive.folder, archive.source, archive.store) as first:
+        begin(archive, first)
+        os.killpg(first.process.pid, signal.SIGKILL)
+        first.process.wait()
     archive.s3.heal()
     with serving(archive.folder, archive.source, archive.store) as server:
         server.until(lambda: caught_up(archive), "all is archived", 120)
