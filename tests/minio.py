@@ -7,7 +7,6 @@ import fcntl
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import boto3
 import httpx
 
 from tests.needs import missing
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -71,10 +71,8 @@ def _build(folder: Path) -> None:
 def serving(*, has_kms: bool = True) -> Iterator[str]:
     """A server on a free port of this machine, with an empty folder: its address."""
     built = program()
-    with tempfile.TemporaryDirectory(prefix="minio-") as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="minio-") as folder:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": folder,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from examples.pipeline.readings import Readings
 from examples.pipeline.service import Service
 from sinksdk.settings.checks import check_file
 from tests.integration.archive_site import client
+from tests.ports import free_port
 
 PIPELINE = Path(__file__).parent.parent / "examples/pipeline"
 FILES = {"a": [b"a1", b"a2", b"a3"], "b": [b"b1"]}
@@ -88,9 +88,7 @@ def test_an_interrupted_input_is_gone_on_with(tmp_path: Path) -> None:
 
 @pytest.fixture
 def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        found: int = free.getsockname()[1]
-        return found
+    return free_port()
 
 
 @pytest.fixture

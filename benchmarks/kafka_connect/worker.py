@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import struct
 import subprocess
 import tempfile
@@ -19,6 +18,7 @@ from urllib.error import URLError
 
 from benchmarks.null_s3 import NullS3
 from tests.kafka.maven import copy_jars
+from tests.ports import free_port
 
 _HERE = Path(__file__).parent
 _JAVA = _HERE / "java"
@@ -162,7 +162,7 @@ def running_worker(
         options: of its JVM.
         classpath: of what it finds besides its own jars.
     """
-    port = _free_port()
+    port = free_port()
     settings = {
         "bootstrap.servers": bootstrap,
         "listeners": f"http://127.0.0.1:{port}",
@@ -233,9 +233,3 @@ def _await(jvm: subprocess.Popen[bytes], worker: Worker) -> None:
             return
         time.sleep(0.1)
     raise TimeoutError(worker.log.read_text()[-3000:])
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

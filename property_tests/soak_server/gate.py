@@ -8,6 +8,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from tests.ports import free_port
+
 _CHUNK = 65_536
 
 
@@ -23,9 +25,8 @@ class Gate:
         self._listener: socket.socket | None = None
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-            """Where clients connect to."""
+        self.port = free_port()
+        """Where clients connect to."""
 
     def __enter__(self) -> Self:
         self.open()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,15 +24,14 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.store import StoreUnreadable, open_store, table
 from sinksdk.store.keys import status_key
 from sinksdk.store.reports import ConnectorStatus
+from tests import ports
 from tests.cli.support import Here
 
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port nobody listens at, and nobody else gets meanwhile."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
+    with ports.closed_port() as port:
+        yield port
 
 
 def test_exit_codes_are_a_contract() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from sinksdk.topics.kafka import own_topics
 from tests.frames.test_prepare import VALUE, options
 from tests.frames.test_rows import NULLABLE
 from tests.mock_cluster import mock_cluster
+from tests.ports import closed_port
 
 LETTERS = {
     "value_converter": "json",
@@ -35,9 +35,8 @@ def test_a_cluster_that_does_not_answer_is_one_error_before_anything_runs(
     Regression: the rows were written until the first bad one, whose task then waited for two minutes, four times.
     """
     monkeypatch.setattr(own_topics, "_TIMEOUT", 1.0)
-    with socket.socket() as closed:  # bound, and nobody listens
-        closed.bind(("127.0.0.1", 0))
-        servers = f"127.0.0.1:{closed.getsockname()[1]}"
+    with closed_port() as port:
+        servers = f"127.0.0.1:{port}"
         begun = time.monotonic()
         with pytest.raises(RetriableException) as raised:
             prepare_writer(options(tmp_path, **LETTERS, producer_override_bootstrap_servers=servers), VALUE)

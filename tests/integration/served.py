@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.ports import free_port
 
 PATIENCE = 60.0  # seconds
 _ROOT = Path(__file__).parents[2]
@@ -33,8 +34,7 @@ class Server:
     def __init__(
         self, folder: Path, source: Sequence[str], store: str, *options: str, probe: str = "/health"
     ) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.log = folder / "server.log"
         command = [sys.executable, "-m", "sinksdk", "server", *source, "--store", store]
         command += ["--master", "local[2]", "--port", str(self.port), "--log-format", "json", *options]

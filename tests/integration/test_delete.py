@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from sinksdk.store import Store, identify, open_store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import ConnectorRecord, PlannedRange, TaskPlan
 from tests.integration.archive_site import Site, client, ended, site, wait_until
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -141,8 +141,7 @@ def finished_by_the_command(archive: Site) -> None:
 
 
 def finished_by_a_server(archive: Site) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     server = sinksdk(archive, "server", "--port", port, "--source-directory", str(archive.topics))
     try:
         wait_until(lambda: connectors(archive) == [], server, "the deletion was finished")

@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -65,13 +66,6 @@ def commands(page: Path) -> str:
     blocks = re.findall(r"^```bash\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     lines = "".join(blocks).splitlines()
     return "\n".join(line for line in lines if not line.startswith("make ") and "outside" not in line)
-
-
-def free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port: int = unused.getsockname()[1]
-        return port
 
 
 def offsets_in(folder: Path) -> dict[int, list[int]]:

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ import pytest
 from tests.installations import INSTALLATIONS, ROOT
 from tests.integration.archive_site import bucket, client
 from tests.kafka.topics import consume, create_topic, produce, unused_name
+from tests.ports import free_port
 from tests.registry_server import RegistryServer
 from tests.store.postgres_server import PostgresServer
 from tests.test_docs import fences
@@ -408,8 +408,7 @@ def test_the_server_archives_and_exports_metrics(place: Place) -> None:
     """A connector that is created over REST archives a topic; its records are counted at `/metrics`."""
     place.copy_example("make_topic.py")
     place.run("python", "examples/make_topic.py", "topics")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    url = f"http://127.0.0.1:{free_port()}"
     command = ["server", "--topic-directory", "topics", "--store", "sqlite:///commits.sqlite"]
     command += ["--master", "local[2]", "--port", url.rpartition(":")[2]]
     with bucket() as (endpoint, _, name), (place.folder / "server.log").open("wb") as log:

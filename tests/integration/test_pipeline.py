@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ import pytest
 
 from examples.make_bucket import make_bucket
 from tests.integration.archive_site import client, descendants
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
@@ -187,12 +187,6 @@ def open_files(pid: int) -> list[str]:
     return found
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
 def read_back(state: Path, port: int) -> list[pl.DataFrame]:
     """The archive's files, by a reader of other people."""
     server = subprocess.Popen([sys.executable, "-m", "examples.pipeline.s3", str(port), str(state)], cwd=ROOT)
@@ -209,7 +203,8 @@ def read_back(state: Path, port: int) -> list[pl.DataFrame]:
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
-    made = Pipeline(tmp_path, free_port(), free_port())
+    first = free_port(2)
+    made = Pipeline(tmp_path, first, first + 1)
     made.start("--follow")
     try:
         yield made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import socket
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +24,7 @@ from sinksdk.connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, 
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.testing import SinkTaskHarness
 from tests import minio
+from tests.ports import closed_port
 from tests.s3_archiver import support
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
 from tests.s3_archiver.support import OTHER, TP, Turns, records
@@ -290,12 +290,11 @@ def test_denied_access_is_named(config: S3ArchiverConfig, layer: FaultyS3) -> No
 
 
 def test_an_endpoint_that_is_down_is_named() -> None:
-    """Nobody listens there."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-
-    with pytest.raises(RetriableException, match=rf"no S3 endpoint answers at http://127\.0\.0\.1:{port}"):
+    """No server listens there."""
+    with (
+        closed_port() as port,
+        pytest.raises(RetriableException, match=rf"no S3 endpoint answers at http://127\.0\.0\.1:{port}"),
+    ):
         start(configured(f"http://127.0.0.1:{port}", "bucket"))
 
 

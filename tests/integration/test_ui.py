@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from sinksdk.store.keys import history_key
 from sinksdk.store.reports import Bucket
 from tests.memory_store import MemoryStore
 from tests.needs import missing
+from tests.ports import free_port
 from tests.server.filled_store import HOSTILE, TRACE, Scene, fill, scenes
 
 pytestmark = pytest.mark.slow
@@ -108,8 +108,7 @@ def serving(credentials: Credentials | None = None) -> Iterator[Site]:
     for scene in filled:
         # Nothing keeps these drivers alive: their last words come from the future.
         fill(store, scene, now + ALIVE if scene.silent < 1 else now)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     server = uvicorn.Server(
         uvicorn.Config(create_app(store, credentials), host="127.0.0.1", port=port, log_level="warning")
     )

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.kafka.maven import MavenError, copy_jars
 from tests.needs import missing
+from tests.ports import free_port
 
 VERSION = "4.1.0"
 _HERE = Path(__file__).parent
@@ -150,7 +149,7 @@ class Broker:
 def serving(settings: Mapping[str, str] | None = None, *, port: int | None = None) -> Iterator[Broker]:
     """A new, empty broker; it ends, and its folder goes, with the block."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-"))
-    broker = Broker(folder, port or free_ports(), settings or {})
+    broker = Broker(folder, port or free_port(2), settings or {})
     try:
         broker.start()
         yield broker
@@ -172,19 +171,6 @@ def _java(main: str, *arguments: str, heap: str) -> list[str]:
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     classpath = ":".join(map(str, jars()))
     return [str(java), f"-Xmx{heap}", "-XX:+UseSerialGC", log, "-cp", classpath, main, *arguments]
-
-
-def free_ports(count: int = 2) -> int:
-    """The first of some ports in a row that are free.
-
-    Outgoing connections take theirs from above: a broker that is started again finds its own still free.
-    """
-    while True:
-        first = random.randrange(15_000, 32_000)  # noqa: S311 - no secret
-        with ExitStack() as stack, suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource, rdkafka
 from sinksdk.topics.kafka.messages import fill
 from tests.kafka.topics import await_decided, create_topic, delete_topic, produce, unused_name
+from tests.ports import closed_port
 
 pytestmark = pytest.mark.slow
 
@@ -198,9 +198,8 @@ def test_a_group_is_in_use_while_a_consumer_is_in_it(bootstrap: str, source: Kaf
 
 def test_a_cluster_that_is_not_there_is_asked_again() -> None:
     """A passing failure, that names the address; librdkafka itself stays quiet."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    with closed_port() as port:
+        address = f"127.0.0.1:{port}"
         source = KafkaSource(KafkaClient(address), {"librdkafka.socket.timeout.ms": "1000"})
 
         with pytest.raises(RetriableException, match=f"at {address} was asked for its topics"):

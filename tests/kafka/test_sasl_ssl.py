@@ -20,9 +20,10 @@ from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.kafka.archive import KafkaSite, kafka_site
-from tests.kafka.broker import free_ports, serving
+from tests.kafka.broker import serving
 from tests.kafka.certificates import certificate
 from tests.kafka.topics import consume, create_topic, produce
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +55,7 @@ class Guarded(NamedTuple):
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     files = certificate(tmp_path_factory.mktemp("certificates"))
-    port = free_ports(3)
+    port = free_port(3)
     locked = port + 2  # between them is the controller's
     login = "listener.name.sasl_ssl.{}.sasl.jaas.config"
     module = "org.apache.kafka.common.security.{} required{};"

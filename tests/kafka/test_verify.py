@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from sinksdk.connectors.s3_archiver import __main__ as command
 from sinksdk.connectors.s3_archiver import kafka_log
 from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
 from tests.kafka.topics import Read, consume, create_topic, produce, unused_name
+from tests.ports import closed_port
 from tests.s3_archiver.support import MINIMAL, Bench, bench
 
 pytestmark = pytest.mark.slow
@@ -164,9 +164,8 @@ def test_a_topic_that_is_gone_cannot_be_compared(bootstrap: str) -> None:
 def test_a_cluster_that_does_not_answer_cannot_be_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """Said with its address, after a while."""
     monkeypatch.setattr(kafka_log, "_PATIENCE", 1.0)
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    with closed_port() as port:
+        address = f"127.0.0.1:{port}"
         log = KafkaLog({"bootstrap.servers": address})
 
         with pytest.raises(ConnectException, match=f"the Kafka cluster at {address} was asked for topic t"):

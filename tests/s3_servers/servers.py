@@ -15,9 +15,9 @@ from typing import Final
 import boto3
 import httpx
 
-from tests.kafka.broker import free_ports
 from tests.kafka.maven import MavenError, copy_jars
 from tests.needs import missing
+from tests.ports import free_port
 
 KEY_ID: Final = "test"
 SECRET: Final = "test"
@@ -71,7 +71,7 @@ def _serving(name: str, jars: str, command: Callable[[Path, int], Sequence[str]]
     except MavenError as error:
         missing(name, f"its jars come from Maven Central: {error}")
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
-    port = free_ports()
+    port = free_port(2)
     with tempfile.TemporaryDirectory(prefix="s3-") as place, Path(place, "log").open("wb") as log:
         whole = [str(java), "-Xmx256m", f"-Djava.io.tmpdir={place}", "-cp", ":".join(map(str, classpath))]
         process = subprocess.Popen(

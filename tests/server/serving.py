@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,6 +19,7 @@ from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
+from tests.ports import free_port
 
 T0 = TopicPartition("orders", 0)
 CONFIG = {
@@ -43,8 +43,7 @@ def serving(
     **limits: Any,
 ) -> Iterator[str]:
     """The address of a server of this store, which runs no connectors; it ends with the block."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     topics, providers = TopicDirectory("topics"), ConfigProviders(config_env, config_files, "not allowed")
     rest = RestServer("127.0.0.1", port, credentials, allowed_hosts, **limits)
     rest.serve(

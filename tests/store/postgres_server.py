@@ -6,7 +6,6 @@ import getpass
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ import psycopg
 import psycopg.sql
 
 from tests.needs import missing
+from tests.ports import free_port
 
 USER = "sinksdk"
 _SETTINGS = {
@@ -97,7 +97,7 @@ def serving() -> Iterator[PostgresServer]:
         _run(
             [*user, str(programs / "initdb"), "-D", str(data), "-U", USER, "-A", "trust", "-N", "-E", "UTF8"]
         )
-        port = _free_port()
+        port = free_port()
         settings = [f"-c{name}={value}" for name, value in {**_SETTINGS, "port": str(port)}.items()]
         log = folder / "log"
         with log.open("wb") as output:
@@ -152,9 +152,3 @@ def _await(server: PostgresServer, process: subprocess.Popen[bytes], log: Path) 
             time.sleep(0.05)
         else:
             return
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from sinksdk.store.reports import ConnectorStatus
 from sinksdk.store.sql import SqlStore
 from sinksdk.testing import ManualClock
 from tests.memory_store import MemoryStore
+from tests.ports import closed_port
 from tests.store.backends import BACKENDS, OF_ANY_KEY, SHARED, LossyStore, Primitive
 
 
@@ -509,11 +509,10 @@ def test_an_outage_of_a_store_that_is_opened_again_and_again_is_one_line(
 ) -> None:
     """A server that waits for its store opens it anew each time; so does each task of a process."""
     monkeypatch.setattr(base, "_TOLD_AFTER", 0.0)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"postgresql://somebody@127.0.0.1:{free.getsockname()[1]}/nowhere"
-    for _ in range(3):
-        with pytest.raises(StoreUnavailable):
-            SqlStore(url, patience=0.1)
+    with closed_port() as port:
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                SqlStore(f"postgresql://somebody@127.0.0.1:{port}/nowhere", patience=0.1)
 
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "gives no answer, it is asked again: opening it failed once: " in line
