@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ class LineSinkConfig(ConnectorConfig):
     batch: int = Field(alias="batch.size")
     pause: float = Field(default=0, alias="pause.seconds")
     poison: int = Field(default=-1, alias="poison.offset")
+    hang: int = Field(default=-1, alias="hang.offset")
 
 
 class LineSinkTask(SinkTask):
@@ -41,6 +43,9 @@ class LineSinkTask(SinkTask):
         if self._config.poison in offsets:
             message = f"offset {self._config.poison} is poison"
             raise ValueError(message)
+        if self._config.hang in offsets:
+            (self._config.folder / "hanging").touch()
+            threading.Event().wait()
         self._waiting[records.partition] += offsets
         self.context.request_commit()
 
