@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field
 
 from sinksdk import OffsetAndMetadata, SinkRecords, SinkTaskContext, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 FAST = 3  # the partition that fills its file first
 SLOW_FROM = 40_000  # the offset from which the others are slow
-PAUSE = 2.0  # seconds each of their batches takes then
+PAUSE = 2.0  # seconds each of their batches takes then, in which a task sees that it is asked to close
+
+
+class PacedConfig(S3ArchiverConfig):
+    hold: Path = Field(alias="hold.file", description="While it exists, the slow partitions wait.")
 
 
 class PacedTask(S3ArchiverTask):
     """Three partitions are slow, so that the fourth comes to its commit while they are in mid-file."""
 
+    def start(self, config: S3ArchiverConfig) -> None:
+        assert isinstance(config, PacedConfig)
+        self._hold = config.hold
+        super().start(config)
+
     def put(self, records: SinkRecords) -> None:
         if records.partition.partition != FAST and records.next_offset > SLOW_FROM:
             time.sleep(PAUSE)
+            while self._hold.exists():
+                time.sleep(0.05)
         super().put(records)
 
 
@@ -50,8 +65,8 @@ class DeafTask(PacedTask):
 
 
 class PacedArchiver(S3ArchiverConnector):
-    task_class = PacedTask
+    config_class, task_class = PacedConfig, PacedTask
 
 
-class DeafArchiver(S3ArchiverConnector):
+class DeafArchiver(PacedArchiver):
     task_class = DeafTask

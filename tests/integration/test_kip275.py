@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sinksdk import ClosingReason
 from sinksdk.control.progress import PartitionView
 from sinksdk.runtime.driver import ConnectorDriver
 from tests.integration.archive_site import Site, site
@@ -36,6 +37,8 @@ class RebalanceOnFailure(Watcher):
         self._is_done = False
         self._are_in_mid_file = threading.Event()
         archive.s3.refuses = self._refuses
+        self.hold = archive.folder / "hold"
+        self.hold.touch()
 
     def _refuses(self, operation: str, path: str) -> bool:
         """The fast partition has to wait for those that were started later than it."""
@@ -48,6 +51,10 @@ class RebalanceOnFailure(Watcher):
         if not self._is_done and any(view.failure for view in partitions):
             self._is_done = True
             self.driver.rebalance()
+
+    def closing(self, generation: int, reason: ClosingReason) -> None:
+        super().closing(generation, reason)
+        self.hold.unlink(missing_ok=True)
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
         super().ended(generation, partitions)
@@ -62,8 +69,13 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def story(archive: Site, spark: SparkContext, connector: str) -> RebalanceOnFailure:
-    archive.configure(connector_class=f"{MODULE}:{connector}", flush_size=RECORDS, restart_backoff_ms=10)
     watcher = RebalanceOnFailure(archive)
+    archive.configure(
+        connector_class=f"{MODULE}:{connector}",
+        flush_size=RECORDS,
+        restart_backoff_ms=10,
+        hold_file=str(watcher.hold),
+    )
     watcher.driver, _ = driver_of(archive, spark, watcher)
     watcher.driver.run(until_caught_up=True)
     print_table(connector, watcher)
