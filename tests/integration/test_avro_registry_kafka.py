@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,10 @@ def run(site: Site, registry: RegistryServer, **more: str) -> tuple[int, str]:
 def test_records_of_two_schemas_are_delivered_and_others_are_dead_letters(
     site: Site, registry: RegistryServer
 ) -> None:
-    """Each record is delivered by its own schema or a dead letter, once; each schema is asked for once a task."""
+    """Each record is delivered by its own schema or a dead letter; each schema is asked for once a task.
+
+    Each record once, unless a generation could not commit what it had delivered: then a later one delivers it again.
+    """
     site.produce(value)
 
     code, said = run(site, registry)
@@ -73,17 +77,25 @@ def test_records_of_two_schemas_are_delivered_and_others_are_dead_letters(
     assert "secret" not in said
     assert site.committed() == {0: RECORDS, 1: RECORDS}
     good = [offset for offset in range(RECORDS) if not is_unreadable(offset) and offset % 25]
-    assert [site.delivered(partition) for partition in range(2)] == [good, good]
+    bad = sorted(set(range(RECORDS)).difference(good))
     letters = consume(site.bootstrap, site.letters)
-    assert len(letters) == 2 * (RECORDS - len(good))
+    # The broker of a busy machine may take more than ten seconds to confirm a topic's id, without which no task commits.
+    is_once = "kept for later" not in said
+    for partition in range(2):
+        delivered = site.delivered(partition)
+        assert (delivered if is_once else sorted(set(delivered))) == good, said
+        own = [letter for letter in letters if context(letter)["partition"] == b"%d" % partition]
+        offsets = [int(context(letter)["offset"] or b"") for letter in own]
+        assert sorted(offsets if is_once else set(offsets)) == bad, said
     for letter in letters:
         offset = int(context(letter)["offset"] or b"")
         assert letter.value == value(offset)
         unreadable = is_unreadable(offset)
         assert context(letter)["stage"] == (b"VALUE_CONVERTER" if unreadable else b"TASK_PUT")
+    tasks = sum(map(int, re.findall(r"^generation \d+: (\d+) tasks?, ", said, re.MULTILINE)))
     for schema_id in (1, 2):
         asked = sum(path.startswith(f"/schemas/ids/{schema_id}") for path in registry.requests)
-        assert 1 <= asked <= 2, f"schema {schema_id} was asked for {asked} times by two tasks"
+        assert 1 <= asked <= tasks, f"schema {schema_id} was asked for {asked} times by {tasks} tasks"
 
 
 @pytest.mark.nightly
