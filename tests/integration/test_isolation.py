@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import statistics
-import time
 
 import pytest
 
-from benchmarks.isolation import BATCH, ILL, hang, latencies, site
+from benchmarks.isolation import BATCH, ILL, Site, hang, latencies, site
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TASKS = 2  # of each connector in trouble: together twice as many as there are cores
+
+
+def metrics(here: Site) -> str:
+    return here.server.client.get("/metrics").text
+
+
+def value(page: str, metric: str, connector: str) -> float:
+    """Return 0 while the connector has no generation."""
+    found = (line for line in page.splitlines() if f'{metric}{{connector="{connector}"' in line)
+    return sum(float(line.split()[1]) for line in found)
 
 
 def test_healthy_connectors_do_not_wait_for_those_whose_s3_hangs() -> None:
@@ -19,19 +28,19 @@ def test_healthy_connectors_do_not_wait_for_those_whose_s3_hangs() -> None:
     with site(warm=3) as here:
         before = statistics.median(latencies(here, 5))
         hang(here, tasks=TASKS)
-        time.sleep(2)  # until their tasks have begun
+        # A generation whose S3 answers ends sooner.
+        here.until(lambda: all(value(metrics(here), "place_held_seconds", name) > 2 for name in ILL))
         beside = statistics.median(latencies(here, 8, patience=20))
-        page = here.server.client.get("/metrics").text
+        page = metrics(here)
         here.ill.heal()
         here.until(lambda: all(here.committed(name) == 2 * TASKS * BATCH for name in ILL))
         after = statistics.median(latencies(here, 5))
 
     alone = max(before, after)  # whatever else computes here may have begun, or ended, in between
     # Where they wait for places they wait for as long as a request may take to be answered: 20 s and more.
-    assert beside < 2 * alone + 1, f"{beside:.2f} s beside those that hang, {alone:.2f} s alone"
+    assert beside < max(2 * alone + 1, 10), f"{beside:.2f} s beside those that hang, {alone:.2f} s alone"
     assert "sinksdk_spark_places 8.0\n" in page
     for name in ILL:
-        (held,) = (line for line in page.splitlines() if f'places_held{{connector="{name}"' in line)
-        assert 1 <= float(held.split()[1]) <= TASKS  # the second partition's records may have come too late
-        (line,) = (line for line in page.splitlines() if f'place_held_seconds{{connector="{name}"' in line)
-        assert float(line.split()[1]) > 5
+        # The second partition's records may have come too late.
+        assert 1 <= value(page, "places_held", name) <= TASKS
+        assert value(page, "place_held_seconds", name) > 5
