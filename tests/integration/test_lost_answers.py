@@ -120,7 +120,6 @@ def fresh_site(url: str, proxy: FaultProxy, folder: Path) -> OnS3:
         flush_size=FILE,
         closing_poll_ms=50,
         poll_interval_ms=50,
-        task_shutdown_graceful_timeout_ms=5_000,
     )
     proxy.reset()
     return site
@@ -235,6 +234,7 @@ def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
     print(f"\nmutations up to {number} tried, {lost.total()} answers lost, {time.monotonic() - began:.0f} s")
     for what, times in sorted(lost.items()):
         print(f"  {times:4} {what}")
-    assert lost.total() * STRIDE >= FEWEST, "hardly any answer was lost"
+    # Up to one stride of mutations comes before the first that was tried, or after the last.
+    assert (lost.total() + 1) * STRIDE > FEWEST, "hardly any answer was lost"
     if STRIDE == 1:
         assert set(lost) >= EVERYTHING, "some kind of request never lost its answer"
