@@ -83,6 +83,7 @@ def test_status_tells_of_tasks_and_source_partitions(here: Here, store: Store) -
 
 def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
     """By source partition, as KIP-875 has them; altered only while it is stopped; status shows those no more that were."""
+    eventually(lambda: _told(store))
     change = '{"share":"b=2"}={"next":7}'
     refused = here.sinksdk("offsets", "alter", "c", change, *DIRECTORY)
     assert refused.exit_code == 1

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -39,9 +40,10 @@ class Group:
         return False
 
 
-def eventually(group: Group, writes: int) -> None:
-    deadline = time.monotonic() + 5
-    while len(group.writes) < writes and time.monotonic() < deadline:
+def eventually(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to hold"
         time.sleep(0.002)
 
 
@@ -51,8 +53,9 @@ def test_only_what_has_changed_is_written() -> None:
     following = BackgroundSync(group, "c")
 
     following.follow({P0: 5, P1: 1})
-    eventually(group, 1)
+    eventually(lambda: group.writes)
     following.follow({P0: 5, P1: 2})
+    eventually(lambda: len(group.writes) == 2)
     following.close()
 
     assert group.writes == [{P0: 5, P1: 1}, {P1: 2}]
@@ -69,6 +72,7 @@ def test_a_group_that_hangs_holds_nobody_up() -> None:
         following.follow({P0: offset})
     taken = time.monotonic() - started
     group.held.set()
+    eventually(lambda: group.writes and group.writes[-1] == {P0: 100})
     following.close()
 
     assert taken < 1
@@ -89,8 +93,9 @@ def test_an_outage_is_warned_of_once_and_made_up_for(
         for offset in range(1, 20):
             following.follow({P0: offset})
             time.sleep(0.005)
-    group.is_away = False
-    eventually(group, 1)
+        eventually(lambda: caplog.messages)
+        group.is_away = False
+        eventually(lambda: len(caplog.messages) > 1)
     following.close()
 
     assert group.writes == [{P0: 19}]
