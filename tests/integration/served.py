@@ -43,7 +43,9 @@ class Server:
                 command, cwd=folder, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True
             )
         self.url = f"http://127.0.0.1:{self.port}"
-        self.client = httpx.Client(base_url=self.url, timeout=20)
+        # The server closes idle connections, perhaps just when a request is on its way.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self.client = httpx.Client(base_url=self.url, timeout=60, limits=limits)
         self._probe = probe
         self.until(self.is_up, "it answers")
 

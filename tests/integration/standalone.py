@@ -26,8 +26,16 @@ class Standalone(NamedTuple):
 
     def applications(self) -> list[dict[str, Any]]:
         """Those that run now, as the master says."""
-        with urllib.request.urlopen(f"{self.page}/json/", timeout=10) as answer:  # noqa: S310 - of our own
+        with urllib.request.urlopen(f"{self.page}/json/", timeout=60) as answer:  # noqa: S310 - of our own
             found: list[dict[str, Any]] = json.load(answer)["activeapps"]
+        return found
+
+    def await_applications(self, count: int) -> list[dict[str, Any]]:
+        """Wait until so many applications run: the master hears of starts and ends a little later."""
+        deadline = time.monotonic() + 60
+        while len(found := self.applications()) != count:
+            assert time.monotonic() < deadline, f"{count} applications expected, not {found}"
+            time.sleep(0.1)
         return found
 
 

@@ -20,7 +20,7 @@ from tests.integration.archive_site import Site, client
 from tests.integration.fault_proxy import SLOW_DOWN, Fault, FaultProxy, serving_s3
 from tests.integration.served import Server, serving
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS, FILE = 2, 40_500, 13_500  # a file ends in the middle of a batch
 REFUSED = Fault(403, "AccessDenied")
@@ -86,7 +86,7 @@ def archive(tmp_path: Path, s3: tuple[str, FaultProxy]) -> Site:
         tasks_max=PARTITIONS,
         flush_size=FILE,
         s3_part_retries=0,  # each fault is the engine's to see
-        restart_backoff_ms=3_000,
+        restart_backoff_ms=10_000,  # so long a failed task is seen RESTARTING
     )
     made.produce(PARTITIONS, RECORDS)
     return made
@@ -188,10 +188,10 @@ def test_status_and_metrics_are_true_while_s3_fails(
     assert page.total(f"{ERRORS}_total_record_errors") == 1
     assert page.total(f"{ERRORS}_last_error_timestamp") / 1000 == pytest.approx(time.time(), abs=120)
 
-    # Closing in the middle, with slow requests: where the time went is told. Six files of a second each take
+    # Closing in the middle, with slow requests: where the time went is told. Twelve files of a second each take
     # longer than the two seconds between a task's reports.
     proxy.always(Fault(delay=1.0), lambda request: request.operation == "UploadPart")
-    archive.produce(PARTITIONS, 2 * RECORDS, first=2 * RECORDS)
+    archive.produce(PARTITIONS, 4 * RECORDS, first=2 * RECORDS)
     watcher.until(lambda page: page.total(f"{SINK}_sink_record_active_count") > 0, "it reads again")
     server.ask("PUT", "/connectors/archive/pause", 202)
     page = watcher.until(lambda page: page.state() == "PAUSED", "it is paused")

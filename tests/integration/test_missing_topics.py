@@ -100,7 +100,7 @@ def test_a_topic_that_vanishes_in_mid_file_has_the_others_partial_file_committed
     runner = site.start(
         watcher,
         until_caught_up=True,
-        pause_seconds=0.5,
+        pause_seconds=1.0,
         batch_size=1_000_000,
         missing_topic_grace_ms=500,
     )
@@ -125,7 +125,7 @@ def test_a_topic_whose_files_vanish_while_they_are_read_is_told_by_name(site: Si
     runner = site.start(
         watcher,
         until_caught_up=True,
-        pause_seconds=0.5,
+        pause_seconds=1.0,
         batch_size=1_000_000,
         restart_max_attempts=0,
         missing_topic_grace_ms=600_000,

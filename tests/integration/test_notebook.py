@@ -38,7 +38,7 @@ from pathlib import Path
 Path("build/interrupted").mkdir()
 lines = {
     "name": "lines", "connector.class": "tests.integration.line_sink:LineSink", "topics": "readings", "tasks.max": 2,
-    "out.folder": "build/interrupted", "batch.size": 1_000_000, "pause.seconds": 0.3, "max.poll.records": 100,
+    "out.folder": "build/interrupted", "batch.size": 1_000_000, "pause.seconds": 1.0, "max.poll.records": 100,
 }
 def interrupt():
     from sinksdk.control.herder import Herder

@@ -6,7 +6,7 @@ The target is a topic directory; ``tests/kafka/test_source_zombies.py`` has Kafk
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tests.integration.freezing import Pids, everything_of, executor_of, python_
 from tests.integration.held_site import (
     FROZEN,
     HeldSite,
+    Transaction,
     all_of,
     expect_each_once,
     held_site,
@@ -44,10 +45,23 @@ def files_of(site: HeldSite, share: int) -> Collection[Path]:
     return [path for folder in folders for path in folder.glob("*.parquet")]
 
 
-def freeze_in_commit(site: HeldSite, driver: subprocess.Popen[str], pids: Pids) -> list[int]:
-    """Let what is held be committed, and freeze processes when some of its files are on disk."""
+def freeze_in_commit(
+    site: HeldSite, driver: subprocess.Popen[str], held: Mapping[int, Transaction], pids: Pids
+) -> list[int]:
+    """Let what is held be committed, and freeze processes when some of its files are on disk.
+
+    Each worker is frozen at its own first file: one might be through with all of them before another begins.
+    """
+    waiting = set(FROZEN)
+
+    def are_all_in_mid_commit() -> bool:
+        for share in [share for share in waiting if files_of(site, share)]:
+            site.freeze(lambda: [held[share].worker])  # noqa: B023 - called before the next round
+            waiting.remove(share)
+        return not waiting
+
     site.release()
-    site.wait(lambda: all(files_of(site, share) for share in FROZEN), driver, "files were on disk")
+    site.wait(are_all_in_mid_commit, driver, "files were on disk")
     frozen = site.freeze(pids)
     for share in FROZEN:
         assert 0 < len(files_of(site, share)) < SPREAD
@@ -81,7 +95,7 @@ def test_executors_that_are_frozen_in_a_commit(site: HeldSite) -> None:
     held = site.run_until_held(driver)
     executors = [executor_of(driver, transaction.worker) for transaction in held.values()]
     logs = [output_of(transaction.worker) for transaction in held.values()]
-    frozen = freeze_in_commit(site, driver, all_of(executors))
+    frozen = freeze_in_commit(site, driver, held, all_of(executors))
     expect_nothing_seen(site)
 
     site.reconfigure(tasks=2)
@@ -103,7 +117,7 @@ def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite) -> None:
     held = site.run_until_held(driver)
     workers = {transaction.worker for transaction in held.values()}
     everyone = python_workers_of(driver)
-    frozen = freeze_in_commit(site, driver, lambda: workers & set(everyone()))
+    frozen = freeze_in_commit(site, driver, held, lambda: workers & set(everyone()))
 
     site.reconfigure(tasks=2)
     site.await_successors(driver, held, frozen)
@@ -118,7 +132,7 @@ def test_a_driver_that_is_frozen_with_its_tasks(site: HeldSite) -> None:
     """A second one with two tasks takes over; the first wakes up, its tasks before it: all are refused."""
     first = site.start("local[3]")
     held = site.run_until_held(first)
-    frozen = freeze_in_commit(site, first, everything_of(first))
+    frozen = freeze_in_commit(site, first, held, everything_of(first))
 
     site.configure(tasks=2)
     second = site.start("local[2]")

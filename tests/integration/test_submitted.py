@@ -93,7 +93,7 @@ class Runs:
 
     def executors(self) -> dict[int, str]:
         """Executors of the application that runs now: process and command line."""
-        (application,) = self.cluster.applications()
+        (application,) = self.cluster.await_applications(1)
         wanted = ("CoarseGrainedExecutorBackend", application["id"])
         return {
             pid: command
@@ -119,7 +119,7 @@ class Runs:
         run = self.start()
         self.go_on(run)
         self.seen.inside = json.loads((self.archive.folder / "inside.json").read_text())
-        (self.seen.application,) = self.cluster.applications()
+        (self.seen.application,) = self.cluster.await_applications(1)
         self.seen.executors = list(self.executors().values())
         os.kill(min(self.executors()), signal.SIGKILL)
         self.go_on(run)
@@ -240,7 +240,7 @@ def test_what_was_started_is_ended_and_another_master_is_refused(
     summary = interrupted.summaries["interrupted"]
     assert summary["is_active"] is False
     assert f"was told the master {standalone.url}, and sinksdk the master local[7]" in summary["refused"]
-    assert standalone.applications() == []
+    assert standalone.await_applications(0) == []
 
 
 def test_a_ctrl_c_under_spark_submit_commits_what_was_read(interrupted: Seen) -> None:

@@ -24,12 +24,15 @@ PARTITIONS, RECORDS = 4, 6_000
 TABLES = """
 CREATE TABLE accounts (id TEXT PRIMARY KEY, partition INTEGER NOT NULL, balance BIGINT NOT NULL);
 CREATE TABLE history (number BIGSERIAL, partition INTEGER, balance BIGINT);
-CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+"""
+NOTE = """
+CREATE OR REPLACE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO history (partition, balance) VALUES (new.partition, new.balance);
+    PERFORM pg_sleep({pause});
     RETURN new;
 END $$;
-CREATE TRIGGER noted AFTER INSERT OR UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION note();
 """
+TRIGGER = "CREATE TRIGGER noted AFTER INSERT OR UPDATE ON accounts FOR EACH ROW EXECUTE FUNCTION note()"
 
 
 def record(partition: TopicPartition, offset: int) -> SinkRecord:
@@ -48,12 +51,18 @@ class Site(RunSite):
         url = server.url(schema)  # which makes the schema
         self.connection: psycopg.Connection = server.connect(schema)
         self.connection.execute(TABLES)
+        self.slow_down(0.001)  # so that processes are killed before all is written
+        self.connection.execute(TRIGGER)
         self.write("accounts", PARTITIONS, RECORDS, record)
         keys = {"connector.class": "examples.upsert_sink:UpsertSink", "topics": "accounts", "tasks.max": 2}
         keys |= {"key.converter": "string", "value.converter": "json", "max.poll.records": 50}
         keys |= {"database.url": url.replace("postgresql://", "postgresql+psycopg://")}
         keys |= {"table": "accounts", "key.columns": "id", "value.columns": "partition, balance"}
         self.configure({**keys, "poll.interval.ms": 100, "offset.flush.interval.ms": 1_000})
+
+    def slow_down(self, pause: float) -> None:
+        """Let each write of a row take this many seconds longer."""
+        self.connection.execute(NOTE.format(pause=pause))
 
     def written(self) -> int:
         """How many offsets the watermarks have passed; 0 before there are any."""
@@ -87,6 +96,7 @@ def test_the_table_is_the_topic_whatever_is_killed(site: Site) -> None:
     ended(driver)
     assert site.written() < total
 
+    site.slow_down(0)
     code, output = ended(site.start(warm_jvm().environment()))
 
     assert code == 0, output
