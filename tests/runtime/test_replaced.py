@@ -74,7 +74,7 @@ class Outage(Scene):
 def test_a_driver_replaced_while_its_store_was_unavailable_is_fenced(*, brings_config: bool) -> None:
     """It requests nothing of its replacement, which goes on (exit code 3 for ``sinksdk run``)."""
     scene = Outage()
-    with scene.running(brings_config=brings_config, stays=not brings_config, is_patient=True) as thread:
+    with scene.running(brings_config=brings_config, stays=not brings_config, backoff=0.01) as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.connection.is_cut_off = True
         scene.attempts_end()
@@ -91,7 +91,7 @@ def test_a_driver_replaced_while_its_store_was_unavailable_is_fenced(*, brings_c
 def test_a_driver_that_was_not_replaced_goes_on_after_its_store_was_unavailable() -> None:
     """Its own newest generation fences nobody."""
     scene = Outage()
-    with scene.running(is_patient=True):
+    with scene.running(backoff=0.01):
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.connection.is_cut_off = True
         scene.attempts_end()
@@ -104,7 +104,7 @@ def test_a_driver_that_was_not_replaced_goes_on_after_its_store_was_unavailable(
 def test_offsets_altered_while_the_store_was_unavailable_replace_no_driver() -> None:
     """An operator's claim names no driver: the process goes on from the altered offsets."""
     scene = Outage()
-    with scene.running(is_patient=True):
+    with scene.running(backoff=0.01):
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.connection.is_cut_off = True
         scene.attempts_end()
