@@ -14,7 +14,7 @@ from sinksdk import SinkRecords
 
 
 class TypedConfig(FolderConfig):
-    slow: Path = Field(alias="slow.file", description="While it exists, a batch takes half a second.")
+    slow: Path = Field(alias="slow.file", description="While it exists, a batch takes a tenth of a second.")
 
 
 class TypedTask(FolderTask):
@@ -22,7 +22,7 @@ class TypedTask(FolderTask):
 
     def put(self, records: SinkRecords) -> None:
         if self.config.slow.exists():
-            time.sleep(0.5)
+            time.sleep(0.1)
         super().put(records)
 
     def write(self, file: HiddenFile, records: SinkRecords) -> int:
