@@ -158,7 +158,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         shutil.rmtree(
             made.topics / f"topic=flights/partition={PARTITIONS}"
         )  # the largest: others show the same
-        made.s3.delays["CompleteMultipartUpload"] = 1.5
+        made.s3.delays["CompleteMultipartUpload"] = 3.0
         write_rows(made)
         yield made
 
