@@ -16,7 +16,7 @@ from property_tests.simulation.runs import AT_ONCE, portions, run_some
 from property_tests.simulation.schedule import run, run_rolling_deploy
 from tests.depth import DEPTH, SEED
 
-# Notices have minutes of computing, schedules take minutes, and both share the machine's cores with other tests.
+# A thousand schedules take minutes, and the search for a planted mistake does, beside the tests of other processes.
 pytestmark = pytest.mark.timeout(1800)
 
 EXPECTED = (

@@ -14,7 +14,7 @@ from property_tests.simulation.runs import AT_ONCE, portions, run_some
 from property_tests.simulation.source_schedule import run
 from tests.depth import DEPTH, SEED
 
-# Notices have minutes of computing, schedules take minutes, and both share the machine's cores with other tests.
+# A thousand schedules take minutes, and the search for a planted mistake does, beside the tests of other processes.
 pytestmark = pytest.mark.timeout(1800)
 
 OFTEN = (

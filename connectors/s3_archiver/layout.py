@@ -218,7 +218,7 @@ class Archived:
         return grown.with_skip(skip)
 
     def with_skip(self, skip: str) -> Archived:
-        """The same, with what is left of the rows to pass over."""
+        """Return a copy with these rows to pass over; without any, no withdrawn commit counts any more."""
         return replace(self, skip=skip, withdrawn_to=self.withdrawn_to if skip else None)
 
     def going_on_in(self, where: str) -> Archived:

@@ -58,7 +58,7 @@ class ChangingLog(Log):
         self.peaks = dict.fromkeys(self.records, 0)
         """Offsets below which a partition had other records once than it has now."""
         self.before = self._another(seed)
-        """What a topic of the same name held, which is created again while its offsets are first asked for."""
+        """Records of the topic that had the name before: it is deleted and created again while a driver reads its offsets."""
         self.shaken = set[TopicPartition]()
         """Partitions that no longer have all their records."""
         self._first: _Topic | None = None

@@ -38,7 +38,7 @@ def running_stuck(spark: SparkContext, generation: int) -> SparkGeneration[TaskR
 
 
 def descriptions(spark: SparkContext) -> set[str]:
-    """What Spark's own pages call the generations' jobs that run."""
+    """Descriptions of the active stages, as Spark's web UI shows them, that are of generations."""
     stages = spark._jsc.sc().statusStore().activeStages()
     found = (stages.apply(at).description().getOrElse(None) for at in range(stages.size()))
     return {name for name in found if name and name.startswith("connector lines, generation ")}

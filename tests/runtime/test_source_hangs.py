@@ -68,7 +68,7 @@ def test_what_always_hangs_fails_the_connector() -> None:
 
 
 def test_a_poll_that_waits_is_no_hang() -> None:
-    """For three times as long as anything else may take."""
+    """``poll`` may wait longer than task.hang.timeout.ms, which holds for every other method: here three times as long."""
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll", **{"task.shutdown.graceful.timeout.ms": 20_000}) as it:
         eventually(lambda: CountingTask.hung)

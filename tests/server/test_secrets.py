@@ -250,7 +250,7 @@ def test_a_key_table_of_a_login_is_a_file_of_the_server(client: TestClient, conf
 def test_dead_letters_of_a_servers_connector_go_to_allowed_folders_only(
     client: TestClient, config: dict[str, str], tmp_path: Path, form: str
 ) -> None:
-    """Who creates connectors over REST would write files wherever the server can."""
+    """Otherwise whoever may create connectors has the server write into any folder of its disk."""
     key = "errors.deadletterqueue.topic.directory"
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
 

@@ -147,7 +147,7 @@ class Scene:
         return row.value.source if row and row.value.source else SourceProgress(state="")
 
     def hangs(self) -> bool:
-        """Whether the driver sees that it did not stop in time."""
+        """Whether the task's progress record in the store says that a method hangs."""
         row = table.read(self.store, progress_key("c", 0), TaskProgress)
         return row is not None and row.value.hangs is not None
 

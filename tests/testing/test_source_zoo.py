@@ -17,7 +17,7 @@ MOST_STEPS = 4
 MOST_TASKS = 2_000
 """Tasks that the kit makes until it has found and shortened a mistake: three times the most that it needs."""
 PATIENCE = {"CannotBeStopped": 0.3, "HangsInStop": 0.3}
-"""Of sources that outwait any patience, in seconds; the others must not exceed the default on a busy machine."""
+"""Seconds after which the kit gives up a source that never returns. Other sources get the kit's default."""
 
 TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "SkipsAhead": ([("run", 0, 0)], "lost: b'a-3' is in `expected`, and not in the topics"),

@@ -67,7 +67,7 @@ def test_the_next_requests_use_a_new_client_once_a_response_names_no_broker(
 
 
 def until_it_responds(cluster: Cluster) -> bool:
-    """Whether there is a response within a minute."""
+    """Whether the cluster answers a request within 60 seconds."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
