@@ -47,6 +47,8 @@ def test_whatever_happens_each_row_is_written_once(seeds: range) -> None:
     assert happened["schedules"] == AT_ONCE
     assert happened["checkpoint went back"] >= AT_ONCE // 20
     assert happened["checkpoint refused"] >= AT_ONCE // 50
+    assert happened["sink under the name of DataFrames"] >= AT_ONCE // 20
+    assert happened["driver ended: WrongKindException"] >= AT_ONCE // 50
     assert not [what for what in EXPECTED if happened[what] < AT_ONCE // 10], "something hardly ever happened"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,16 +12,20 @@ from property_tests.simulation.frames import FileTask
 from property_tests.simulation.mutations import no_fence, writes_without_condition
 from property_tests.simulation.planted import (
     COMMITS,
+    CONFIG,
     PLANS,
     Patch,
     Plant,
     Value,
+    fields,
     no_tokens,
     others_read_as,
     plants,
     publishes_in_pre_commit,
+    reads_as,
     writes_as,
 )
+from property_tests.simulation.store import SimulatedStore
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.frames import batches, protocol, task
 from sinksdk.frames.batches import FrameBatches
@@ -243,6 +248,16 @@ def first_offset_is_not_noted(patch: Patch) -> None:
     patch.setattr(Ledger, "begin_at", lambda self, offset: None)
 
 
+def names_have_any_number_of_writers(patch: Patch) -> None:
+    """A sink's driver is not told that DataFrames are written under its name."""
+    reads_as(patch, CONFIG, fields(kind=None), _driver_of_a_sink)
+    reads_as(patch, PLANS, fields(frames=None), _driver_of_a_sink)
+
+
+def _driver_of_a_sink(store: SimulatedStore) -> bool:
+    return re.match(r"driver \d", store.process.name) is not None
+
+
 MUTATIONS: Mapping[str, Plant] = plants(
     number_is_not_committed,
     number_counts_for_every_query,
@@ -262,6 +277,7 @@ MUTATIONS: Mapping[str, Plant] = plants(
     whatever_the_table_has_is_skipped,
     nothing_that_the_table_has_is_skipped,
     first_offset_is_not_noted,
+    names_have_any_number_of_writers,
     no_fence,
     writes_without_condition,
 )

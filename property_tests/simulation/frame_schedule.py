@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from property_tests.simulation.frames import Query, Spark
+from property_tests.simulation.frames import CONFIG, NAME, TOPIC, Query, Spark
 from property_tests.simulation.seeds import ENOUGH, told
+from property_tests.simulation.sink_cluster import Log, SinkCluster
+from property_tests.simulation.store import Bystander
 from property_tests.simulation.world import Chaos, Process, World
+from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
+from sinksdk.control import registry
 
 _MOST = 5  # queries
 
@@ -31,15 +35,52 @@ def run(seed: int) -> Counter[str]:
     return told(seed, whole, f"python -m property_tests.simulation --frames --seed {seed}")
 
 
+class _Reader(SinkTask):
+    def put(self, records: SinkRecords) -> None:
+        """Take the records, so that they are committed."""
+
+
+class _Sink(SinkConnector):
+    config_class = ConnectorConfig
+    task_class = _Reader
+
+
+class Namesake:
+    """A sink connector that somebody runs under the DataFrames' name, over a topic called as theirs.
+
+    Args:
+        spark: whose name it has; its record says from now on that DataFrames are written under it.
+    """
+
+    def __init__(self, spark: Spark) -> None:
+        self._world = spark.world
+        log = Log(5, spark.world.seed, topic=TOPIC)
+        for partition in log.records:
+            log.produce(partition, 20)
+        config = {**CONFIG, "connector.class": f"{__name__}:{_Sink.__name__}"}
+        self._cluster = SinkCluster(spark.world, NAME, _Sink, config, partitions=5, log=log)
+        self._cluster.records = spark.records
+        record = registry.created(CONFIG, "STOPPED", kind="dataframe")
+        registry.change(Bystander(spark.records.stored), NAME, lambda known: known, otherwise=lambda: record)
+
+    def start(self) -> None:
+        """Start a driver for it, which is to be refused."""
+        self._world.happened["sink under the name of DataFrames"] += 1
+        self._cluster.start_driver(until_caught_up=True)
+
+
 def _live(spark: Spark) -> None:
     world, dice = spark.world, spark.world.dice
     world.chaos = Chaos.drawn(dice)
     chance = random.Random(f"{world.seed} checkpoints")  # noqa: S311 - chance, not secrets; drawn apart
     restores = chance.random() < 0.4
+    namesake = Namesake(spark) if chance.random() < 0.15 else None
     for _ in range(dice.randint(4, 14)):
         _something_happens(spark)
         if restores and chance.random() < 0.3:
             _restore_a_checkpoint(spark, chance)
+        if namesake is not None and chance.random() < 0.3:
+            namesake.start()
         for _ in range(dice.randint(5, 120)):
             world.step()
 

@@ -43,7 +43,7 @@ NAME = "frames"
 TOPIC = "rows"
 _FILE = 3  # rows
 _FAILURES = 4  # of one task, after which Spark gives the job up
-_CONFIG = {"name": NAME, "connector.class": "simulated", "topics": TOPIC, "errors.retry.timeout": "20000"}
+CONFIG = {"name": NAME, "connector.class": "simulated", "topics": TOPIC, "errors.retry.timeout": "20000"}
 
 
 @dataclass(slots=True)
@@ -377,7 +377,7 @@ class Spark:
 
     def _batches(self) -> FrameBatches:
         store = SimulatedStore(self.world, self.records, patience=5.0)
-        return FrameBatches(store, Terms(NAME, TOPIC, _CONFIG), self.world)
+        return FrameBatches(store, Terms(NAME, TOPIC, CONFIG), self.world)
 
     def _settle(self, taken: TakenOver, number: int) -> Any:
         return FrameTask(self._connector(None), TaskName(NAME, number), taken, clock=self.world).settle()

@@ -76,6 +76,7 @@ class Log:
         has_keys: whether records have keys and headers; they say their offsets, as values do.
         tombstones: each so many offsets a record has no value; 0: all have one.
         bad: why some records cannot be archived; None: all can.
+        topic: its name.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Log:
         has_keys: bool = False,
         tombstones: int = 0,
         bad: Bad | None = None,
+        topic: str = "orders",
     ) -> None:
         self.is_transformed = is_transformed
         self.tombstones = tombstones
@@ -109,7 +111,7 @@ class Log:
         self.on_late: Callable[[LateRow], None] = lambda _: None
         """Told of each late row before it is handed over."""
         self.records: dict[TopicPartition, list[SinkRecord]] = {
-            TopicPartition("orders", number): [] for number in range(partitions)
+            TopicPartition(topic, number): [] for number in range(partitions)
         }
         self.expected: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
         """How many records there are to be of each offset."""
