@@ -45,7 +45,7 @@ def run(place: Place, master: str, conf: dict[str, str], **keys: object) -> None
     )
     assert done.returncode == 0, done.stderr
     assert not (place.folder / "flag").exists()
-    place.assert_once(ROWS * FILES)
+    place.assert_once(ROWS * FILES, kills=True)
 
 
 @pytest.mark.parametrize("step", [pytest.param("put", marks=pytest.mark.nightly), "prepared"])
@@ -60,4 +60,4 @@ def test_of_two_copies_of_a_slow_task_one_is_committed(
     place: Place, standalone: Standalone, step: str
 ) -> None:
     """The first stands still for longer than the test may take, before or after it has prepared its file; the second one is faster."""
-    run(place, standalone.url, SPECULATION, kill_at=step, stall_seconds=300)
+    run(place, standalone.url, SPECULATION, kill_at=step, stall_seconds=2 * PATIENCE)
