@@ -1,11 +1,11 @@
-"""Checks of http and https addresses, before a client fails on them without the name of their key."""
+"""Checks of addresses and ``file:`` URLs, before a client fails on them without the name of their key."""
 
 from __future__ import annotations
 
 import re
 from ipaddress import IPv6Address
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from sinksdk.support.confidential import without_passwords_in_urls
 
@@ -23,6 +23,23 @@ def address_problem(address: str, example: str) -> str:
     """
     why = _problem(address)
     return f"{without_passwords_in_urls(address)!r} {why}: write it like {example}" if why else ""
+
+
+def local_path(text: str) -> str:
+    """Return the path that a text is, or that its ``file:`` URL has.
+
+    Raises:
+        ValueError: it is a malformed URL, or another host's; the message continues a sentence.
+    """
+    if not text.startswith("file:"):
+        return text
+    try:
+        url = urlsplit(text)
+    except ValueError as error:
+        raise ValueError(f"is no URL ({error})") from None
+    if url.netloc not in {"", "localhost"}:
+        raise ValueError(f"must be on this host, not on {url.netloc!r}")
+    return unquote(url.path)
 
 
 def _problem(address: str) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from sinksdk.compatibility import Rules, Verdict
+from sinksdk.settings.addresses import local_path
 from sinksdk.settings.job import DEAD_LETTER_DIRECTORY
 
 PREFIXES: Final = ("consumer.override.", "producer.override.", "admin.override.")
@@ -28,11 +29,15 @@ _CODE: Final[Mapping[str, str]] = MappingProxyType(
 )
 _HOW: Final = "only the client properties of whoever starts the process (--kafka-config) may say that"
 _OF_KINIT: Final = ("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name")
-_HARMLESS: Final = re.compile(r"[\w./@:=-]*")
+_HARMLESS: Final = re.compile(r"(?!-)[\w./@:=-]*")  # kinit would take -c/path for the file to write
 _FILES: Final = re.compile(
     r"(?:consumer|producer|admin)\.override\..*\.(?:location|file|keytab)|(?:key|value)\.converter\..*\.location"
 )
-_KEY_TABLE: Final = re.compile(r"""\bkeyTab\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;]+))""")
+_KEY_TABLE: Final = re.compile(r"^(?:WR)?FILE:")
+"""Kerberos' prefixes of a path, which would look like a relative one."""
+_JAAS_OPTION: Final = re.compile(
+    r"""\b(username|password|keyTab|principal)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)"""
+)
 
 OVERRIDE_RULES: Final[Rules] = MappingProxyType(
     {
@@ -69,8 +74,20 @@ def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str
 def local_files(key: str, text: str) -> Iterator[str]:
     """Files that a key of a connector's configuration has clients open, or the folder of dead letters."""
     if key == DEAD_LETTER_DIRECTORY and text.strip():
-        yield unquote(urlsplit(text).path) if text.startswith("file:") else text
+        with suppress(ValueError):  # a problem of its own
+            yield local_path(text)
     if _FILES.fullmatch(key) and text.strip() and text != "probe":  # librdkafka looks for the system's own
-        yield text
+        yield _KEY_TABLE.sub("", text) if key.endswith(".keytab") else text
     if key.startswith(PREFIXES) and key.endswith(".sasl.jaas.config"):
-        yield from ("".join(found) for found in _KEY_TABLE.findall(text))
+        yield from (_KEY_TABLE.sub("", value) for option, value in jaas_options(text) if option == "keyTab")
+
+
+def jaas_options(text: str) -> list[tuple[str, str]]:
+    """Options of a JAAS configuration, in its order, that clients here understand."""
+    return [(match[1], _unquoted(match[2])) for match in _JAAS_OPTION.finditer(text)]
+
+
+def _unquoted(text: str) -> str:
+    if text[:1] in {'"', "'"}:
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return text

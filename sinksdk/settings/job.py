@@ -10,6 +10,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field
 
 from sinksdk.records import is_topic_name
+from sinksdk.settings.addresses import local_path
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
 LONGEST_NAME: Final = 450
@@ -214,6 +215,10 @@ class ErrorSettings(RetrySettings):
                 f"'{DEAD_LETTER_DIRECTORY}' is '{directory}': give the absolute path of a folder that every "
                 f"executor sees, or its file: URL"
             )
+        try:
+            local_path(directory)
+        except ValueError as error:
+            yield f"'{DEAD_LETTER_DIRECTORY}' is '{directory}': it {error}"
         if not topic:
             return
         if not is_topic_name(topic):

@@ -71,7 +71,7 @@ class ConfigProviders:
             f"'{key}': the path {path} is not allowed here{hint}"
             for key, text in config.items()
             for path in local_files(key, text)
-            if not _REFERENCE.fullmatch(path) and not self._allows_file(path)
+            if not _REFERENCE.fullmatch(path) and not self._allows_path(path)
         ]
 
     def _allows(self, match: re.Match[str]) -> bool:
@@ -80,12 +80,27 @@ class ConfigProviders:
             return any(fnmatchcase(what, pattern) for pattern in self.variables)
         return self._allows_file(what.rpartition(":")[0])
 
+    def _allows_path(self, path: str) -> bool:
+        """Whether clients may open a path, of which a part may be references.
+
+        References that are not allowed, or that have no value, are problems of their own.
+        """
+        if not all(map(self._allows, _REFERENCE.finditer(path))):
+            return True
+        try:
+            return self._allows_file(resolve_references(path))
+        except ConfigException:
+            return True
+
     def _allows_file(self, path: str) -> bool:
         try:
-            real = Path(path).resolve()
+            # The system follows a link before the '..' behind it, os.path.abspath takes '..' off first.
+            real = {Path(path).resolve(), Path(os.path.abspath(path)).resolve()}  # noqa: PTH100 - see above
         except (OSError, RuntimeError, ValueError):
             return False  # a circle of links, or no path at all
-        return bool(path) and any(real.is_relative_to(folder.resolve()) for folder in self.folders)
+        return bool(path) and all(
+            any(each.is_relative_to(folder.resolve()) for folder in self.folders) for each in real
+        )
 
 
 ALL_PROVIDERS: Final = ConfigProviders(("*",), (Path("/"),), sql=True)

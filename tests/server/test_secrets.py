@@ -246,6 +246,55 @@ def test_a_key_table_of_a_login_is_a_file_of_the_server(client: TestClient, conf
     assert answer.json()["message"] == f"'{key}': the path /etc/krb5.keytab is not allowed here: ask"
 
 
+def test_a_key_table_of_a_login_is_found_as_the_client_finds_it(
+    client: TestClient, config: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options in quotation marks may hold further ones, which are none."""
+    monkeypatch.chdir(tmp_path / "secrets")  # where a relative path is allowed
+    key = "consumer.override.sasl.jaas.config"
+    inside = tmp_path / "secrets"
+    for login in (
+        f"""Krb5LoginModule required username="me\\" keyTab="{inside}/x keyTab='/etc/krb5.keytab' ";""",
+        """Krb5LoginModule required keyTab="\\/etc/krb5.keytab";""",
+        """Krb5LoginModule required keyTab="FILE:/etc/krb5.keytab";""",
+    ):
+        answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: login}})
+        assert answer.json()["message"] == f"'{key}': the path /etc/krb5.keytab is not allowed here: ask"
+
+
+@pytest.mark.parametrize(
+    "path", ["{}/secrets/${{env:SINK_UP}}/ca.pem", "${{env:SINK_UP}}/ca.pem", "${{env:SINK_CERTS}}/../../ca"]
+)
+def test_a_path_with_references_is_compared_with_their_values(
+    config: dict[str, str],
+    providers: ConfigProviders,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+) -> None:
+    """A variable with a folder's name is one part of a path, and '..' behind it is another."""
+    monkeypatch.chdir(tmp_path / "secrets")
+    monkeypatch.setenv("SINK_UP", "..")
+    monkeypatch.setenv("SINK_CERTS", f"{tmp_path}/secrets/certs")
+    key, text = "consumer.override.librdkafka.ssl.ca.location", path.format(tmp_path)
+    assert providers.problems({key: text}) == [f"'{key}': the path {text} is not allowed here: ask"]
+    assert providers.problems({key: "${env:SINK_CERTS}/../ca.pem"}) == []
+
+
+def test_a_path_with_a_reference_that_has_no_value_is_said_once(
+    client: TestClient, config: dict[str, str]
+) -> None:
+    """The variable is the problem, not the path."""
+    for name, why in (
+        ("SINK_GONE", "the environment variable SINK_GONE is not set here"),
+        ("GONE", "not allowed"),
+    ):
+        letters = {"consumer.override.librdkafka.ssl.ca.location": f"${{env:{name}}}/ca.pem"}
+        answer = client.post("/connectors", json={"name": "leaky", "config": {**config, **letters}})
+        assert (answer.status_code, why in answer.json()["message"]) == (400, True)
+        assert "the path" not in answer.json()["message"]
+
+
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
 def test_dead_letters_of_a_servers_connector_go_to_allowed_folders_only(
     client: TestClient, config: dict[str, str], tmp_path: Path, form: str
@@ -273,6 +322,29 @@ def test_a_folder_of_dead_letters_is_compared_as_it_is_read(
         f"the path {tmp_path}/secrets/../bad is not allowed here"
         in client.post("/connectors", json=body).text
     )
+
+
+def test_a_folder_of_dead_letters_is_compared_as_links_and_as_names(
+    providers: ConfigProviders, tmp_path: Path
+) -> None:
+    """Its writer takes '..' off before it follows links, so that another folder is meant than the system's."""
+    (tmp_path / "secrets" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "secrets" / "link").symlink_to("a/b")
+    key = "errors.deadletterqueue.topic.directory"
+    outside = f"{tmp_path}/secrets/link/../../bad"
+    assert providers.problems({key: outside}) == [f"'{key}': the path {outside} is not allowed here: ask"]
+    assert providers.problems({key: f"{tmp_path}/secrets/link/bad"}) == []
+
+
+@pytest.mark.parametrize("url", ["file://[/bad", "file://elsewhere/bad"])
+def test_a_folder_of_dead_letters_that_is_no_url_of_this_host_is_refused(
+    client: TestClient, config: dict[str, str], url: str
+) -> None:
+    """The response names the key; no internal error."""
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
+    key = "errors.deadletterqueue.topic.directory"
+    answer = client.post("/connectors", json={"name": "leaky", "config": {**config, **letters, key: url}})
+    assert (answer.status_code, f"'{key}' is '{url}': it " in answer.json()["message"]) == (400, True)
 
 
 def deployment(store: MemoryStore, providers: ConfigProviders) -> Deployment:

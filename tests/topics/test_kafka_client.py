@@ -451,6 +451,7 @@ def test_a_configuration_with_code_for_its_client_is_refused(
     [
         {"librdkafka.sasl.kerberos.principal": "me; touch /tmp/here"},
         {"librdkafka.sasl.kerberos.keytab": '/tmp/"$(touch /tmp/here)"'},
+        {"librdkafka.sasl.kerberos.principal": "-c/tmp/here"},
         {"sasl.kerberos.service.name": "kafka`id`"},
         {"sasl.jaas.config": 'com.sun.Krb5LoginModule required principal="me|id" keyTab="/k";'},
     ],

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import TopicPartition, is_topic_name
+from sinksdk.settings.addresses import local_path
 
 TRANSACTIONS: Final = "_transactions"
 """Name of the folder whose entries name the files that count."""
@@ -70,18 +71,15 @@ def local_root(path: str | os.PathLike[str]) -> Path:
         ConfigException: a URL of another kind, or of another host.
     """
     text = os.fspath(path)
-    if text.startswith("file:"):
-        url = urlsplit(text)
-        if url.netloc not in {"", "localhost"}:
-            raise ConfigException(
-                f"{text!r}: the topic directory must be on this host, not on {url.netloc!r}"
-            )
-        text = unquote(url.path)
-    elif _URL.match(text):
+    try:
+        local = local_path(text)
+    except ValueError as error:
+        raise ConfigException(f"{text!r}: the topic directory {error}") from error
+    if _URL.match(local):
         raise ConfigException(
             f"{text!r}: a topic directory is read from a file system; mount it and give its path"
         )
-    return Path(os.path.abspath(text))  # noqa: PTH100 - Path.resolve would follow symbolic links
+    return Path(os.path.abspath(local))  # noqa: PTH100 - Path.resolve would follow symbolic links
 
 
 def is_hidden(name: str) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sinksdk.errors import ConfigException
-from sinksdk.settings.client_overrides import override_problems
+from sinksdk.settings.client_overrides import jaas_options, override_problems
 from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.properties import Property, read_properties
 from sinksdk.settings.references import resolve_references
@@ -212,9 +212,6 @@ _OWN_LOGINS: Final = frozenset({"sasl.username", "sasl.oauthbearer.method", "sas
 """One of these in librdkafka's words, and sasl.jaas.config is Java's alone."""
 
 _JAAS_LOGIN: Final = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
-_JAAS_OPTION: Final = re.compile(
-    r"""\b(username|password|keyTab|principal)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)"""
-)
 
 
 def translated(java: Mapping[str, str]) -> dict[str, str]:
@@ -304,7 +301,7 @@ def _login(java: Mapping[str, str], own: Mapping[str, str], problems: list[str])
     mechanism = own.get("sasl.mechanisms") or own.get("sasl.mechanism") or java.get("sasl.mechanism")
     if not jaas:
         return {}
-    options = {match[1]: _unquoted(match[2]) for match in _JAAS_OPTION.finditer(jaas)}
+    options = dict(jaas_options(jaas))
     if (mechanism or GSSAPI) == GSSAPI and "Krb5LoginModule" in jaas:
         names = {"principal": "sasl.kerberos.principal", "keyTab": "sasl.kerberos.keytab"}
         return {name: options[option] for option, name in names.items() if option in options}
@@ -352,12 +349,6 @@ def _stores(java: Mapping[str, str], own: Mapping[str, str], problems: list[str]
 
 def _store_type(java: Mapping[str, str], prefix: str) -> str:
     return java.get(f"{prefix}.type", "JKS").upper()
-
-
-def _unquoted(text: str) -> str:
-    if text[:1] in {'"', "'"}:
-        return re.sub(r"\\(.)", r"\1", text[1:-1])
-    return text
 
 
 BOOTSTRAP = "bootstrap.servers"
