@@ -512,7 +512,8 @@ _NEAR_PLACES: Final = (
     *("s3.proxy.user", "s3.proxy.password", "s3.credentials.provider.sts.role.arn"),
 )
 _OTHER_SYSTEMS: Final = re.compile(
-    r"(?:consumer|producer|admin|kafka|schema|registry|apicurio|reporter|basic\.auth|bearer\.auth|sasl|ssl|security|metrics?)[._]|.*\bconverter\b"
+    r"(?:consumer|producer|admin|kafka|schema|registry|apicurio|reporter|basic\.auth|bearer\.auth|sasl|ssl|security|metrics?|principal\.service)[._]"
+    r"|.*\b(?:converter|schema\.registry)\b"
 )
 """Keys of clients of Kafka and of schema registries, and of converters of other names."""
 _WORD: Final = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")

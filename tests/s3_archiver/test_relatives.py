@@ -582,6 +582,8 @@ def test_an_unknown_key_that_says_where_or_as_whom_is_refused(key: str, instead:
     [
         "avro.converter.schema.registry.url",
         "kafka.endpoint.url",
+        "principal.service.password",
+        "value.schema.registry.url",
         "prefix.add.prefix",
         "task.max",
         "flush.siz",
