@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from sinksdk.support.confidential import HIDDEN, Secrets, passwords_in, without_passwords_in_urls
+
 pytestmark = pytest.mark.slow
 
 PARSED = """
@@ -152,6 +154,68 @@ def test_secrets_are_hidden_in_extra_fields_of_log_records() -> None:
     assert first == f"x url={address} more={{'urls': ['{address}', 7]}} where={address}"
     assert second == "y url=db://h more=7 where=None"
     assert third == "z ******** url=1 more=2 where=3"
+
+
+DEEP = f"""
+import json, logging, sys
+logging.basicConfig(level="INFO", stream=sys.stdout, format="%(more)s")
+{PARSED}
+more = secret
+for _ in range(12):
+    more = [{{"a": more}}]
+log.info("x", extra={{"more": more}})
+log.info("x", extra={{"more": [[[[[[[[[["harmless"]]]]]]]]]]}})
+more.append(more)
+log.info("x", extra={{"more": more}})
+"""
+
+
+def test_secrets_are_hidden_however_deep_they_lie() -> None:
+    """In containers of containers, also in one that holds itself."""
+    deep, harmless, cyclic = printed(DEEP).splitlines()
+    assert "hunter2" not in f"{deep} {cyclic}"
+    assert "********" in deep
+    assert harmless == "[[[[[[[[[['harmless']]]]]]]]]]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a%2Fsecret+with+%26",  # a form's
+        "a/secret%20with%20%26",  # a path's
+        "a%2Fsecret%20with%20%26",
+    ],
+)
+def test_secrets_are_hidden_as_urls_and_forms_write_them(text: str) -> None:
+    """A slash may stand for itself, and a plus for a blank."""
+    secrets = Secrets()
+    secrets.add({"a/secret with &": HIDDEN})
+    assert secrets.hide(f"token={text}!") == f"token={HIDDEN}!"
+
+
+def test_secrets_are_hidden_in_json_of_other_letters() -> None:
+    """With and without ``ensure_ascii``."""
+    secrets = Secrets()
+    secrets.add({'grün "quoted"': HIDDEN})
+    for ascii_only in (True, False):
+        line = json.dumps({"password": 'grün "quoted"'}, ensure_ascii=ascii_only)
+        assert secrets.hide(line) == f'{{"password": "{HIDDEN}"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "password"),
+    [
+        ("ScramLoginModule required username=u password = 'hunter2hunter2';", "hunter2hunter2"),
+        ("PlainLoginModule required username=u password=hunter2hunter2;", "hunter2hunter2"),
+        ('PlainLoginModule required password="hunter\\"2hunter2" username=u;', 'hunter"2hunter2'),
+        ("http://u:hunter2@hunter2@host/", "hunter2@hunter2"),
+        ("amqp://u:hunter2hunter2@host,u:another@other/", "hunter2hunter2"),
+    ],
+)
+def test_passwords_in_a_login_or_a_url_are_found(text: str, password: str) -> None:
+    """As the clients read them: an @ may be a password's."""
+    assert password in passwords_in(text)
+    assert "hunter2" not in without_passwords_in_urls(text) or "://" not in text
 
 
 def test_secrets_are_hidden_in_arguments_that_no_message_has() -> None:

@@ -15,6 +15,7 @@ from typing import Final
 from sinksdk.compatibility import Rules, Verdict
 from sinksdk.settings.addresses import local_path
 from sinksdk.settings.job import DEAD_LETTER_DIRECTORY
+from sinksdk.support.jaas import jaas_options
 
 PREFIXES: Final = ("consumer.override.", "producer.override.", "admin.override.")
 _LIBRDKAFKA: Final = "librdkafka."
@@ -35,9 +36,6 @@ _FILES: Final = re.compile(
 )
 _KEY_TABLE: Final = re.compile(r"^(?:WR)?FILE:")
 """Kerberos' prefixes of a path, which would look like a relative one."""
-_JAAS_OPTION: Final = re.compile(
-    r"""\b(username|password|keyTab|principal)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;]+)"""
-)
 
 OVERRIDE_RULES: Final[Rules] = MappingProxyType(
     {
@@ -80,14 +78,3 @@ def local_files(key: str, text: str) -> Iterator[str]:
         yield _KEY_TABLE.sub("", text) if key.endswith(".keytab") else text
     if key.startswith(PREFIXES) and key.endswith(".sasl.jaas.config"):
         yield from (_KEY_TABLE.sub("", value) for option, value in jaas_options(text) if option == "keyTab")
-
-
-def jaas_options(text: str) -> list[tuple[str, str]]:
-    """Options of a JAAS configuration, in its order, that clients here understand."""
-    return [(match[1], _unquoted(match[2])) for match in _JAAS_OPTION.finditer(text)]
-
-
-def _unquoted(text: str) -> str:
-    if text[:1] in {'"', "'"}:
-        return re.sub(r"\\(.)", r"\1", text[1:-1])
-    return text

@@ -15,7 +15,9 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
+
+from sinksdk.support.jaas import jaas_options
 
 HIDDEN: Final = "********"
 """What stands for a secret."""
@@ -26,8 +28,7 @@ _NAMES: Final = re.compile(
 )
 _HARMLESS: Final = re.compile(r"provider|\.class$|source$", re.IGNORECASE)  # names of classes, not secrets
 _STEP: Final = re.compile(r"^(transforms|predicates)\.[^.]+\.")
-_IN_URL: Final = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/@]+)(?=@)")
-_IN_JAAS: Final = re.compile(r"password=[\"']([^\"']+)")
+_IN_URL: Final = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/]+)(?=@)")  # up to the last @
 _SHORTEST: Final = 8
 """Characters of a value that is looked for: shorter ones may be common words."""
 
@@ -46,7 +47,10 @@ def without_passwords_in_urls(text: str) -> str:
 def passwords_in(text: str) -> list[str]:
     """Passwords in URLs, and in JAAS configurations of Kafka's clients."""
     found = [match.group("password") for match in _IN_URL.finditer(text)]
-    return [password for password in (*found, *_IN_JAAS.findall(text)) if "${" not in password]
+    found += [password.partition("@")[0] for password in found]  # several hosts, each with its login
+    if "LoginModule" in text:
+        found += [value for option, value in jaas_options(text) if option == "password"]
+    return [password for password in found if "${" not in password]
 
 
 class Secrets:
@@ -89,7 +93,10 @@ def _forms(value: str) -> Iterator[str]:
     yield value
     yield repr(value)[1:-1]
     yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
     yield quote(value, safe="")
+    yield quote(value)
+    yield quote_plus(value)
 
 
 SECRETS: Final = Secrets()
@@ -142,14 +149,16 @@ def _hide_in(record: logging.LogRecord) -> None:
 
 def _hidden(value: Any, depth: int = 0) -> Any:
     """The same value if no text in it has a secret; else its text, or its items, without."""
-    if value is None or isinstance(value, (bool, int, float)) or depth > _DEEPEST:
+    if value is None or isinstance(value, (bool, int, float)):
         return value
     try:
-        if isinstance(value, (list, tuple, set, frozenset)):
+        if depth > _DEEPEST:
+            pass  # the whole is one text
+        elif isinstance(value, (list, tuple, set, frozenset)):
             items = [_hidden(item, depth + 1) for item in value]
             is_same = all(new is old for new, old in zip(items, value, strict=True))
             return value if is_same else tuple(items) if isinstance(value, tuple) else items
-        if isinstance(value, Mapping):
+        elif isinstance(value, Mapping):
             pairs = [(_hidden(key, depth + 1), _hidden(item, depth + 1)) for key, item in value.items()]
             is_same = all(key in value and value[key] is item for key, item in pairs)
             return value if is_same else dict(pairs)

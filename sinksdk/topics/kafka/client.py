@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sinksdk.errors import ConfigException
-from sinksdk.settings.client_overrides import jaas_options, override_problems
+from sinksdk.settings.client_overrides import override_problems
 from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.properties import Property, read_properties
 from sinksdk.settings.references import resolve_references
+from sinksdk.support.jaas import jaas_options
 from sinksdk.topics.kafka.rdkafka import has_feature
 
 _CLOSE: Final = 0.85  # how alike a misspelt key is, by difflib
