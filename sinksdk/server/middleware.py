@@ -308,17 +308,31 @@ _CLIENT: Final = "sinksdk.client"
 
 def _address(scope: Scope) -> str:
     client = scope.get("client")
-    return client[0] if client else "unknown"
+    return _printable(client[0]) if client else "unknown"
 
 
-def _printable(path: str) -> str:
+def _network(address: str) -> str:
+    """Return what failures are counted by: a client may have all addresses of an IPv6 network of 64 bits.
+
+    Texts that are no address, which a proxy forwards, count together: a client may have any of them.
+    """
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return "unknown"
+    if isinstance(ip, ipaddress.IPv4Address):
+        return address
+    return str(ip.ipv4_mapped or ipaddress.ip_network((int(ip), 64), strict=False))
+
+
+def _printable(text: str) -> str:
     # A path may hold a line's end, percent-encoded: it would forge a line of the audit.
-    return path.encode("unicode_escape").decode()
+    return text.encode("unicode_escape").decode()
 
 
 @dataclass(slots=True)
 class _Failures:
-    """Requests without valid credentials from one address."""
+    """Requests without valid credentials from one address, or IPv6 network."""
 
     count: int = 0
     last: float = 0.0
@@ -329,8 +343,9 @@ class _Failures:
 class _Authentication(BaseHTTPMiddleware):
     """Responds with 401 to requests without valid credentials, and with 403 where the role does not suffice.
 
-    A client that guesses is slowed down: after :data:`_FREE` wrong credentials from one address each further
-    401 waits, up to :data:`_SLOWEST` seconds, one at a time. Valid credentials never wait.
+    A client that guesses is slowed down: after :data:`_FREE` wrong credentials from one address (IPv6: one
+    network of 64 bits) each further 401 waits, up to :data:`_SLOWEST` seconds, one at a time. Valid
+    credentials never wait.
     """
 
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
@@ -368,8 +383,9 @@ class _Authentication(BaseHTTPMiddleware):
 
     def _noted(self, address: str) -> _Failures:
         now = time.monotonic()
-        failures = self._failures.setdefault(address, _Failures())
-        self._failures.move_to_end(address)
+        network = _network(address)
+        failures = self._failures.setdefault(network, _Failures())
+        self._failures.move_to_end(network)
         while len(self._failures) > _ADDRESSES:
             self._failures.popitem(last=False)
         if now - failures.last > _FORGOTTEN:
@@ -408,7 +424,7 @@ _FREE: Final = 5  # wrong credentials from one address that do not wait
 _FIRST: Final = 0.25  # seconds that the first of the others waits; doubled with each
 _SLOWEST: Final = 4.0  # seconds
 _FORGOTTEN: Final = 60.0  # seconds until the failures of an address are forgotten
-_ADDRESSES: Final = 1000  # remembered: more would let a client fill the memory
+_ADDRESSES: Final = 1000  # and networks remembered: more would let a client fill the memory
 
 
 def _needed(method: str, path: str) -> Role:

@@ -59,6 +59,33 @@ def test_address_that_a_trusted_proxy_forwards_is_the_clients(
     assert audited(caplog) == ["DELETE /connectors/a by anna from 192.0.2.77: 404"]
 
 
+@pytest.mark.parametrize("forwarded", ["2001:db8::{}", "[2001:db8::{}]:99", "192.0.2.77:{}", "_hidden{}"])
+def test_wrong_credentials_are_counted_by_what_a_client_has(
+    credentials: Path, caplog: pytest.LogCaptureFixture, forwarded: str
+) -> None:
+    """All addresses of an IPv6 network of 64 bits, all ports of an address, and any text that is none."""
+    caplog.set_level("INFO", "sinksdk.server.audit")
+    server = serving(MemoryStore(), credentials=credentials, trusted_proxies=["127.0.0.1"])
+    with server as url, httpx.Client(base_url=url) as client:
+        began = time.monotonic()
+        for number in range(8):
+            headers = {"X-Forwarded-For": forwarded.format(number + 1)}
+            assert client.get("/connectors", headers=headers, auth=("anna", "wrong")).status_code == 401
+        assert time.monotonic() - began > 1.5  # 0.25 + 0.5 + 1 s
+    assert len(audited(caplog)) == 1
+
+
+def test_forwarded_address_cannot_forge_a_line_of_the_audit(
+    credentials: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A terminal would follow its escape sequences."""
+    caplog.set_level("INFO", "sinksdk.server.audit")
+    with serving(MemoryStore(), credentials=credentials, trusted_proxies=["127.0.0.1"]) as url:
+        headers = {"X-Forwarded-For": b"\x1b[2Kx".decode()}
+        assert httpx.delete(f"{url}/connectors/a", headers=headers, auth=PASSWORD).status_code == 404
+    assert audited(caplog) == [r"DELETE /connectors/a by anna from \x1b[2Kx: 404"]
+
+
 def test_address_that_another_peer_forwards_is_not_the_clients(
     credentials: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
