@@ -11,6 +11,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -268,8 +269,9 @@ class _BodyLimit:
         async def counted() -> Message:
             nonlocal received
             message = await receive()
-            received += len(message.get("body", b""))
-            if received > BODY_BYTES:
+            body = message.get("body", b"")
+            received += len(body)
+            if body and received > BODY_BYTES:
                 raise HTTPException(413, _TOO_LARGE)
             return message
 
@@ -416,8 +418,10 @@ async def _unless_gone(request: Request, delay: Coroutine[None, None, None]) -> 
 
 
 async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    is_there = True
+    while is_there:
+        with suppress(HTTPException):  # the body is too large: the client waits all the same
+            is_there = (await request.receive())["type"] != "http.disconnect"
 
 
 _FREE: Final = 5  # wrong credentials from one address that do not wait

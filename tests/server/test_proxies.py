@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from sinksdk import ConfigException
+from sinksdk.server.middleware import BODY_BYTES
 from sinksdk.server.rest import RestServer
 from tests.memory_store import MemoryStore
 from tests.server.serving import serving
@@ -73,6 +74,19 @@ def test_wrong_credentials_are_counted_by_what_a_client_has(
             assert client.get("/connectors", headers=headers, auth=("anna", "wrong")).status_code == 401
         assert time.monotonic() - began > 1.5  # 0.25 + 0.5 + 1 s
     assert len(audited(caplog)) == 1
+
+
+def test_wrong_credentials_wait_whatever_body_comes_with_them(credentials: Path) -> None:
+    """A body over the limit ended the delay."""
+    server = serving(MemoryStore(), credentials=credentials)
+    with server as url, httpx.Client(base_url=url, timeout=10) as client:
+        began = time.monotonic()
+        for _ in range(8):
+            body = iter([b" " * BODY_BYTES, b" "])  # in chunks: its length is not known before
+            headers = {"Content-Type": "application/json"}
+            answer = client.post("/connectors", content=body, headers=headers, auth=("anna", "wrong"))
+            assert answer.status_code == 401
+        assert time.monotonic() - began > 1.5  # 0.25 + 0.5 + 1 s
 
 
 def test_forwarded_address_cannot_forge_a_line_of_the_audit(
