@@ -8,7 +8,13 @@ import sys
 
 import pytest
 
-from sinksdk.support.confidential import HIDDEN, Secrets, passwords_in, without_passwords_in_urls
+from sinksdk.support.confidential import (
+    HIDDEN,
+    Secrets,
+    passwords_in,
+    sounds_secret,
+    without_passwords_in_urls,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +182,28 @@ def test_secrets_are_hidden_however_deep_they_lie() -> None:
     assert "hunter2" not in f"{deep} {cyclic}"
     assert "********" in deep
     assert harmless == "[[[[[[[[[['harmless']]]]]]]]]]"
+
+
+@pytest.mark.parametrize(
+    ("key", "is_secret"),
+    [
+        ("s3.credentials.provider.secret.access.key", True),
+        ("config.providers.vault.param.token", True),
+        ("aws.credentialsProvider.password", True),
+        ("s3.credentials.provider.class", False),
+        ("s3.credentials.provider.sts.role.arn", False),
+        ("s3.credentials.provider.sts.role.external.id", False),
+        ("aws.credentials.provider", False),
+        ("config.providers", False),
+        ("config.providers.secretManager.class", False),
+        ("config.providers.secretManager.param.aws.region", False),
+        ("basic.auth.credentials.source", False),
+        ("transforms.token.type", False),
+    ],
+)
+def test_key_is_a_secrets_by_what_is_behind_its_provider(key: str, *, is_secret: bool) -> None:
+    """A provider's name is shown, its password is not."""
+    assert sounds_secret(key) is is_secret
 
 
 @pytest.mark.parametrize(

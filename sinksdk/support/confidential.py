@@ -26,16 +26,20 @@ _NAMES: Final = re.compile(
     r"password|passphrase|secret|token|credential|private|jaas|user\.?info|api[._-]?key|authorization",
     re.IGNORECASE,
 )
-_HARMLESS: Final = re.compile(r"provider|\.class$|source$", re.IGNORECASE)  # names of classes, not secrets
-_STEP: Final = re.compile(r"^(transforms|predicates)\.[^.]+\.")
+_HARMLESS: Final = re.compile(r"\.class$|source$", re.IGNORECASE)  # names of classes, not secrets
+_PROVIDER: Final = re.compile(r"\w*[._]?providers?", re.IGNORECASE)  # credentials.provider, config.providers
+_STEP: Final = re.compile(r"^(transforms|predicates|config\.providers)\.[^.]+\.")
 _IN_URL: Final = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/]+)(?=@)")  # up to the last @
 _SHORTEST: Final = 8
 """Characters of a value that is looked for: shorter ones may be common words."""
 
 
 def sounds_secret(key: str) -> bool:
-    """Whether a key's name says that its value is a secret; what a user calls a transform does not."""
-    key = _STEP.sub("", key)
+    """Whether a key's name says that its value is a secret; what a user calls a transform does not.
+
+    A provider of secrets is none, but what is behind its name may be: ``credentials.provider.secret.key``.
+    """
+    key = _PROVIDER.sub("", _STEP.sub("", key))
     return bool(_NAMES.search(key)) and not _HARMLESS.search(key)
 
 
