@@ -192,7 +192,7 @@ class _Guard:
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] | None = None) -> None:
         self._app = app
-        self._hosts = hosts
+        self._hosts = None if hosts is None else frozenset(map(_name_of, hosts)) - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
@@ -226,9 +226,9 @@ class _Guard:
 
 
 def _name_of(host: str) -> str:
-    """Without the port, and without the brackets of an IPv6 address."""
+    """Return a host in lower case, without port, dot at its end, and brackets of an IPv6 address."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
         return ""
 

@@ -28,6 +28,19 @@ def test_it_is_asked_by_its_names(client: TestClient, host: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "allowed", ["Connect.Example.org", "connect.example.org:8083", "connect.example.org."]
+)
+@pytest.mark.parametrize("host", ["connect.example.org", "CONNECT.example.org.:8083"])
+def test_name_of_the_server_is_one_in_any_spelling(allowed: str, host: str) -> None:
+    """Names have no case, and may be told with the port, or with DNS's dot at their end."""
+    with TestClient(create_app(MemoryStore(), hosts=[allowed])) as client:
+        assert client.get("/connectors", headers={"Host": host}).status_code == 200
+        origin = {"Host": "localhost", "Origin": "https://connect.example.org"}
+        assert client.get("/connectors", headers=origin).status_code == 200
+        assert client.get("/connectors", headers={"Host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize(
     "host",
     ["evil.example", "evil.example:8083", "localhost.evil.example", "127.0.0.1.evil.example", "[", "x y"],
 )
