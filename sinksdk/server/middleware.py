@@ -93,7 +93,7 @@ class Credentials:
             ConfigException: the file cannot be read, has no credentials, or names another role.
         """
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
             mode = path.stat().st_mode
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigException(f"the credentials {path} cannot be read: {type(error).__name__}") from None

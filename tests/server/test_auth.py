@@ -26,6 +26,13 @@ def client(tmp_path: Path) -> TestClient:
     return TestClient(create_app(MemoryStore(), Credentials.read(file)))
 
 
+def test_first_line_of_credentials_behind_a_byte_order_mark_counts(tmp_path: Path) -> None:
+    """As editors on Windows write it; the other files are read so, too."""
+    file = tmp_path / "credentials"
+    file.write_text("a-token\n", encoding="utf-8-sig")
+    assert Credentials.read(file).client("Bearer a-token") is not None
+
+
 @pytest.mark.parametrize("header", ["Bearer a-token", "bearer a-token", basic("anna:pässword")])
 def test_whoever_has_credentials_is_let_in(client: TestClient, header: str) -> None:
     """A token, or a user with a password."""
