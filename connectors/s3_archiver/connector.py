@@ -35,6 +35,7 @@ from sinksdk.connectors.s3_archiver.errors import (
     S3Trouble,
 )
 from sinksdk.connectors.s3_archiver.extent import above, problems_of, recovered
+from sinksdk.connectors.s3_archiver.folders import key_problems
 from sinksdk.connectors.s3_archiver.layout import Layout
 from sinksdk.connectors.s3_archiver.part import Together, together
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
@@ -320,7 +321,9 @@ class S3ArchiverConnector(SinkConnector):
         return [says for _ in range(max_tasks)]
 
     def _claim(self, owners: Owners, topics: Collection[str]) -> None:
-        if wrong := [why for topic in topics if (why := topic_problem(topic))]:
+        # Before any marker is taken: no other connector could have a topic that this one cannot archive.
+        wrong = [why for topic in topics if (why := topic_problem(topic))]
+        if wrong := wrong or list(key_problems(self._config, topics)):
             raise ConfigException(wrong)
         if self._config.topics_regex:  # those that are named are in the configuration's warnings
             for warning in hidden_warning(set(topics) - self._warned):

@@ -23,7 +23,6 @@ from sinksdk.connectors.s3_archiver.errors import (
     S3Trouble,
     may_be_a_checksum,
 )
-from sinksdk.connectors.s3_archiver.folders import key_problems
 
 if TYPE_CHECKING:
     from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
@@ -287,11 +286,9 @@ def probe(
     has left is found by the next start.
 
     Raises:
-        ConfigException: refused for good, or keys of the topic's files may be longer than S3 allows.
+        ConfigException: refused for good.
         S3Trouble: try again later.
     """
-    if problems := list(key_problems(config, [topic])):
-        raise ConfigException(problems)
     where = Location(config.s3_bucket_name, config.layout().probe(topic))
     patience = patience or Patience()
     try:

@@ -303,15 +303,27 @@ def test_a_provider_of_keys_is_taken_with_keys() -> None:
     assert any("it hands on a key" in text for text in S3ArchiverConfig.check({**MINIMAL, **provider})[1])
 
 
-def test_a_topic_that_makes_keys_too_long_is_refused_once_it_is_known() -> None:
-    """Those of ``topics.regex`` are known with the subscription."""
+@pytest.mark.parametrize(
+    ("keys", "found", "why"),
+    [
+        ({"topics.dir": "d" * 500}, "t" * 249, "S3 allows 1,024"),
+        ({"directory.delim": "-"}, "a-b", "its files would lie in another folder"),
+    ],
+)
+def test_a_topic_whose_keys_cannot_be_is_refused_before_its_marker_is_taken(
+    keys: dict[str, str], found: str, why: str
+) -> None:
+    """Topics of ``topics.regex`` are known with the subscription; another connector may archive this one."""
     named = {name: text for name, text in MINIMAL.items() if name != "topics"}
-    made = connector(FakeS3())
-    made.start(S3ArchiverConfig.parse({**named, "topics.regex": ".*", "topics.dir": "d" * 500}))
+    s3 = FakeS3()
+    made = connector(s3)
+    made.start(S3ArchiverConfig.parse({**named, "topics.regex": ".*", **keys}))
 
     made.subscribed(["orders"])
-    with pytest.raises(ConfigException, match="S3 allows 1,024"):
-        made.subscribed(["orders", "t" * 249])
+    taken = s3.visible()
+    with pytest.raises(ConfigException, match=why):
+        made.subscribed(["orders", "ships", found])
+    assert s3.visible() == taken
 
 
 @pytest.mark.parametrize(
