@@ -25,7 +25,7 @@ from pydantic import (
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning, Verdict
 from sinksdk.config import NameList
-from sinksdk.settings.model import HOOKS, reserved_names, sentences
+from sinksdk.settings.model import _CALLED, _MODELS, HOOKS, reserved_names, sentences
 from sinksdk.settings.references import resolve_references
 from sinksdk.source import SourceConnectorConfig
 from sinksdk.support.hooks import HookError
@@ -642,6 +642,63 @@ def test_a_field_of_sinksdks_may_have_another_default_and_a_narrower_type() -> N
     assert Narrow.check({**raw, "errors.tolerance": "none"})[1] == [
         "'errors.tolerance': input should be 'all'"
     ]
+
+
+def test_a_bound_of_sinksdks_stays_when_its_field_is_declared_again() -> None:
+    """Another default, type or bound of a key replaces pydantic's bounds, which sinksdk relies on."""
+
+    class Again(ConnectorConfig):
+        tasks_max: int = Field(default=2, alias="tasks.max")
+        max_poll_records: int = Field(default=0, le=9, alias="max.poll.records")
+        topics: tuple[str, ...] = ("t",)
+
+    class Derived(Again):
+        generation_max_ms: Literal[-1, 5] = Field(default=5, alias="generation.max.ms")
+
+    raw = {"name": "c", "max.poll.records": "1"}
+    for model in (Again, Derived):
+        assert model.parse({**raw, "topics": "a, b"}).topics == ("a", "b")
+        assert model.check({**raw, "tasks.max": "0"})[1] == [
+            "'tasks.max': input should be greater than or equal to 1"
+        ]
+        assert model.check({"name": "c"})[1] == [
+            "'max.poll.records': input should be greater than or equal to 1"
+        ]
+        assert model.check({"name": "c", "max.poll.records": "10", "tasks.max": "0"})[1] == [
+            "'max.poll.records': input should be less than or equal to 9",
+            "'tasks.max': input should be greater than or equal to 1",
+        ]
+    assert Derived.check({**raw, "generation.max.ms": 5})[1] == []
+
+
+@pytest.mark.parametrize("name", sorted(_MODELS - {"model_config"}))
+def test_a_field_with_a_name_of_pydantics_model_is_refused(name: str) -> None:
+    """Models are parsed, copied and checked by these names."""
+    namespace = {"__annotations__": {name: str}, name: Field(default="d", alias="its.key")}
+    with pytest.raises(
+        TypeError, match=rf"^Mine\.{name} would replace BaseModel\.{name}, which pydantic calls: .*the alias"
+    ):
+        type("Mine", (ConnectorConfig,), namespace)
+
+
+@pytest.mark.parametrize("name", sorted(_CALLED))
+def test_a_method_that_pydantic_or_sinksdk_calls_is_refused(name: str) -> None:
+    """Other methods of pydantic's may be overridden: ``model_post_init`` is a hook."""
+    with pytest.raises(TypeError, match=rf"^Mine\.{name} would replace BaseModel\.{name}, .*another name"):
+        type("Mine", (ConnectorConfig,), {name: lambda self: None})
+
+
+@pytest.mark.parametrize("name", ["schema", "json", "copy", "dict", "validate", "construct", "parse_raw"])
+def test_a_field_may_have_a_name_that_pydantic_deprecates(name: str) -> None:
+    """Sinksdk calls none of them; pydantic warns where the class is defined."""
+    namespace = {"__annotations__": {name: str}, name: Field(default="d", alias=name)}
+    with pytest.warns(UserWarning, match=f'Field name "{name}" in "Mine" shadows'):
+        model: type[ConnectorConfig] = type("Mine", (ConnectorConfig,), namespace)
+
+    config = model.parse({"name": "c", "topics": "t", name: "given"})
+    changed = config.model_copy(update={"tasks_max": 2})
+    rebuild, arguments = config.__reduce__()
+    assert [getattr(each, name) for each in (config, changed, rebuild(*arguments))] == ["given"] * 3
 
 
 @pytest.mark.parametrize("name", ["tasks_max", "topics", "name", "value_converter"])

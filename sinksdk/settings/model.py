@@ -16,7 +16,16 @@ from inspect import get_annotations
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -66,7 +75,7 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse an author's model that takes a name away from sinksdk (TypeError names both).
+        """Refuse an author's model that takes a name away from sinksdk or pydantic (TypeError names both).
 
         All names that sinksdk has are in docs/configuration.md; :data:`HOOKS` are for overriding.
         """
@@ -369,7 +378,19 @@ class ConfigModel(BaseModel):
         return [problem for problem in found if not any(f"'{key}'" in problem for key in wrong)]
 
     def _problems_found(self) -> list[str]:
-        return sentences_of(f"{type(self).__name__}.problems()", self.problems)
+        return [
+            *self._former_problems(),
+            *sentences_of(f"{type(self).__name__}.problems()", self.problems),
+        ]
+
+    def _former_problems(self) -> Iterator[str]:
+        """Yield what sinksdk's own declarations say of fields that an author has declared again."""
+        for name, former in _declared_again(type(self)).items():
+            try:
+                former.validate_python(getattr(self, name))
+            except ValidationError as error:
+                for detail in error.errors():
+                    yield _sentence(type(self), {**detail, "loc": (name, *detail["loc"])})
 
     def problems(self) -> list[str]:
         """Problems between fields; a subclass adds its own to those of ``super()``. No I/O."""
@@ -468,6 +489,12 @@ def _own_names(cls: type[ConfigModel]) -> dict[str, type]:
 
 
 _PYDANTICS: Final = frozenset(dir(BaseModel))
+_MODELS: Final = frozenset(name for name in _PYDANTICS if name.startswith("model_"))
+"""Names that no field can have. Those that pydantic deprecates (``schema``, ``json``, ``copy``) are free."""
+_CALLED: Final = frozenset(
+    {"model_copy", "model_fields", "model_rebuild", "model_validate", "_setattr_handler"}
+)
+"""Names that no method can have either: sinksdk or pydantic itself calls them."""
 
 
 def _is_own(cls: type) -> bool:
@@ -483,22 +510,25 @@ def _declares(owner: type, name: str) -> bool:
 
 
 def _refuse_clashes(cls: type[ConfigModel]) -> None:
-    """Refuse an author's model whose fields or methods have names that sinksdk calls or reads."""
+    """Refuse an author's model whose fields or methods have names that sinksdk or pydantic calls or reads."""
     if _is_own(cls):
         return
     base = _own_base(cls)
-    for name, owner in _own_names(base).items():
+    for name, owner in {**dict.fromkeys(_MODELS | _CALLED, BaseModel), **_own_names(base)}.items():
         mine = next((one for one in cls.__mro__ if _declares(one, name)), owner)
-        if _is_own(mine):
+        if _is_own(mine) or mine is BaseModel:
             continue
         annotations = get_annotations(mine)
         is_field = name in annotations and not _is_class_variable(annotations[name])
         if is_field and name in base.model_fields:
             continue  # _refuse_other_keys looks at it once it has its key
+        if not is_field and name in _MODELS - _CALLED:
+            continue
         if is_field or name not in HOOKS:
             what = "field" if is_field else "method"
             raise TypeError(
-                f"{mine.__qualname__}.{name} would replace {owner.__qualname__}.{name}, which sinksdk "
+                f"{mine.__qualname__}.{name} would replace {owner.__qualname__}.{name}, which "
+                f"{'pydantic' if owner is BaseModel else 'sinksdk'} "
                 f"{'reads' if name in base.model_fields else 'calls'}: give the {what} another name"
                 f"{_ALIAS if is_field else ''}"
             )
@@ -548,6 +578,20 @@ def _refuse_other_keys(cls: type[ConfigModel]) -> None:
                 f"{theirs.__qualname__}.{name} as {_code_of(former.annotation)}: keep that type or take a "
                 f"narrower one, or give the field another name and key"
             )
+
+
+@functools.cache
+def _declared_again(cls: type[ConfigModel]) -> Mapping[str, TypeAdapter[Any]]:
+    """Sinksdk's declarations, by field, of those with bounds that an author's model has replaced.
+
+    Pydantic lets the new declaration replace the bounds, which the code that reads the field relies on.
+    """
+    kinds: Mapping[str, Any] = {
+        name: Annotated[former.annotation, *former.metadata]
+        for name, former in _own_base(cls).model_fields.items()
+        if former.metadata and cls.model_fields[name].metadata != former.metadata
+    }
+    return {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
 
 def _is_narrower(annotation: Any, than: Any) -> bool:
