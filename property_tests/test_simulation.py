@@ -12,12 +12,11 @@ import pytest
 from property_tests.exercised import EXERCISED, until_each_happened
 from property_tests.simulation import races
 from property_tests.simulation.pins import DEPLOYS, RACES, SINK, TOPIC_CHANGES
-from property_tests.simulation.runs import AT_ONCE, portions, run_some
+from property_tests.simulation.runs import AT_ONCE, TIMEOUT, portions, run_some
 from property_tests.simulation.schedule import run, run_rolling_deploy
 from tests.depth import DEPTH, SEED
 
-# A thousand schedules take minutes, and the search for a planted mistake does, beside the tests of other processes.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = TIMEOUT
 
 EXPECTED = (
     "crash",

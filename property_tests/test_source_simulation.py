@@ -10,12 +10,11 @@ import pytest
 from property_tests.exercised import EXERCISED
 from property_tests.simulation.fencing_table import ROWS, Case, run_case
 from property_tests.simulation.pins import DIRECTORIES, SOURCE
-from property_tests.simulation.runs import AT_ONCE, portions, run_some
+from property_tests.simulation.runs import AT_ONCE, TIMEOUT, portions, run_some
 from property_tests.simulation.source_schedule import run
 from tests.depth import DEPTH, SEED
 
-# A thousand schedules take minutes, and the search for a planted mistake does, beside the tests of other processes.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = TIMEOUT
 
 OFTEN = (
     "crash",

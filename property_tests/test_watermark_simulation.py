@@ -9,12 +9,11 @@ import pytest
 
 from property_tests.exercised import EXERCISED
 from property_tests.simulation.pins import WATERMARKS
-from property_tests.simulation.runs import run_some
+from property_tests.simulation.runs import TIMEOUT, run_some
 from property_tests.simulation.watermark_schedule import run
 from tests.depth import DEPTH, SEED
 
-# A thousand schedules take minutes, and the search for a planted mistake does, beside the tests of other processes.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = TIMEOUT
 
 _SCHEDULES = DEPTH.schedules // 8
 EXPECTED = (

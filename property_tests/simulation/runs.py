@@ -9,11 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
 
+import pytest
+
 Run = Callable[[int], Counter[str]]
 """Runs the schedule of a seed; what happened in it. Raises ScheduleFailed."""
 
 AT_ONCE = 1_000
 """Schedules of one test: enough that each kind of fault has its share in every one of them."""
+
+TIMEOUT = pytest.mark.timeout(1800)
+"""A thousand schedules take minutes, and the search for a planted mistake does, beside other processes' tests."""
 
 _REPORTED = 25  # schedules a process runs before it reports
 
