@@ -93,8 +93,9 @@ def avro_builds(kind: pa.DataType) -> list[Callable[[Sequence[Any]], pa.Array]]:
 def avro_json_schema(schema: Any) -> Any:
     """What fastavro reads data by for which :func:`avro_type` is None, for Connect's JSON of them.
 
-    Moments are numbers and decimals their bytes. Of unions of several types the branches are fields by their
-    names, as in Connect, those that are not there null.
+    Moments are numbers and decimals their bytes, since fastavro would round them to their precision: they
+    become base64 for ``json.decimal.format=NUMERIC``, too. Of unions of several types the branches are fields
+    by their names, as in Connect, those that are not there null.
     """
     try:
         return _JsonReading().type_of(schema)[1]
