@@ -23,11 +23,6 @@ def as_mask(booleans: pa.Array) -> Flags:
     return np.from_dlpack(booleans.cast(pa.uint8())).view(np.bool_)
 
 
-def is_json(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds JSON texts, which a converter has checked."""
-    return isinstance(kind, pa.JsonType)
-
-
 def null_rows(column: pa.Array) -> tuple[Longs, Longs]:
     """The rows that are null, and the others."""
     if not column.null_count:

@@ -22,11 +22,11 @@ import pyarrow.json
 from sinksdk import DataException, read_json
 from sinksdk.connectors.s3_archiver.columns import (
     as_column,
-    is_json,
     long_column,
     null_rows,
     texts_column,
 )
+from sinksdk.values.json_text import is_json
 
 Rows = npt.NDArray[np.int64]
 Path = tuple[str, ...]

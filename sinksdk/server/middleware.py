@@ -156,14 +156,6 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str] | None) -> None:
     """Add the middleware to an application.
 

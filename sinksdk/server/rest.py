@@ -22,7 +22,8 @@ from sinksdk.control.source_offsets import Targets
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.runtime.backoff import in_words
 from sinksdk.server.app import create_app, create_waiting_app
-from sinksdk.server.middleware import Credentials, is_loopback
+from sinksdk.server.middleware import Credentials
+from sinksdk.settings.addresses import is_loopback_host
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.places import LookAtPlaces
 from sinksdk.store import Store
@@ -69,7 +70,7 @@ class RestServer:
         stop_seconds: int = _STOP,
     ) -> None:
         self._credentials = Credentials.read(credentials) if credentials else None
-        if self._credentials is None and not is_loopback(host):
+        if self._credentials is None and not is_loopback_host(host):
             raise ConfigException(
                 f"{host} is reachable from elsewhere: name a file of credentials with --credentials, "
                 f"or listen at 127.0.0.1"

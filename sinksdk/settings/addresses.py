@@ -1,9 +1,9 @@
-"""Checks of addresses and ``file:`` URLs, before a client fails on them without the name of their key."""
+"""Checks of hosts, addresses and ``file:`` URLs, before a client fails on them without the name of their key."""
 
 from __future__ import annotations
 
 import re
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +12,14 @@ from sinksdk.support.confidential import without_passwords_in_urls
 _SCHEMES: Final = ("http", "https")
 _LABEL: Final = re.compile(r"(?!-)[\w-]{1,63}(?<!-)")
 _LONGEST_HOST: Final = 253
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def address_problem(address: str, example: str) -> str:

@@ -123,9 +123,7 @@ class ConfigModel(BaseModel):
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
         """The model, or None and every problem found, each a sentence that names its key."""
         resolved, unresolved = cls._resolve(raw)
-        options = judge(
-            resolved, (OVERRIDE_RULES, *cls._rules_for(resolved)), cls._known(resolved), unresolved
-        )
+        options = cls._judged(resolved, unresolved)
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_applied]
         refused = {option.key for option in options if not option.is_supported}
         problems += [option.sentence for option in options if option.key in refused]
@@ -299,7 +297,10 @@ class ConfigModel(BaseModel):
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
         """What becomes of each key of a configuration, in its order."""
-        resolved, unresolved = cls._resolve(raw)
+        return cls._judged(*cls._resolve(raw))
+
+    @classmethod
+    def _judged(cls, resolved: Mapping[str, Any], unresolved: Collection[str]) -> list[Option]:
         return judge(resolved, (OVERRIDE_RULES, *cls._rules_for(resolved)), cls._known(resolved), unresolved)
 
     @classmethod

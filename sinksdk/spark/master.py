@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import socket
 from typing import Final
 
 from sinksdk.errors import ConfigException
+from sinksdk.settings.addresses import is_loopback_host
 
 ATTEMPTS: Final = 4
 """How often a task is tried; Spark's default on clusters. Its local masters try once unless told."""
@@ -96,7 +96,7 @@ def with_places(master: str, places: int | None = None) -> str:
 
 def is_loopback(master: str) -> bool:
     """Whether driver and executors can talk over the loopback interface alone."""
-    return is_local(master) or all(_is_loopback(host) for host in _hosts(master) or [""])
+    return is_local(master) or all(is_loopback_host(host) for host in _hosts(master) or [""])
 
 
 def with_attempts(master: str) -> str:
@@ -115,7 +115,9 @@ def is_same_master(one: str, other: str) -> bool:
 def _is_this_host(master: str) -> bool:
     names = {socket.gethostname().lower(), socket.getfqdn().lower()}
     hosts = _hosts(master)
-    return is_local(master) or (bool(hosts) and all(_is_loopback(host) or host in names for host in hosts))
+    return is_local(master) or (
+        bool(hosts) and all(is_loopback_host(host) or host in names for host in hosts)
+    )
 
 
 def _hosts(master: str) -> list[str]:
@@ -124,10 +126,3 @@ def _hosts(master: str) -> list[str]:
     if match is None:
         return []
     return [address.rpartition(":")[0].strip("[]").lower() for address in match["addresses"].split(",")]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

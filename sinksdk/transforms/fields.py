@@ -15,6 +15,7 @@ from sinksdk.errors import DataException
 from sinksdk.records import NO_TIMESTAMP, SinkRecords
 from sinksdk.settings.model import NameList
 from sinksdk.transforms.base import BuiltIn, FieldKeys, Keys, OfOnePart, field_of, rebuilt
+from sinksdk.transforms.moments import TIMESTAMP
 from sinksdk.transforms.numbers import parsed_decimal, to_type, to_whole
 from sinksdk.transforms.parts import content_of, fields_of, integers_of, with_content
 from sinksdk.values.decimals import decimal_column, is_wide, unscaled
@@ -58,9 +59,6 @@ class InsertFieldKeys(FieldKeys):
         return self
 
 
-_MOMENT: Final = pa.timestamp("ms", tz="UTC")
-
-
 class InsertField(BuiltIn):
     """Adds topic, partition, offset, timestamp or a fixed text as fields; a null stays null."""
 
@@ -80,7 +78,7 @@ class InsertField(BuiltIn):
         for name, values, kind in self._inserted(records):
             for value, item in zip(made, values, strict=True):
                 # Without a schema a record without a timestamp gets no such field.
-                if value is not None and not (item is None and kind is _MOMENT):
+                if value is not None and not (item is None and kind is TIMESTAMP):
                     value[name] = item
         return with_content(records, self.part, made)
 
@@ -92,14 +90,14 @@ class InsertField(BuiltIn):
             (keys.topic, [topic] * rows, pa.string()),
             (keys.partition, [partition] * rows, pa.int32()),
             (keys.offset, integers_of(records, "offset"), pa.int64()),
-            (keys.timestamp, _timestamps(records) if keys.timestamp else [], _MOMENT),
+            (keys.timestamp, _timestamps(records) if keys.timestamp else [], TIMESTAMP),
             (keys.static, [keys.static_value] * rows, pa.string()),
         ]
         # "!" and "?" say in Connect whether the schema lets it be null.
         return [(n[:-1] if n[-1] in "!?" else n, values, kind) for n, values, kind in fields if n]
 
     def _column(self, values: list[Any], kind: pa.DataType) -> pa.Array:
-        return pa.array(values, pa.int64()).cast(kind) if kind is _MOMENT else pa.array(values, kind)
+        return pa.array(values, pa.int64()).cast(kind) if kind is TIMESTAMP else pa.array(values, kind)
 
 
 def _timestamps(records: SinkRecords) -> list[int | None]:

@@ -1,4 +1,4 @@
-"""Arrow types: whether their moments are those that Python has."""
+"""Arrow types: which of them are lists, and whether their moments are those that Python has."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import pyarrow.compute as pc
 _SHORT: Final = 32  # bits
 _DAYS: Final = (-719_162, 2_932_896)  # of 0001-01-01 and 9999-12-31 since 1970-01-01
 _PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists, of whatever layout; views of lists are not known."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 @functools.lru_cache(maxsize=1024)

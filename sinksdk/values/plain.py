@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sinksdk.errors import DataException
 from sinksdk.values.json_text import is_json, json_objects
+from sinksdk.values.kinds import is_list
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a zone is added where there is one
 _FIRST_DAY: Final = _EPOCH.toordinal()
@@ -80,13 +81,9 @@ def _maps(column: pa.Array) -> list[Any]:
     return [{pair[key]: pair[item] for pair in row} for row in pairs]
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
 _NESTED: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], list[Any]]], ...]] = (
     (pa.types.is_struct, _structs),
-    (_is_list, _lists),
+    (is_list, _lists),
     (pa.types.is_map, _maps),
 )
 

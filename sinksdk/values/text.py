@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from sinksdk.errors import ConfigException
 from sinksdk.values.decimals import bytes_of, is_decimal, is_wide, unscaled
 from sinksdk.values.json_text import is_json
+from sinksdk.values.kinds import is_list
 from sinksdk.values.plain import plain
 
 
@@ -194,7 +195,7 @@ def _bytes(column: pa.Array, _: JsonStyle) -> pa.Array:
     return _each(column, lambda value: f'"{base64.b64encode(value).decode()}"')
 
 
-def _whole(column: pa.Array, _: JsonStyle) -> pa.Array:
+def _cast(column: pa.Array, _: JsonStyle) -> pa.Array:
     return column.cast(pa.string())
 
 
@@ -254,10 +255,6 @@ def _iso(column: pa.Array, numbers: pa.Array, unit: str, zone: str = "") -> pa.A
     return _where_valid(column, pc.binary_join_element_wise('"', texts, f'{zone}"', ""))
 
 
-def _boolean(column: pa.Array, _: JsonStyle) -> pa.Array:
-    return column.cast(pa.string())
-
-
 def _each(column: pa.Array, write: Callable[[Any], str]) -> pa.Array:
     values = plain(column)
     return pa.array([None if value is None else write(value) for value in values], pa.string())
@@ -265,10 +262,6 @@ def _each(column: pa.Array, write: Callable[[Any], str]) -> pa.Array:
 
 def _null(column: pa.Array, _: JsonStyle) -> pa.Array:
     return pa.nulls(len(column), pa.string())
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _is_uuid(kind: pa.DataType) -> bool:
@@ -285,12 +278,12 @@ _WRITERS: Final[
     (pa.types.is_null, _null),
     (pa.types.is_struct, _struct),
     (pa.types.is_map, _map),
-    (_is_list, _list),
+    (is_list, _list),
     (is_text, _text),
     (_is_uuid, _uuid),
     (is_bytes, _bytes),
-    (pa.types.is_boolean, _boolean),
-    (pa.types.is_integer, _whole),
+    (pa.types.is_boolean, _cast),
+    (pa.types.is_integer, _cast),
     (pa.types.is_floating, _real),
     (is_decimal, _decimal),
     (pa.types.is_date, _date),

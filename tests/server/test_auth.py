@@ -11,7 +11,8 @@ from fastapi.testclient import TestClient
 from sinksdk import ConfigException
 from sinksdk.server import middleware
 from sinksdk.server.app import create_app
-from sinksdk.server.middleware import Credentials, is_loopback
+from sinksdk.server.middleware import Credentials
+from sinksdk.settings.addresses import is_loopback_host
 from tests.memory_store import MemoryStore
 
 
@@ -73,7 +74,7 @@ def test_credentials_that_let_nobody_in_are_refused(tmp_path: Path, content: str
 )  # fmt: skip
 def test_what_only_this_machine_reaches(host: str, *, here: bool) -> None:
     """Without credentials the server listens there only."""
-    assert is_loopback(host) == here
+    assert is_loopback_host(host) == here
 
 
 @pytest.mark.parametrize("path", ["/live", "/ready"])

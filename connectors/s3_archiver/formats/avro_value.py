@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.codecs import BytesLike, codec
-from sinksdk.connectors.s3_archiver.columns import as_mask, flag_column, is_json, null_scalar
+from sinksdk.connectors.s3_archiver.columns import as_mask, flag_column, null_scalar
 from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs, borders_of
 from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
@@ -44,6 +44,7 @@ from sinksdk.connectors.s3_archiver.schema import sync_marker
 from sinksdk.values.avro_schema import AvroSchema, as_schema
 from sinksdk.values.avro_walk import Fit, Walked, null_data, repaired, walk_framed, why_not
 from sinksdk.values.framing import name_of
+from sinksdk.values.json_text import is_json
 
 SchemaOf: TypeAlias = Callable[[int], Any]
 """Gives a writer's schema by its id, an ``AvroSchema`` or what its JSON holds.

@@ -12,7 +12,6 @@ from typing import Final, Literal, TypeAlias
 import pyarrow as pa
 
 from sinksdk import TopicPartition, json_texts
-from sinksdk.connectors.s3_archiver.columns import is_json
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.formats import Encoded
 from sinksdk.connectors.s3_archiver.formats.lines import (
@@ -32,6 +31,7 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     value_column,
 )
 from sinksdk.connectors.s3_archiver.layout import FileHeader
+from sinksdk.values.json_text import is_json
 
 DecimalFormat: TypeAlias = Literal["BASE64", "NUMERIC"]
 """How decimals are written: their unscaled numbers in base64, as Connect does by default, or as numbers."""

@@ -20,7 +20,6 @@ from sinksdk.connectors.s3_archiver.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.columns import (
     as_mask,
     filled,
-    is_json,
     list_borders,
     long_scalar,
     null_where,
@@ -32,6 +31,7 @@ from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior, bad_record, has_bytes
 from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.values.decimals import MOST_DIGITS, is_wide
+from sinksdk.values.json_text import is_json
 
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 """Bytes of Arrow data of a row group, before encoding and compression, that are collected at most."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sinksdk import ConfigException, TopicPartition, json_texts
-from sinksdk.connectors.s3_archiver.columns import is_json
 from sinksdk.connectors.s3_archiver.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.formats import Encoded
 from sinksdk.connectors.s3_archiver.formats.lines import (
@@ -26,6 +25,7 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     value_column,
 )
 from sinksdk.connectors.s3_archiver.layout import FileHeader
+from sinksdk.values.json_text import is_json
 
 
 class RawBytes:

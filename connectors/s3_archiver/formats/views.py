@@ -18,7 +18,6 @@ from sinksdk.connectors.s3_archiver.columns import (
     as_column,
     as_mask,
     flag_column,
-    is_json,
     list_borders,
     long_column,
     null_scalar,
@@ -26,6 +25,7 @@ from sinksdk.connectors.s3_archiver.columns import (
 from sinksdk.connectors.s3_archiver.formats import Encoded, FileContent, Format, Kinds, Rows
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, bad_record
 from sinksdk.connectors.s3_archiver.layout import FileHeader
+from sinksdk.values.json_text import is_json
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
 """What a row of the headers' file is."""
