@@ -1,4 +1,4 @@
-"""Checks of hosts, addresses and ``file:`` URLs, before a client fails on them without the name of their key."""
+"""Checks of hosts, addresses and ``file:`` URLs, before a client fails without the name of their key."""
 
 from __future__ import annotations
 
