@@ -219,8 +219,16 @@ class Conversion:
             read = records.arrow if records.read is None else records.read
             records, _ = self._converted(SinkRecords(records.partition, read), [])
         half = len(records) // 2
-        first, second = records[:half], records[half:]
-        return [*self._pieces(chain, first, failed), *self._pieces(chain, second, failed)]
+        pieces: list[SinkRecords] = []
+        offsets: list[npt.NDArray[np.int64]] = []
+        for part in (records[:half], records[half:]):
+            try:
+                pieces += self._pieces(chain, part, failed)
+            except TypesDiffer as differ:  # of all parts at once: each division converts what is left again
+                offsets.append(differ.offsets)
+        if offsets:
+            raise TypesDiffer(np.concatenate(offsets))
+        return pieces
 
 
 Untyped: TypeAlias = Mapping[Part, Flags]

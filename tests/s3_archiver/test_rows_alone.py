@@ -9,11 +9,13 @@ from collections import Counter
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import Header, SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
+from sinksdk.engine.converters import Converted, JsonConverter
 from sinksdk.topics.kafka.schema_registry import connect
 from tests.registry_server import RegistryServer
 from tests.s3_archiver.support import TP, bench, config
@@ -242,3 +244,33 @@ def test_types_that_change_with_each_record_are_one_put_of_json_lines(
         made.harness.deliver(TP, SinkRecords.of(TP, records))
         made.harness.revoke()
     assert sum(call.name == "put" for call in made.harness.calls) == puts
+
+
+def test_bad_records_divide_a_batch_of_several_types_no_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bad record hides the types of its half of the batch: what is found in all halves divides it at once."""
+    converted = 0
+    convert = JsonConverter.convert
+
+    def counting(self: JsonConverter, topic: str, data: pa.Array) -> Converted:
+        nonlocal converted
+        converted += len(data)
+        return convert(self, topic, data)
+
+    monkeypatch.setattr(JsonConverter, "convert", counting)
+    keys = {
+        "format.class": "JsonFormat",
+        "value.converter": "json",
+        "value.converter.schema": "STRUCT<a: STRING>",
+        "transforms": "c,t",
+        "transforms.c.type": f"{TRANSFORM}.Cast$Value",
+        "transforms.c.spec": "a:int32",
+        **{f"transforms.t.{key}": text for key, text in CHAINS["HoistField"].items()},
+        **CHOSEN,
+    }
+    rows, every = 512, 8
+    records = [(b'{"a":"x"}' if row % every == 1 else b'{"a":"1"}', row % 2 == 0) for row in range(rows)]
+    assert rows_in_files(keys, records) == {
+        b'{"a":1}': rows // 2 - rows // every,
+        b'{"h":{"a":1}}': rows // 2,
+    }
+    assert converted < 4 * rows
