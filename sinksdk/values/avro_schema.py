@@ -148,8 +148,8 @@ def datum_reader(resolved: Any) -> Callable[[Any], Any]:
 
     enums: list[tuple[list[str], list[str]]] = []
     plain = _for_fastavro(resolved, enums, {})
-    is_wrapped = bool(enums) and isinstance(plain, list)
-    if is_wrapped:  # fastavro parses a union again for each datum
+    is_wrapped = bool(enums) and (isinstance(plain, list) or plain["type"] != "record")
+    if is_wrapped:  # fastavro parses what is no record again for each datum
         plain = {"type": "record", "name": "root", "fields": [{"name": "value", "type": plain}]}
     parsed: Any = fastavro.parse_schema(plain)
     for symbols, own in enums:  # it refuses symbols beyond ASCII, which Java does not

@@ -144,6 +144,22 @@ def test_symbols_of_other_scripts_are_read(wrap: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wrap", "data", "expected"),
+    [
+        (lambda kind: kind, b"\x02", "höhe"),
+        (lambda kind: {"type": "array", "items": kind}, b"\x02\x02\x00", ["höhe"]),
+        (lambda kind: {"type": "map", "values": kind}, b"\x02\x02a\x02\x00", {"a": "höhe"}),
+        (lambda kind: {"type": "array", "items": record(kind)}, b"\x02\x02\x00", [{"f": "höhe"}]),
+    ],
+    ids=["enum", "array", "map", "array-of-records"],
+)
+def test_symbols_of_other_scripts_are_read_outside_of_records(wrap: Any, data: bytes, expected: Any) -> None:
+    """Symbols: fastavro parses any schema but a record's again for each datum."""
+    schema = as_schema(wrap({"type": "enum", "name": "E", "symbols": ["größe", "höhe"]}))
+    assert schema.reader(io.BytesIO(data)) == expected
+
+
+@pytest.mark.parametrize(
     "text",
     [
         '/* of "a" */ "string"',
