@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Final, Self
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import AfterValidator, Field, model_validator
 
 from sinksdk.errors import DataException
@@ -18,7 +18,8 @@ from sinksdk.transforms.base import BuiltIn, FieldKeys, Keys, OfOnePart, field_o
 from sinksdk.transforms.moments import TIMESTAMP
 from sinksdk.transforms.numbers import parsed_decimal, to_type, to_whole
 from sinksdk.transforms.parts import content_of, fields_of, integers_of, with_content
-from sinksdk.values.decimals import decimal_column, is_wide, unscaled
+from sinksdk.values.decimals import decimal_column, is_decimal, packed_type, unpacked, unscaled
+from sinksdk.values.rows import rows_to_take, valid_flags, valid_rows
 
 
 def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -231,20 +232,18 @@ class MaskField(OfOnePart):
 
     def _masked_column(self, column: pa.Array) -> pa.Array:
         """One value in all rows that are not null."""
-        present = column.drop_null()
-        if not len(present):
+        rows = valid_rows(column)
+        if not len(rows):
             return column
         if pa.types.is_struct(column.type):
             message = "a structure cannot be masked"
             raise DataException(message)
-        masked = to_type(self._masked(present[0].as_py()), column.type)
-        if is_wide(column.type):
-            number = unscaled(masked, column.type.scale)
-            return decimal_column(
-                [number if is_there else None for is_there in column.is_valid().to_pylist()], column.type
-            )
-        everywhere = pa.repeat(pa.scalar(masked, column.type), len(column))
-        return pc.if_else(column.is_valid(), everywhere, pa.nulls(len(column), column.type))
+        masked = to_type(self._masked(column[int(rows[0])].as_py()), column.type)
+        if is_decimal(column.type):
+            one = decimal_column([unscaled(masked, column.type.scale)], column.type)
+        else:
+            one = unpacked(pa.array([masked], packed_type(column.type)), column.type)
+        return one.take(rows_to_take(valid_flags(column).astype(np.int64) - 1))
 
 
 # -- ValueToKey, HoistField --------------------------------------------------------------------------

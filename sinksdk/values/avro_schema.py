@@ -485,7 +485,7 @@ def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> A
             return {**resolved, "logicalType": logical, "precision": precision, "scale": scale}
         # AvroData looks at the scale alone: an Oracle NUMBER has 127 of it, and 64 digits.
         if precision is None or _is_real(precision):
-            scale = int(scale) if _is_real(scale) else 0
+            scale = _java_int(scale) if _is_real(scale) else 0
             return {**resolved, "logicalType": CONNECT_DECIMAL, "precision": _PRECISION, "scale": scale}
     if logical in _LOGICAL.get(kind, ()):
         return {**resolved, "logicalType": logical}
@@ -494,6 +494,13 @@ def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> A
 
 def _is_real(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _java_int(number: Any) -> int:
+    """A number of JSON by Java's ``intValue``; 0 for a ``BigInteger``, which Avro's library does not give."""
+    if isinstance(number, float):
+        return int(max(min(number, 2.0**31 - 1), -(2.0**31)))
+    return int((number + 2**31) % 2**32 - 2**31) if -(2**63) <= number < 2**63 else 0
 
 
 def _is_decimal(precision: Any, scale: Any, size: int | None) -> bool:

@@ -62,6 +62,14 @@ def is_decimal(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind)) or is_wide(kind)
 
 
+def items_of(lists: pa.Array) -> pa.Array:
+    """The items of all lists that are not null.
+
+    Where all are null, Arrow would build an empty array, and it cannot of types that hold extension types.
+    """
+    return lists.flatten() if lists.null_count < len(lists) else lists.values[:0]
+
+
 def decimal_type(scale: int, precision: int = MOST_SHORT) -> pa.DataType:
     """The type of decimals of this scale and of at most so many digits, as far as Arrow has it."""
     precision = max(precision, scale)  # else Parquet would refuse it
@@ -73,7 +81,9 @@ def decimal_type(scale: int, precision: int = MOST_SHORT) -> pa.DataType:
 
 
 def number_of(unscaled: bytes) -> int:
-    """The number that two's complement, big-endian, holds."""
+    """The number that two's complement, big-endian, holds. Raises ValueError: no bytes, as in Java."""
+    if not unscaled:
+        raise ValueError(unscaled)
     return int.from_bytes(unscaled, "big", signed=True)
 
 

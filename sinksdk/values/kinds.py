@@ -9,6 +9,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinksdk.values.decimals import items_of
+
 _SHORT: Final = 32  # bits
 _DAYS: Final = (-719_162, 2_932_896)  # of 0001-01-01 and 9999-12-31 since 1970-01-01
 _PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -48,7 +50,7 @@ def _children(column: pa.Array) -> Iterable[pa.Array]:
         return list(column.flatten())
     if pa.types.is_map(column.type):
         return (column.keys, column.items)
-    return (column.flatten(),)
+    return (items_of(column),)
 
 
 def _bounds(kind: pa.DataType) -> tuple[int, int]:

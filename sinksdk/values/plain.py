@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sinksdk.errors import DataException
+from sinksdk.values.decimals import items_of
 from sinksdk.values.json_text import is_json, json_objects
 from sinksdk.values.kinds import is_list
 
@@ -66,7 +67,7 @@ def _structs(column: pa.Array) -> list[dict[str, Any]]:
 
 
 def _lists(column: pa.Array) -> list[list[Any]]:
-    items, ends, end = plain(column.flatten()), [], 0
+    items, ends, end = plain(items_of(column)), [], 0
     for length in column.value_lengths().fill_null(0).to_pylist():
         ends.append((end, end + length))
         end += length

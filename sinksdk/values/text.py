@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.errors import ConfigException
-from sinksdk.values.decimals import bytes_of, is_decimal, is_wide, unscaled
+from sinksdk.values.decimals import bytes_of, is_decimal, is_wide, items_of, unscaled
 from sinksdk.values.json_text import is_json
 from sinksdk.values.kinds import is_list
 from sinksdk.values.plain import plain
@@ -155,13 +155,13 @@ def _struct(column: pa.Array, style: JsonStyle) -> pa.Array:
 
 
 def _list(column: pa.Array, style: JsonStyle) -> pa.Array:
-    return _bracketed(column, to_json(column.flatten(), style).fill_null("null"), "[]")
+    return _bracketed(column, to_json(items_of(column), style).fill_null("null"), "[]")
 
 
 def _map(column: pa.Array, style: JsonStyle) -> pa.Array:
     kind = column.type
     entries = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
-    keys, items = entries.flatten().flatten()
+    keys, items = items_of(entries).flatten()
     names, values = to_json(keys, style), to_json(items, style).fill_null("null")
     if style.maps_by_pairs and not is_text(kind.key_type):
         return _bracketed(entries, pc.binary_join_element_wise("[", names, ",", values, "]", ""), "[]")

@@ -229,3 +229,71 @@ def test_tasks_see_decimals_of_any_digits(registry: RegistryServer) -> None:
     assert isinstance(piece.content, pa.Array)
     assert piece.content.to_pylist() == [{"d": scaled(10**90, 127)}]
     assert piece.content.type == pa.concat_arrays([piece.content, piece.content]).type
+
+
+ONE = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 127}
+NESTED: dict[str, tuple[Any, Any]] = {
+    "array": ({"type": "array", "items": ONE}, []),
+    "map": ({"type": "map", "values": ONE}, {}),
+    "array of records": ({"type": "array", "items": record(ONE)}, []),
+}
+
+
+def changed_by(name: str, **keys: str) -> dict[str, str]:
+    """Keys of a chain of one transform."""
+    kind = f"org.apache.kafka.connect.transforms.{name}$Value"
+    return {"transforms": "t", "transforms.t.type": kind, **{f"transforms.t.{k}": v for k, v in keys.items()}}
+
+
+@pytest.mark.parametrize("format_class", ["JsonFormat", "AvroFormat"])
+@pytest.mark.parametrize("name", NESTED)
+def test_lists_and_maps_of_wide_decimals_may_be_null_in_all_records(
+    name: str, format_class: str, registry: RegistryServer
+) -> None:
+    """Arrow makes no empty array of a type that has an extension type within another one."""
+    schema = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": ["null", NESTED[name][0]]}]}
+    keys, values = avro(registry, schema, b"\0", b"\0")
+    more = {"format.class": format_class, **changed_by("HoistField", field="h")}
+    (data,) = files(archived({**keys, **more}, values))
+    rows = (
+        [json.loads(line) for line in data.splitlines()]
+        if format_class == "JsonFormat"
+        else list(fastavro.reader(io.BytesIO(data)))
+    )
+    assert rows == [{"h": {"f": None}}] * 2
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_mask_field_takes_lists_and_maps_of_wide_decimals(name: str, registry: RegistryServer) -> None:
+    """They become empty, and nulls stay, also where all are null."""
+    kind, empty = NESTED[name]
+    schema = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": ["null", kind]}]}
+    one = (b"\2a" if name == "map" else b"") + datum(10**90)
+    for data, expected in (
+        ([b"\0", b"\2\2" + one + b"\0"], [{"f": None}, {"f": empty}]),
+        ([b"\0"], [{"f": None}]),
+    ):
+        keys, values = avro(registry, schema, *data)
+        assert lines(archived({**keys, **changed_by("MaskField", fields="f")}, values)) == expected
+
+
+@pytest.mark.parametrize("scale", ["1e400", "-1e400", "3000000000", "-1e12", "99999999999999999999"])
+def test_a_scale_beyond_32_bits_is_javas_number(scale: str, registry: RegistryServer) -> None:
+    """As ``Number.intValue`` makes it; an integer of more than 64 bits is none to Avro's library."""
+    expected = {"1e400": 2**31 - 1, "3000000000": 3_000_000_000 - 2**32, "99999999999999999999": 0}
+    text = json.dumps(record({**ONE, "scale": "?"})).replace('"?"', scale)
+    number = registry.register("s", text)
+    keys = {"value.converter": "avro", "value.converter.schema.registry.url": registry.url}
+    made = archived({**keys, "json.decimal.format": "NUMERIC"}, [struct.pack(">bI", 0, number) + datum(1234)])
+    assert lines(made) == [{"d": scaled(1234, expected.get(scale, -(2**31)))}]
+
+
+def test_a_decimal_of_no_bytes_is_bad(registry: RegistryServer) -> None:
+    """Java's BigInteger refuses them, whatever has written them."""
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    of_avro = avro(registry, record(kind), datum(1234), b"\0", datum(0))
+    for keys, values in (of_avro, envelopes(2, '"BNI="', '""', '"AA=="')):
+        letters = Letters()
+        made = archived({**keys, "errors.deadletterqueue.topic.name": "letters"}, values, letters)
+        assert [each.offset for each in letters.records] == [1]
+        assert lines(made) == [{"d": "BNI="}, {"d": "AA=="}]

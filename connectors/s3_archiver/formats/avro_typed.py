@@ -16,7 +16,7 @@ from sinksdk import DataException
 from sinksdk.connectors.s3_archiver.columns import filled
 from sinksdk.connectors.s3_archiver.datums import Column, EncodedRows, borders_of
 from sinksdk.connectors.s3_archiver.formats.values import Fate, JoinedValues
-from sinksdk.values.decimals import MOST_WIDE, bytes_of, is_decimal, is_wide, number_of
+from sinksdk.values.decimals import MOST_WIDE, bytes_of, is_decimal, is_wide, items_of, number_of
 
 _NAMESPACE: Final = "io.confluent.connect.avro"
 _RECORD: Final = "ConnectDefault"
@@ -158,7 +158,7 @@ class _Schemas:
         schema, written, show = self._optional(kind.value_type)
 
         def shown(column: Column) -> list[Any]:
-            return _where_valid(column, _divided(show(column.flatten()), column.value_lengths()))
+            return _where_valid(column, _divided(show(items_of(column)), column.value_lengths()))
 
         return {"type": "array", "items": schema}, {"type": "array", "items": written}, shown
 
@@ -170,7 +170,7 @@ class _Schemas:
 
             def pairs(column: Column) -> list[Any]:
                 entries = column.cast(as_list)
-                items = pa.StructArray.from_arrays(entries.flatten().flatten(), fields=list(entry))
+                items = pa.StructArray.from_arrays(items_of(entries).flatten(), fields=list(entry))
                 return _where_valid(column, _divided(show(items), entries.value_lengths()))
 
             return {"type": "array", "items": schema}, {"type": "array", "items": written}, pairs
@@ -178,7 +178,7 @@ class _Schemas:
 
         def shown(column: Column) -> list[Any]:
             entries = column.cast(as_list)
-            keys, items = entries.flatten().flatten()
+            keys, items = items_of(entries).flatten()
             both = list(zip(keys.to_pylist(), show(items), strict=True))
             return _where_valid(column, [dict(row) for row in _divided(both, entries.value_lengths())])
 
