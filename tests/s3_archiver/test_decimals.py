@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import SinkRecord, SinkRecords
+from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
 from sinksdk.values.avro_defaults import number_datum
@@ -286,6 +287,16 @@ def test_a_scale_beyond_32_bits_is_javas_number(scale: str, registry: RegistrySe
     keys = {"value.converter": "avro", "value.converter.schema.registry.url": registry.url}
     made = archived({**keys, "json.decimal.format": "NUMERIC"}, [struct.pack(">bI", 0, number) + datum(1234)])
     assert lines(made) == [{"d": scaled(1234, expected.get(scale, -(2**31)))}]
+
+
+@pytest.mark.parametrize(
+    ("scale", "number"), [(0, 10**3_999), (2**31 - 1, 1), (-(2**31), 1)], ids=["digits", "small", "large"]
+)
+def test_verify_reads_lines_with_decimals_of_any_digits(scale: int, number: int) -> None:
+    """They are as they were written: none is damaged, and none missing."""
+    keys, values = envelopes(scale, f'"{packed(number)}"')
+    made = archived({**keys, "json.decimal.format": "NUMERIC"}, values)
+    assert verify(config(), made.s3, lambda: made.harness.committed).problems == []
 
 
 def test_a_decimal_of_no_bytes_is_bad(registry: RegistryServer) -> None:

@@ -214,7 +214,8 @@ def test_what_only_jackson_takes_becomes_json(one_scan: Scan, value: bytes, text
         text,
         None,
     ]
-    assert list(bad_json(pa.array([value], pa.binary()))) == [0]
+    assert list(bad_json(pa.array([value], pa.binary()))) == ([] if value == text.encode() else [0])
+    assert bad_json(pa.array([text])) == {}
 
 
 @pytest.mark.parametrize(
@@ -233,6 +234,18 @@ def test_what_only_jackson_takes_becomes_json(one_scan: Scan, value: bytes, text
 def test_what_jackson_does_not_take_after_all_is_bad(value: bytes) -> None:
     """Numbers of more digits, exponents of more than 32 bits, and broken text of other encodings are bad."""
     assert list(read_json(pa.array([value], pa.binary())).failed) == [0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"[%s]" % (b"1" * 4_000), b"1E+2147483648", b'{"a":1e-2147483647,"01":1}'],
+    ids=["digits", "large", "small"],
+)
+def test_lines_may_have_numbers_of_more_digits_than_jackson_reads(value: bytes) -> None:
+    """A decimal has them that a converter has typed; zeros before such a number are none of JSON's."""
+    assert bad_json(pa.array([value], pa.binary())) == {}
+    zeros = value.replace(b"1", b"01", 1)
+    assert list(bad_json(pa.array([zeros, value + b"1]", b"\xef\xbb\xbf" + value], pa.binary()))) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
