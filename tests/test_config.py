@@ -644,11 +644,12 @@ def test_a_field_of_sinksdks_may_have_another_default_and_a_narrower_type() -> N
     ]
 
 
-def test_a_bound_of_sinksdks_stays_when_its_field_is_declared_again() -> None:
-    """Another default, type or bound of a key replaces pydantic's bounds, which sinksdk relies on."""
+def test_a_bound_that_is_left_out_stays_when_its_field_is_declared_again() -> None:
+    """To pydantic the new declaration has none, and sinksdk relies on it; a bound that is stated replaces it."""
 
     class Again(ConnectorConfig):
         tasks_max: int = Field(default=2, alias="tasks.max")
+        poll_interval_ms: int = Field(default=2, ge=1, alias="poll.interval.ms")  # of sinksdk's at least 10
         max_poll_records: int = Field(default=0, le=9, alias="max.poll.records")
         topics: tuple[str, ...] = ("t",)
 
@@ -661,6 +662,7 @@ def test_a_bound_of_sinksdks_stays_when_its_field_is_declared_again() -> None:
         assert model.check({**raw, "tasks.max": "0"})[1] == [
             "'tasks.max': input should be greater than or equal to 1"
         ]
+        assert model.check({**raw, "poll.interval.ms": "1"})[1] == []
         assert model.check({"name": "c"})[1] == [
             "'max.poll.records': input should be greater than or equal to 1"
         ]

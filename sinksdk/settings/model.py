@@ -583,15 +583,16 @@ def _refuse_other_keys(cls: type[ConfigModel]) -> None:
 
 @functools.cache
 def _declared_again(cls: type[ConfigModel]) -> Mapping[str, TypeAdapter[Any]]:
-    """Sinksdk's declarations, by field, of those with bounds that an author's model has replaced.
+    """Sinksdk's declarations, by field, with those bounds that an author's model has left out.
 
-    Pydantic lets the new declaration replace the bounds, which the code that reads the field relies on.
+    Pydantic lets the new declaration replace them, and the code that reads the field relies on them. A bound
+    that the author states of the same kind takes the place of sinksdk's.
     """
-    kinds: Mapping[str, Any] = {
-        name: Annotated[former.annotation, *former.metadata]
-        for name, former in _own_base(cls).model_fields.items()
-        if former.metadata and cls.model_fields[name].metadata != former.metadata
-    }
+    kinds: dict[str, Any] = {}
+    for name, former in _own_base(cls).model_fields.items():
+        stated = {type(bound) for bound in cls.model_fields[name].metadata}
+        if left_out := [bound for bound in former.metadata if type(bound) not in stated]:
+            kinds[name] = Annotated[former.annotation, *left_out]
     return {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
 
