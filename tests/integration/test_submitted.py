@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sinksdk import TopicPartition
 from sinksdk.cli.demo.play import write_topic
 from sinksdk.control.herder import Herder
 from sinksdk.store import open_store
+from sinksdk.topics import write_records
 from tests.integration.archive_site import Site, descendants, ended, site, wait_until
 from tests.integration.standalone import SPARK_HOME, Standalone
 from tests.test_docs import ROOT, fences
@@ -41,6 +43,8 @@ OPTIONS = [
     "spark.scheduler.mode=FIFO",
 ]
 FLUSH_SIZE, PARTITIONS = 250, 3
+PORTIONS = 6
+"""Of the topic: one from the beginning on, and one more for each time that a test waits for a commit."""
 TYPES = {"partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
 """Of the columns that are compared besides the timestamp."""
 
@@ -67,6 +71,8 @@ class Runs:
     def __init__(self, archive: Site, cluster: Standalone) -> None:
         self.archive, self.cluster, self.seen = archive, cluster, Seen()
         self._before = 0
+        self._portions = portions_of(archive)
+        self.grow()
 
     def start(self, *options: str, master: str | None = None) -> subprocess.Popen[str]:
         """spark-submit in a process group of its own, as a shell starts it."""
@@ -77,8 +83,15 @@ class Runs:
         env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
         return self.archive.started([*map(str, (*command, *arguments)), *options], env)
 
+    def grow(self, portions: int = 1) -> None:
+        """Append the next portions of each partition's records to the topic."""
+        for portion in islice(self._portions, portions):
+            for partition, records in portion.items():
+                write_records(self.archive.topics, partition, records)
+
     def go_on(self, run: subprocess.Popen[str]) -> None:
-        """Wait until more is committed than before."""
+        """Append records, and wait until more is committed than before: there is more, however slow a step was."""
+        self.grow()
         before = self._before + FLUSH_SIZE
         wait_until(lambda: sum(self.archive.committed().values()) > before, run, "more was committed")
         self._before = sum(self.archive.committed().values())
@@ -146,6 +159,7 @@ class Runs:
 
     def caught_up(self) -> None:
         self.archive.s3.heal()
+        self.grow(PORTIONS)
         self.end(self.start("--own-session", master="local[2]"), "caught up")
 
 
@@ -154,25 +168,40 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with site(tmp_path_factory.mktemp("submitted")) as made:
         made.topic = "flights"
         made.configure(records_sql=QUERY, tasks_max=2, flush_size=FLUSH_SIZE, offset_flush_interval_ms=500)
-        write_topic(made.topics)
-        shutil.rmtree(
-            made.topics / f"topic=flights/partition={PARTITIONS}"
-        )  # the largest: others show the same
         made.s3.delays["CompleteMultipartUpload"] = 3.0
+        write_topic(made.folder / "whole")
         write_rows(made)
         yield made
+
+
+def whole_topic(archive: Site) -> Iterator[tuple[int, pa.Table]]:
+    """All records of the partitions, without those of the largest: others show the same."""
+    for partition in range(PARTITIONS):
+        (file,) = (archive.folder / "whole").glob(f"*/partition={partition}/*.parquet")
+        yield partition, pq.read_table(file, partitioning=None)
+
+
+def portions_of(archive: Site) -> Iterator[dict[TopicPartition, pa.Table]]:
+    """The records of the topic, in portions of about the same size."""
+    whole = dict(whole_topic(archive))
+    for number in range(PORTIONS):
+        yield {
+            TopicPartition("flights", partition): table.slice(
+                begin := table.num_rows * number // PORTIONS,
+                table.num_rows * (number + 1) // PORTIONS - begin,
+            )
+            for partition, table in whole.items()
+        }
 
 
 def write_rows(archive: Site) -> None:
     """The topic as a table that has the columns of the view ``records``."""
     (archive.folder / "rows").mkdir()
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    for partition in range(PARTITIONS):
-        (file,) = archive.topics.glob(f"*/partition={partition}/*.parquet")
-        table = pq.read_table(file, partitioning=None)
-        table = table.set_column(3, "timestamp", table.column("timestamp").cast(pa.timestamp("us", "UTC")))
+    for partition, table in whole_topic(archive):
         size = table.num_rows
-        rows = table.append_column("topic", pa.repeat("flights", size))
+        rows = table.set_column(3, "timestamp", table.column("timestamp").cast(pa.timestamp("us", "UTC")))
+        rows = rows.append_column("topic", pa.repeat("flights", size))
         rows = rows.append_column("partition", pa.repeat(pa.scalar(partition, pa.int32()), size))
         rows = rows.append_column("timestampType", pa.repeat(pa.scalar(0, pa.int32()), size))
         rows = rows.append_column("headers", pa.nulls(size, headers))
