@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 
 import sinksdk
 from sinksdk import (
@@ -99,6 +100,8 @@ class Reading:
 
 @pytest.fixture(autouse=True)
 def _fake_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The Spark of other tests of this process is another one.
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     FakeSpark.launches = lambda store: InProcess(store, Task)
     Reading.launched = threading.Event()
     monkeypatch.setattr(running, "SparkOnDemand", FakeSpark)

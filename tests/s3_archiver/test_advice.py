@@ -269,7 +269,7 @@ def test_topics_whose_files_readers_skip_are_a_warning(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         made.subscribed(["_schemas", "orders"])
         made.subscribed(["_schemas", "orders"])
-    assert [record.message.count("_schemas") for record in caplog.records] == [1]
+    assert [line.count("_schemas") for line in caplog.messages] == [1]
 
 
 @pytest.mark.parametrize("folder", ["", "  "])

@@ -173,7 +173,7 @@ def test_parquet_holds_decimals_of_76_digits_and_says_which_it_does_not(
         assert found == [scaled(number, 2) for number in numbers[:3]]
         assert [record.offset for record in letters.records] == [3, 4]
         message = "its field 'd' is a decimal of more than 76 digits, or of a scale outside of 0 to 76"
-        assert [each.message.count(message) for each in caplog.records] == [1, 1]
+        assert [line.count(message) for line in caplog.messages] == [1, 1]
         assert "contains itself" not in caplog.text
 
 

@@ -76,7 +76,7 @@ def test_null_values_that_are_left_out_are_logged(caplog: pytest.LogCaptureFixtu
     """With ``errors.log.enable`` alone."""
     with caplog.at_level(logging.ERROR):
         assert delivered({**LINES, **IGNORE, "errors.tolerance": "all", "errors.log.enable": "true"})[1] == 4
-    assert [record.message.count("'report.null.values.to.dlq' false") for record in caplog.records] == [1, 1]
+    assert [line.count("'report.null.values.to.dlq' false") for line in caplog.messages] == [1, 1]
 
 
 def test_a_reported_null_value_fails_its_partition_where_errors_are_not_tolerated() -> None:
@@ -180,7 +180,7 @@ def test_an_avro_key_that_is_null_is_no_key(
     records = [SinkRecord(*TP, offset=n, key=key, value=b"v") for n, key in enumerate(given)]
     archived(keys, records, letters)
     assert [record.key for record in letters.records] == given[:1]
-    assert [record.message.count("it has no key (null)") for record in caplog.records] == [1]
+    assert [line.count("it has no key (null)") for line in caplog.messages] == [1]
 
 
 def test_whole_records_keep_the_bytes_of_an_avro_null(registry: RegistryServer) -> None:
