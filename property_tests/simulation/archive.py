@@ -232,7 +232,7 @@ def _no_broker(what: str) -> BaseException:
 class SimulatedConfig(S3ArchiverConfig):
     """Parts of a few records instead of megabytes."""
 
-    s3_part_size: int = Field(400, alias="s3.part.size")
+    s3_part_size: int = Field(400, ge=1, alias="s3.part.size")
 
 
 class SimulatedTask(S3ArchiverTask):
