@@ -222,7 +222,7 @@ def test_secrets_are_hidden_as_urls_and_forms_write_them(text: str) -> None:
 
 
 def test_secrets_are_hidden_in_json_of_other_letters() -> None:
-    """With and without ``ensure_ascii``."""
+    """JSON may have letters beyond ASCII as they are, or escaped."""
     secrets = Secrets()
     secrets.add({'grün "quoted"': HIDDEN})
     for ascii_only in (True, False):
@@ -241,7 +241,7 @@ def test_secrets_are_hidden_in_json_of_other_letters() -> None:
     ],
 )
 def test_passwords_in_a_login_or_a_url_are_found(text: str, password: str) -> None:
-    """As the clients read them: an @ may be a password's."""
+    """Clients allow an @ in a password of a URL, and blanks or no quotation marks in a JAAS option."""
     assert password in passwords_in(text)
     assert "hunter2" not in without_passwords_in_urls(text) or "://" not in text
 

@@ -645,7 +645,7 @@ def test_a_field_of_sinksdks_may_have_another_default_and_a_narrower_type() -> N
 
 
 def test_a_bound_that_is_left_out_stays_when_its_field_is_declared_again() -> None:
-    """To pydantic the new declaration has none, and sinksdk relies on it; a bound that is stated replaces it."""
+    """Pydantic drops it, and sinksdk's code relies on it; an author may state another bound of the same kind."""
 
     class Again(ConnectorConfig):
         tasks_max: int = Field(default=2, alias="tasks.max")

@@ -15,7 +15,7 @@ _LONGEST_HOST: Final = 253
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Whether a host is localhost or a loopback address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -95,7 +95,7 @@ class ConfigProviders:
     def _allows_file(self, path: str) -> bool:
         try:
             # The system follows a link before the '..' behind it, os.path.abspath takes '..' off first.
-            real = {Path(path).resolve(), Path(os.path.abspath(path)).resolve()}  # noqa: PTH100 - see above
+            real = {Path(path).resolve(), Path(os.path.abspath(path)).resolve()}  # noqa: PTH100 - as the comment says
         except (OSError, RuntimeError, ValueError):
             return False  # a circle of links, or no path at all
         return bool(path) and all(

@@ -37,7 +37,7 @@ _SHORTEST: Final = 8
 def sounds_secret(key: str) -> bool:
     """Whether a key's name says that its value is a secret; what a user calls a transform does not.
 
-    A provider of secrets is none, but what is behind its name may be: ``credentials.provider.secret.key``.
+    A provider's name is no secret. A key behind it may be: ``credentials.provider.secret.key``.
     """
     key = _PROVIDER.sub("", _STEP.sub("", key))
     return bool(_NAMES.search(key)) and not _HARMLESS.search(key)

@@ -171,7 +171,7 @@ def bad_json(texts: pa.Array) -> dict[int, str]:
 
 
 def _is_json_of_long_numbers(data: bytes) -> bool:
-    """Whether what is odd is JSON as it stands: typed decimals have more digits than Jackson reads."""
+    """Whether a text is JSON that Jackson refuses only for its long numbers, as NUMERIC decimals may be."""
     is_json_in_utf8 = _verdict(data, decides=True) <= Verdict.MAYBE_ENVELOPE
     return is_json_in_utf8 and not any(map(_has_zeros_before, _tokens(data)))
 

@@ -44,7 +44,7 @@ OPTIONS = [
 ]
 FLUSH_SIZE, PARTITIONS = 250, 3
 PORTIONS = 6
-"""Of the topic: one from the beginning on, and one more for each time that a test waits for a commit."""
+"""The topic begins with one of these portions; each time that a test waits for a commit, it appends the next."""
 TYPES = {"partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
 """Of the columns that are compared besides the timestamp."""
 

@@ -280,7 +280,7 @@ def test_mask_field_takes_lists_and_maps_of_wide_decimals(name: str, registry: R
 
 @pytest.mark.parametrize("scale", ["1e400", "-1e400", "3000000000", "-1e12", "99999999999999999999"])
 def test_a_scale_beyond_32_bits_is_javas_number(scale: str, registry: RegistryServer) -> None:
-    """As ``Number.intValue`` makes it; an integer of more than 64 bits is none to Avro's library."""
+    """Java's ``Number.intValue`` gives the scale; Avro's library ignores an integer of more than 64 bits."""
     expected = {"1e400": 2**31 - 1, "3000000000": 3_000_000_000 - 2**32, "99999999999999999999": 0}
     text = json.dumps(record({**ONE, "scale": "?"})).replace('"?"', scale)
     number = registry.register("s", text)

@@ -28,7 +28,7 @@ def client(tmp_path: Path) -> TestClient:
 
 
 def test_first_line_of_credentials_behind_a_byte_order_mark_counts(tmp_path: Path) -> None:
-    """As editors on Windows write it; the other files are read so, too."""
+    """Some editors on Windows begin a file with one; configuration files may have one, too."""
     file = tmp_path / "credentials"
     file.write_text("a-token\n", encoding="utf-8-sig")
     assert Credentials.read(file).client("Bearer a-token") is not None

@@ -64,7 +64,7 @@ def test_address_that_a_trusted_proxy_forwards_is_the_clients(
 def test_wrong_credentials_are_counted_by_what_a_client_has(
     credentials: Path, caplog: pytest.LogCaptureFixture, forwarded: str
 ) -> None:
-    """All addresses of an IPv6 network of 64 bits, all ports of an address, and any text that is none."""
+    """A /64 network, all ports of an address, and all texts that are no address each count as one client."""
     caplog.set_level("INFO", "sinksdk.server.audit")
     server = serving(MemoryStore(), credentials=credentials, trusted_proxies=["127.0.0.1"])
     with server as url, httpx.Client(base_url=url) as client:

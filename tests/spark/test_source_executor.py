@@ -147,7 +147,7 @@ class Scene:
         return row.value.source if row and row.value.source else SourceProgress(state="")
 
     def hangs(self) -> bool:
-        """Whether the task's progress record in the store says that a method hangs."""
+        """Whether the task has reported to the store that one of its methods hangs."""
         row = table.read(self.store, progress_key("c", 0), TaskProgress)
         return row is not None and row.value.hangs is not None
 
