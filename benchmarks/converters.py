@@ -17,7 +17,8 @@ import fastavro
 
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.converters import AvroConverter, Converter, JsonConverter, StringConverter
-from sinksdk.records import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.task import SinkTask
 from sinksdk.testing import SinkTaskHarness
 

@@ -27,12 +27,12 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, run_tasks
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import GenerationPlan
 from sinksdk.topics import TopicDirectorySource
 from sinksdk.topics.directory import write_records
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.task_result import TaskResult
 
 PARTITIONS = 4
 TASKS = 2

@@ -29,8 +29,6 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, job_of
-from sinksdk.spark.generation_spec import GenerationSpec, packed, unpacked
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
@@ -38,6 +36,8 @@ from sinksdk.topics.base import Reader
 from sinksdk.topics.directory.reader import DataFile, TopicDirectoryReader
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from sinksdk.topics.kafka.reader import KafkaReader
+from sinksdk.worker.generation_spec import GenerationSpec, packed, unpacked
+from sinksdk.worker.task_result import TaskResult
 from tests.kafka.broker import serving
 
 TOPIC: Final = "many"

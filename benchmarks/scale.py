@@ -25,14 +25,14 @@ from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
 from sinksdk.control.info import connector_info
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.task_result import TaskResult
-from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import Closing, GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.task_result import TaskResult
+from sinksdk.worker.watches import ClosingWatch
 from tests.integration.fault_proxy import serving_s3
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Finished, Source, driver

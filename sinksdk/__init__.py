@@ -16,8 +16,6 @@ What a connector author imports is here; the packages below run it::
     launch     from a configuration to a running connector
 """
 
-# More than twelve imports: this is the facade of the authors' modules.
-
 from __future__ import annotations
 
 import importlib
@@ -37,15 +35,8 @@ from sinksdk.errors import (
     RetriableException,
     UnpublishableException,
 )
-from sinksdk.records import (
-    Header,
-    OffsetAndMetadata,
-    OffsetRange,
-    SinkRecord,
-    SinkRecords,
-    Token,
-    TopicPartition,
-)
+from sinksdk.offsets import OffsetAndMetadata, OffsetRange, Token, TopicPartition
+from sinksdk.records import Header, SinkRecord, SinkRecords
 from sinksdk.settings.file import read_config_file
 from sinksdk.task import SinkTask
 from sinksdk.values.json_text import bad_json, read_json

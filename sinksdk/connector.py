@@ -16,7 +16,7 @@ from sinksdk.support.zones import next_multiple, time_zone
 from sinksdk.task import SinkTask
 
 if TYPE_CHECKING:
-    from sinksdk.records import OffsetAndMetadata, TopicPartition
+    from sinksdk.offsets import OffsetAndMetadata, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

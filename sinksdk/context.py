@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from sinksdk.support.hooks import guard_methods
 
 if TYPE_CHECKING:
-    from sinksdk.records import OffsetAndMetadata, SinkRecord, Token, TopicPartition
+    from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
+    from sinksdk.records import SinkRecord
 
 
 class ClosingReason(StrEnum):

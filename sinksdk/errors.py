@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from sinksdk.records import Token
+    from sinksdk.offsets import Token
 
 
 class ConnectException(Exception):

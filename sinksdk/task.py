@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from sinksdk.context import SinkTaskContext
-    from sinksdk.records import OffsetAndMetadata, SinkRecords, Token, TopicPartition
+    from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
+    from sinksdk.records import SinkRecords
 
 
 class SinkTask(ABC):

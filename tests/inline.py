@@ -9,7 +9,7 @@ from typing import Any
 from sinksdk.control.connector_calls import Call, ThreadExecutor
 from sinksdk.control.consumer_group import ConsumerGroupSync, OffsetGroup
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.environment import Threads
 
 log = logging.getLogger(__name__)

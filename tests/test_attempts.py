@@ -19,10 +19,6 @@ from sinksdk import (
     SinkRecords,
     SinkTask,
 )
-from sinksdk.spark import attempts
-from sinksdk.spark.executor import run_attempt
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.task_result import TaskResult, from_rows, to_row
 from sinksdk.store import ask_to_close as store_ask_to_close
 from sinksdk.store import table, take_over
 from sinksdk.store.keys import plan_key, progress_key
@@ -31,6 +27,10 @@ from sinksdk.store.reports import TaskProgress
 from sinksdk.support import logs
 from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
+from sinksdk.worker import attempts
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.sink_task import run_attempt
+from sinksdk.worker.task_result import TaskResult, from_rows, to_row
 from tests.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 

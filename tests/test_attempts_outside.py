@@ -16,12 +16,12 @@ import pytest
 
 from sinksdk import ConnectorConfig, SinkConnector, SinkRecords, SinkTask
 from sinksdk.engine.commits import always_valid
-from sinksdk.spark.executor import run_attempt
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.outside import vouch_for
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.topics.kafka import KafkaClient, cluster
 from sinksdk.topics.kafka.cluster import replaced_topics
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.outside import vouch_for
+from sinksdk.worker.sink_task import run_attempt
+from sinksdk.worker.task_result import TaskResult
 from tests.memory_store import MemoryStore
 from tests.registry_server import RegistryServer
 from tests.store.protocol import P0, plan

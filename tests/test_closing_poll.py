@@ -9,9 +9,9 @@ from typing import NoReturn
 import pytest
 
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.spark.executor import run_attempt
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.watches import ClosingWatch, look_now_and_then
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.sink_task import run_attempt
+from sinksdk.worker.watches import ClosingWatch, look_now_and_then
 from tests.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from sinksdk import ConnectorConfig, Meaning, Option, Verdict
 from sinksdk.compatibility import judge, rule_for
-from sinksdk.settings.checks import check_config
+from sinksdk.plugins.checks import check_config
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.transforms.plugins import owners
 

@@ -18,7 +18,7 @@ from sinksdk import (
     SinkConnector,
     TopicPartition,
 )
-from sinksdk.settings.checks import check_file
+from sinksdk.plugins.checks import check_file
 from sinksdk.testing import SinkTaskHarness
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
 

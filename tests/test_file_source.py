@@ -18,7 +18,7 @@ from sinksdk import ConfigException
 from sinksdk.engine import SystemClock, TaskName
 from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.settings.checks import check_file
+from sinksdk.plugins.checks import check_file
 from sinksdk.source import SourceRecord
 from sinksdk.support.threads import SystemThreads
 from sinksdk.topics import Subscription, TopicDirectorySource

@@ -14,7 +14,7 @@ from examples.make_bucket import make_bucket
 from examples.pipeline.check import differences, lines_of
 from examples.pipeline.readings import Readings
 from examples.pipeline.service import Service
-from sinksdk.settings.checks import check_file
+from sinksdk.plugins.checks import check_file
 from tests.integration.archive_site import client
 from tests.ports import free_port
 

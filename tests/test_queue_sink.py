@@ -26,11 +26,11 @@ from sinksdk import (
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal
+from sinksdk.plugins.checks import check_file
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.settings.checks import check_file
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.testing import SinkTaskHarness
 from sinksdk.topics import TopicDirectorySource

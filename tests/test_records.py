@@ -21,7 +21,8 @@ from sinksdk import (
     Token,
     TopicPartition,
 )
-from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, as_token
+from sinksdk.offsets import as_token
+from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS
 
 TP = TopicPartition("flights", 3)
 

@@ -16,8 +16,8 @@ from pydantic import Field, SecretStr
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector, SinkTask
 from sinksdk.compatibility import Meaning
 from sinksdk.control.herder import Herder
+from sinksdk.plugins.checks import check_file, redacted
 from sinksdk.server.app import create_app
-from sinksdk.settings.checks import check_file, redacted
 from sinksdk.settings.texts import as_text, read
 from sinksdk.support.confidential import HIDDEN
 from tests.memory_store import MemoryStore

@@ -23,7 +23,7 @@ from examples.webhook_sink import WebhookConfig, WebhookTask
 from sinksdk import ConnectException, SinkRecord, SinkRecords, SinkTask, TopicPartition
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import ConnectorIdentity
-from sinksdk.settings.checks import check_file
+from sinksdk.plugins.checks import check_file
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import Letters
 from tests.test_webhook_sink import serving

@@ -272,14 +272,14 @@ def test_the_daemon_that_workers_are_forked_from_has_imported_what_a_task_needs(
     code = (
         "import sys; from importlib import metadata; from pyspark import daemon\n"
         "broken = metadata.EntryPoint('broken', 'no.such.module:Sink', 'sinksdk.connectors')\n"
-        "from sinksdk.settings import plugins\n"
-        "found = plugins.entry_points\n"
-        "plugins.entry_points = lambda **which: [broken, *found(**which)]\n"
+        "from sinksdk.plugins import classes\n"
+        "found = classes.entry_points\n"
+        "classes.entry_points = lambda **which: [broken, *found(**which)]\n"
         "daemon.manager = lambda: print(*sys.modules)\n"
         "from sinksdk.spark import worker_daemon; worker_daemon.main()"
     )
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    needed = {"sinksdk.spark.executor", "sqlalchemy", "pyarrow", "sinksdk.connectors.s3_archiver.connector"}
+    needed = {"sinksdk.worker.sink_task", "sqlalchemy", "pyarrow", "sinksdk.connectors.s3_archiver.connector"}
     assert needed <= set(printed.split())
 
 
@@ -305,8 +305,8 @@ def test_a_connector_that_prints_or_exits_when_it_is_imported_spoils_no_daemon(
     code = (
         "import sys; from importlib import metadata; from pyspark import daemon\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from sinksdk.settings import plugins\n"
-        "plugins.entry_points = lambda **_: [metadata.EntryPoint('s', 'spoiler:Sink', 'sinksdk.connectors')]\n"
+        "from sinksdk.plugins import classes\n"
+        "classes.entry_points = lambda **_: [metadata.EntryPoint('s', 'spoiler:Sink', 'sinksdk.connectors')]\n"
         "daemon.manager = lambda: print('port', end='')\n"
         "from sinksdk.spark import worker_daemon; worker_daemon.main()"
     )

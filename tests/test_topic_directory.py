@@ -15,7 +15,8 @@ from sinksdk.errors import (
     MissingSourceTopicException,
     RetriableException,
 )
-from sinksdk.records import HEADERS_TYPE, OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import HEADERS_TYPE
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
 from sinksdk.topics.directory.layout import FileStat, Unfinished
 from sinksdk.topics.directory.reader import Footers

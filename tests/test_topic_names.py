@@ -9,7 +9,7 @@ import pytest
 
 from sinksdk import ConnectException, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.layout import FileName, Layout
-from sinksdk.records import is_topic_name
+from sinksdk.offsets import is_topic_name
 from sinksdk.source.records import SourceRecord
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
 from sinksdk.topics.directory.writer import TopicDirectoryWriter

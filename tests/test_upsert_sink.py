@@ -29,7 +29,7 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.connector import ConnectorIdentity
-from sinksdk.settings.checks import check_file
+from sinksdk.plugins.checks import check_file
 from sinksdk.testing import FaultPlan, SinkTaskHarness, check_sink
 from tests.engine.sinks import Letters
 from tests.store.postgres_server import PostgresServer

@@ -23,7 +23,7 @@ from examples import test_sinks, webhook_sink
 from examples.webhook_receiver import Endpoint, Mishap, server_of
 from examples.webhook_sink import WebhookConfig, WebhookTask, seconds_in
 from sinksdk import ConfigException, RetriableException, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.settings.checks import check_file
+from sinksdk.plugins.checks import check_file
 from sinksdk.testing import FaultPlan, Guarantee, SinkOptions, SinkTaskHarness, check_sink
 from tests.engine.sinks import Letters
 

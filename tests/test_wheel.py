@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk.cli.new import FILES
-from sinksdk.settings.plugins import connector_class
+from sinksdk.plugins.classes import connector_class
 
 ROOT = Path(__file__).parents[1]
 
@@ -105,7 +105,7 @@ def test_a_folder_of_the_users_own_does_not_hide_the_archiver(
     if is_package:
         (tmp_path / "connectors/__init__.py").write_text("")
     code = (
-        "import sys; from sinksdk.settings.plugins import connector_class;"
+        "import sys; from sinksdk.plugins.classes import connector_class;"
         "print(sys.modules[connector_class('s3-archiver').__module__].__file__)"
     )
 
@@ -119,7 +119,7 @@ def test_the_users_own_connector_of_that_module_is_found(site: Path, tmp_path: P
         "from sinksdk import SinkConnector\nclass Mine(SinkConnector): ..."
     )
     code = (
-        "from sinksdk.settings.plugins import connector_class;"
+        "from sinksdk.plugins.classes import connector_class;"
         "print(*(connector_class(n).__name__ for n in ('connectors.s3_archiver:Mine', 's3-archiver')))"
     )
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.topics import Subscription, TopicDirectorySource
 
 T0 = TopicPartition("t", 0)

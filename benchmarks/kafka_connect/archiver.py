@@ -29,7 +29,8 @@ from benchmarks.kafka_connect.rows import Parts
 from benchmarks.kafka_connect.side import Run
 from benchmarks.null_s3 import NullS3
 from sinksdk.control.progress import Listener, PartitionView
-from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import SinkRecords
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -249,9 +250,9 @@ def _archive(spark: SparkContext, bootstrap: str, endpoint: str, order: Mapping[
     from sinksdk.runtime.driver import ConnectorDriver
     from sinksdk.runtime.environment import Environment
     from sinksdk.spark.generation_job import SparkLauncher
-    from sinksdk.spark.generation_spec import GenerationSpec
     from sinksdk.store import identify, open_store
     from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource
+    from sinksdk.worker.generation_spec import GenerationSpec
 
     name = f"archive-{time.time_ns()}"  # a new store is another owner, and needs another folder
     raw = {

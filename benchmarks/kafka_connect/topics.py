@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from sinksdk.errors import RetriableException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.topics.kafka import ConsumerGroup, KafkaClient
 from sinksdk.topics.kafka.cluster import Cluster as KafkaCluster
 

@@ -54,7 +54,6 @@ from sinksdk.connectors.s3_archiver.upload import NONCE, location_of, view_of
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import OffsetsRefusedException
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import says_news, table, whole
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import (
@@ -73,6 +72,7 @@ from sinksdk.store.records import (
     TaskRecord,
     Value,
 )
+from sinksdk.worker.task_result import TaskResult
 from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
 

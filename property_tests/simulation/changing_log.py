@@ -12,7 +12,8 @@ from property_tests.simulation.world import World
 from sinksdk.engine.commits import TopicIdCheck
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import MissingSourceTopicException, OffsetOutOfRangeException, RetriableException
-from sinksdk.records import OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.topics import Subscription
 from sinksdk.topics.base import Partitions, Position
 from sinksdk.topics.kafka.cluster import replaced_topics
@@ -209,7 +210,7 @@ class ChangingLog(Log):
         return min((begin for number, begin in begins if epoch < number <= last), default=None)
 
     def vouch(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
-        """See :class:`sinksdk.spark.executor.Outside`."""
+        """See :class:`sinksdk.worker.sink_task.Outside`."""
         return lambda topics: replaced_topics(ids, self.topic_ids, topics)
 
     def _ask(self, what: str, effect: Callable[[], T]) -> T:

@@ -20,19 +20,20 @@ from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.engine.commits import TopicIdCheck, always_valid
 from sinksdk.engine.worker import ClosingRequest, Unread
 from sinksdk.errors import ConnectException
-from sinksdk.records import RECORD_COLUMNS, Header, OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import RECORD_COLUMNS, Header, SinkRecord, SinkRecords
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.session import Settings
-from sinksdk.spark.executor import run_attempt
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.outside import Outside
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.spark.transform_task import arranged
-from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.topics import Subscription
 from sinksdk.topics.base import Position
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.outside import Outside
+from sinksdk.worker.sink_task import run_attempt
+from sinksdk.worker.task_result import TaskResult
+from sinksdk.worker.watches import ClosingWatch
 
 
 class LateRow(NamedTuple):
@@ -201,7 +202,7 @@ class Log:
         return {}
 
     def vouch(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
-        """See :class:`sinksdk.spark.executor.Outside`."""
+        """See :class:`sinksdk.worker.sink_task.Outside`."""
         return always_valid
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:

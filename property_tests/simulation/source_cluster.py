@@ -12,10 +12,10 @@ from sinksdk.engine.writer import Target
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source.connector import SourceConnector
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.source_executor import run_source_attempt
-from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store.records import GenerationPlan
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.source_task import run_source_attempt
+from sinksdk.worker.task_result import SourceTaskResult
 
 
 class SourceCluster(Cluster):

@@ -31,10 +31,10 @@ from sinksdk.engine.writer import FencingRound, TransactionalWriter
 from sinksdk.runtime import source_driver
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
-from sinksdk.spark.attempts import Attempt
 from sinksdk.store import Store
 from sinksdk.store.base import Versioned
 from sinksdk.topics.directory.log import Entry, TransactionLog
+from sinksdk.worker.attempts import Attempt
 
 Positions = Sequence[SourcePosition]
 Forgotten = Sequence[SourcePartition]

@@ -17,10 +17,10 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException, graceful_timeout
 from sinksdk.errors import ConfigException, ConnectException, FencedException
 from sinksdk.launch.idle import connector_to_delete, group_to_delete
+from sinksdk.plugins.checks import check_config, redacted, still_hidden, with_secrets
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.settings.checks import check_config, redacted, still_hidden, with_secrets
 from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, absolute_store_url, open_store
 

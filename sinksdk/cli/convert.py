@@ -10,9 +10,9 @@ import typer
 
 from sinksdk.cli.options import Config, Verbose
 from sinksdk.cli.output import ExitCode, command, print_json, stderr, write, write_list
-from sinksdk.settings.checks import check_config, load_class
+from sinksdk.plugins.checks import check_config, load_class
+from sinksdk.plugins.classes import DROP_IN_NAMES
 from sinksdk.settings.file import read_config, read_config_file
-from sinksdk.settings.plugins import DROP_IN_NAMES
 
 _CONVERTERS: Final = ("key.converter", "value.converter")
 

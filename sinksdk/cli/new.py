@@ -28,7 +28,7 @@ from rich.console import Console
 from sinksdk.cli.options import Verbose
 from sinksdk.cli.output import command, stdout, write, write_pairs
 from sinksdk.errors import ConfigException
-from sinksdk.settings.plugins import plugins
+from sinksdk.plugins.classes import plugins
 
 Kind = Literal["sink", "source"]
 

@@ -41,7 +41,7 @@ from sinksdk.control.source_offsets import SourceOffsets
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.settings.file import read_config_file
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.positions import as_json as compact

@@ -12,7 +12,7 @@ import typer
 from sinksdk.errors import ConfigException
 from sinksdk.launch.prepare import Place
 from sinksdk.launch.topics import KafkaTopics, TopicDirectory, Topics, address_problems
-from sinksdk.settings.checks import collecting
+from sinksdk.plugins.checks import collecting
 from sinksdk.spark.options import SparkOptions
 from sinksdk.support.logs import LogSettings, configure_logging
 

@@ -19,8 +19,8 @@ from sinksdk.compatibility import Meaning
 from sinksdk.config import ConfigKey
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
-from sinksdk.settings.checks import load_class
-from sinksdk.settings.plugins import GROUP, plugins
+from sinksdk.plugins.checks import load_class
+from sinksdk.plugins.classes import GROUP, plugins
 from sinksdk.source.connector import SourceConnector
 
 

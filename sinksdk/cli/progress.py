@@ -13,7 +13,7 @@ from sinksdk.cli.output import counted, number
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import LOST, Listener, PartitionView
 from sinksdk.control.shown import PartitionInfo, lag
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
 

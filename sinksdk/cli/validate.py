@@ -12,7 +12,7 @@ from rich.console import Console
 from sinksdk.cli.options import AsJson, Config, Verbose
 from sinksdk.cli.output import ExitCode, command, counted, print_json, stdout, write, write_list, write_pairs
 from sinksdk.compatibility import Meaning
-from sinksdk.settings.checks import Checked, check_file
+from sinksdk.plugins.checks import Checked, check_file
 
 _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
     Meaning.UNSUPPORTED: ("unsupported: refused, with what to do instead", "bold red"),

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.support.logs import Outage, same_subject
 
 log = logging.getLogger(__name__)

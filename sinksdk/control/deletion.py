@@ -17,7 +17,7 @@ from sinksdk.engine.clock import Clock
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnavailable, table, take_over
 from sinksdk.store.generations import Claim, Generations, UnpublishedException
 from sinksdk.store.keys import config_key

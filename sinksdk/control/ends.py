@@ -13,7 +13,7 @@ from typing import Final
 
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store import Store, table
 from sinksdk.store.keys import ends_key
 from sinksdk.store.reports import ConnectorEnds

@@ -17,7 +17,7 @@ from sinksdk.control.offsets import IN_THREADS, ClaimedContext, Executors, Stopp
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
 from sinksdk.engine.clock import SystemWallClock, WallClock
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store import Store, read_commits
 from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorKind, ConnectorRecord, Order, TargetState

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import history_key, progress_key, progress_prefix, totals_key
 from sinksdk.store.reports import (

@@ -20,8 +20,8 @@ from sinksdk.control.shown import (
 )
 from sinksdk.control.status import State, read_status
 from sinksdk.errors import ConnectException
-from sinksdk.settings.checks import connector_type
-from sinksdk.settings.plugins import ConnectorType
+from sinksdk.plugins.checks import connector_type
+from sinksdk.plugins.classes import ConnectorType
 from sinksdk.store import Store, StoreUnavailable, newest_plan
 from sinksdk.store.keys import CONNECTORS, connector_prefix
 from sinksdk.store.records import ConnectorRecord, TaskCountRecord

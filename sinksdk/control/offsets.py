@@ -13,7 +13,7 @@ from sinksdk.control.deletion import settle
 from sinksdk.control.liveness import await_end
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, TopicPartition
 from sinksdk.settings.job import PaceSettings
 from sinksdk.store import Store, identify
 from sinksdk.store.generations import Claim, Generations, UnpublishedException

@@ -9,7 +9,7 @@ from typing import Final
 from sinksdk.context import ClosingReason
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.context import WITHDRAWN
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress
 

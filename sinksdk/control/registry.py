@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException, FencedException
-from sinksdk.settings.checks import connector_type
+from sinksdk.plugins.checks import connector_type
 from sinksdk.settings.texts import as_text
 from sinksdk.store import Conflict, Store, newest_plan, table
 from sinksdk.store.keys import CONNECTORS, config_key, connector_of

@@ -11,7 +11,7 @@ from sinksdk.connector import ConnectorContext
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, TopicPartition
 from sinksdk.store import Store, StoreRefused, StoreUnavailable, committed_offsets, table
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, Order, TargetState

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 from sinksdk.control.progress import LOST
 from sinksdk.control.status import ShownState, State
 from sinksdk.engine.context import WITHDRAWN
-from sinksdk.records import TopicPartition
-from sinksdk.settings.plugins import ConnectorType
+from sinksdk.offsets import TopicPartition
+from sinksdk.plugins.classes import ConnectorType
 from sinksdk.source.positions import as_json
 from sinksdk.store import Store, read_commits, table
 from sinksdk.store.keys import ends_key
@@ -35,8 +35,6 @@ from sinksdk.store.reports import (
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry
 from sinksdk.support.tables import Row, html_table, text_table
-
-# More than twelve imports: whatever drivers and tasks report of a connector is put together here.
 
 _MOST_ROWS: Final = 20
 

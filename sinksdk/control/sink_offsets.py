@@ -8,8 +8,8 @@ from typing import NamedTuple
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.errors import ConfigException
-from sinksdk.records import TopicPartition
-from sinksdk.settings.checks import check_config
+from sinksdk.offsets import TopicPartition
+from sinksdk.plugins.checks import check_config
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.topics import Source, Subscription
 from sinksdk.topics.base import take_snapshot

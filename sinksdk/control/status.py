@@ -9,7 +9,7 @@ from typing import Literal
 
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import remembered_key, status_key
 from sinksdk.store.reports import (

@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, SinkRecord, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.records import SinkRecord
 
 
 class CommitLog(Protocol):

@@ -13,7 +13,7 @@ from sinksdk.engine.commits import TopicIdCheck
 from sinksdk.engine.context import WITHDRAWN, Ending, TaskScope, WorkerSinkTaskContext, token_flaw
 from sinksdk.engine.retry import Attempts
 from sinksdk.errors import ConnectException, RetriableException, UnpublishableException, said
-from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.support.measures import Phase
 
 log = logging.getLogger(__name__)

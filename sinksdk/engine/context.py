@@ -19,7 +19,7 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.engine.partition import InDoubt, OrderViolation, PartitionState
 from sinksdk.engine.retry import Attempts, run_hook
 from sinksdk.errors import ConnectException, FencedException, RetriableException, said, seconds_of
-from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition, as_token
+from sinksdk.offsets import OffsetAndMetadata, OffsetRange, Token, TopicPartition, as_token
 from sinksdk.support.retry import Retry
 from sinksdk.task import SinkTask
 

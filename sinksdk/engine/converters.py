@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sinksdk.config.converters import ConverterSpec, RegistryAddress
 from sinksdk.engine.objects import json_of
 from sinksdk.errors import ConfigException, DataException
-from sinksdk.settings.converters import ConverterSpec, RegistryAddress
 from sinksdk.values.avro import avro_builds, avro_json_schema, avro_type
 from sinksdk.values.avro_schema import AvroSchema, as_schema, datum_reader
 from sinksdk.values.avro_walk import FRAMING, Fit, repaired, walk_framed, why_not

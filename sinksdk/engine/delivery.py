@@ -16,7 +16,8 @@ from sinksdk.engine.errant import TooManyErrorsException, WorkerErrantRecordRepo
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import SinkRecords, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import SinkRecords
 from sinksdk.support.measures import Phase
 from sinksdk.support.retry import Retry
 

@@ -18,7 +18,8 @@ from sinksdk.engine.context import TaskScope
 from sinksdk.engine.options import ErrorLimit, TaskName
 from sinksdk.engine.partition import InDoubt
 from sinksdk.errors import ConfigException, ConnectException, DataException, said
-from sinksdk.records import Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import Header, SinkRecord, SinkRecords
 from sinksdk.support.confidential import SECRETS
 from sinksdk.transforms.parts import PARTS
 from sinksdk.values.text import SPARK_JSON, to_bytes

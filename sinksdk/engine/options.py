@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from sinksdk.config import ConnectorConfig
+from sinksdk.config.converters import RegistryAddress
 from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.records import OffsetRange
-from sinksdk.settings.converters import RegistryAddress
+from sinksdk.offsets import OffsetRange
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.support.retry import Retry
 from sinksdk.transforms.chain import Chain

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from sinksdk.errors import ConnectException, said
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.support.confidential import SECRETS
 from sinksdk.support.retry import Retry
 

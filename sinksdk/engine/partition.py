@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk.records import SinkRecords
 from sinksdk.support.retry import Retry
 
 _LISTED: Final = 20  # offsets that a message names one by one

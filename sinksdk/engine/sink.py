@@ -22,7 +22,8 @@ from sinksdk.engine.delivery import Delivery
 from sinksdk.engine.options import EngineOptions, RangeTerms, TaskName
 from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition, is_topic_name
+from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition, is_topic_name
+from sinksdk.records import SinkRecords
 from sinksdk.support.measures import Phase, TaskMeasures
 from sinksdk.task import SinkTask
 

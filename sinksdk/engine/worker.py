@@ -11,7 +11,8 @@ from sinksdk.engine.options import RangeTerms
 from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import SinkRecords
 from sinksdk.support.retry import Retry
 
 _LONGEST_WAIT = 0.2  # seconds between two checks for a close request

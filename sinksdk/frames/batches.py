@@ -33,7 +33,7 @@ from sinksdk.frames.protocol import (
     with_batch,
     with_shares,
 )
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnreadable, TakenOver, table, take_over
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import config_key, plan_key, task_count_key

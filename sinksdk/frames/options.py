@@ -11,8 +11,8 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.engine.encoding import becoming_bytes
 from sinksdk.errors import ConfigException
-from sinksdk.records import is_topic_name
-from sinksdk.settings.checks import check_config, collecting, load_class
+from sinksdk.offsets import is_topic_name
+from sinksdk.plugins.checks import check_config, collecting, load_class
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import ALL_PROVIDERS
 from sinksdk.source.connector import SourceConnector

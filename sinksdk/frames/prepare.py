@@ -14,11 +14,11 @@ from sinksdk.frames.batches import Terms
 from sinksdk.frames.options import FrameOptions, read_options
 from sinksdk.frames.rows import check_columns
 from sinksdk.frames.writer import FrameWriter
-from sinksdk.settings.plugins import sink_class
-from sinksdk.spark.outside import prepare_dead_letters
+from sinksdk.plugins.classes import sink_class
 from sinksdk.store import Store, identify, newest_plan, open_store
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.support.logs import logging_about
+from sinksdk.worker.outside import prepare_dead_letters
 
 if TYPE_CHECKING:
     import pyarrow as pa

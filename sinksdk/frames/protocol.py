@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Final
 
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store.records import Entry, FrameState, WrittenBatch
 
 _QUERIES: Final = 200

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.errors import ConfigException, DataException
-from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords
 from sinksdk.transforms.parts import Part
 from sinksdk.values.text import is_bytes, is_text, without_json
 

@@ -12,10 +12,11 @@ from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException
 from sinksdk.frames.protocol import Share
 from sinksdk.frames.rows import as_records
-from sinksdk.records import OffsetAndMetadata, SinkRecords, Token, TopicPartition
-from sinksdk.spark.outside import schema_registry
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.records import SinkRecords
 from sinksdk.store import TakenOver
 from sinksdk.store.records import by_partition
+from sinksdk.worker.outside import schema_registry
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,10 +15,10 @@ from sinksdk.engine.options import TaskName
 from sinksdk.frames.batches import FrameBatches, Seen, Terms
 from sinksdk.frames.protocol import Share, Writing
 from sinksdk.frames.task import FrameTask
-from sinksdk.settings.plugins import sink_class
-from sinksdk.spark.outside import open_dead_letters
+from sinksdk.plugins.classes import sink_class
 from sinksdk.store import Store, TakenOver, open_store
 from sinksdk.support.logs import WARNINGS, configure_logging, logging_about
+from sinksdk.worker.outside import open_dead_letters
 
 if TYPE_CHECKING:
     import pyarrow as pa

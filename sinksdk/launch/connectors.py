@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from sinksdk import ConfigException, ConnectorConfig, SinkConnector
+from sinksdk.config import ConnectorConfig
+from sinksdk.connector import SinkConnector
 from sinksdk.control.progress import Listener
 from sinksdk.engine.writer import Target
+from sinksdk.errors import ConfigException
 from sinksdk.launch.topics import OpenedSource, Topics, find_dead_letters, open_source, open_target
+from sinksdk.plugins.checks import Checked, check_config
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import Launcher, SourceLauncher
 from sinksdk.runtime.source_driver import SourceDriver
-from sinksdk.settings.checks import Checked, check_config
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 

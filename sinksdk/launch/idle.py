@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 
-from sinksdk import ConfigException, ConnectorConfig, SinkConnector, TopicPartition
+from sinksdk.config import ConnectorConfig
+from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.sink_offsets import OpenedSink, opened_sink
 from sinksdk.control.source_offsets import OpenedTarget
+from sinksdk.errors import ConfigException
 from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target, sink_source
-from sinksdk.settings.checks import check_config
+from sinksdk.offsets import TopicPartition
+from sinksdk.plugins.checks import check_config
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig
 from sinksdk.store.records import ConnectorRecord

@@ -15,7 +15,7 @@ from sinksdk.errors import ConfigException, MissingSourceTopicException, Retriab
 from sinksdk.launch.connectors import PreparedConnector, prepare_connector
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.topics import Topics, open_source
-from sinksdk.settings.checks import Checked, check_file, collecting
+from sinksdk.plugins.checks import Checked, check_file, collecting
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.spark.options import SparkOptions, SparkSettings

@@ -15,7 +15,7 @@ from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import ClosingSignals, close_on_signal
 from sinksdk.launch.summary import Summary
 from sinksdk.launch.topics import Topics, topics_at
-from sinksdk.settings.checks import collecting
+from sinksdk.plugins.checks import collecting
 from sinksdk.spark.options import SparkOptions
 
 if TYPE_CHECKING:

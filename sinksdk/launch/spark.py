@@ -17,11 +17,11 @@ from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import RunningTasks
 from sinksdk.spark import context
 from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
-from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import Places, places
 from sinksdk.store import identify
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings
+from sinksdk.worker.generation_spec import GenerationSpec
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

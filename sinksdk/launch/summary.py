@@ -10,7 +10,7 @@ from threading import Event, Lock
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import Listener, PartitionView
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
 from sinksdk.support.tables import html_table

@@ -14,10 +14,10 @@ from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.engine.writer import Target
 from sinksdk.errors import ConfigException, RetriableException
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.spark.outside import prepare_dead_letters
 from sinksdk.topics import Source, TopicDirectorySource
 from sinksdk.topics.directory.layout import local_root
 from sinksdk.topics.directory.writer import TopicDirectoryTarget
+from sinksdk.worker.outside import prepare_dead_letters
 
 if TYPE_CHECKING:
     from sinksdk.topics.kafka import KafkaClient, KafkaSource

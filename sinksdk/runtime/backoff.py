@@ -10,7 +10,7 @@ from typing import Final
 
 from sinksdk.engine.clock import Clock, WallClock
 from sinksdk.errors import RetriableException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.settings.job import PaceSettings
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.reports import Waiting

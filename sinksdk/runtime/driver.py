@@ -35,8 +35,6 @@ from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.support.logs import logging_about
 from sinksdk.topics import Source
 
-# More than twelve imports: only this module assembles a sink's parts.
-
 log = logging.getLogger(__name__)
 
 

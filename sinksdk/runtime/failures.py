@@ -12,7 +12,7 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
 from sinksdk.engine.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.backoff import LONGEST, Backoff, Waits
 from sinksdk.runtime.planner import remember
 from sinksdk.source.config import SourceConnectorConfig

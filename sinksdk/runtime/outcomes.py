@@ -9,7 +9,7 @@ from typing import Protocol
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.supervisor import Ended, Launches, Rows, RunningTasks, TaskReport
 from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.store.reports import PartitionProgress, SourceProgress, TaskProgress

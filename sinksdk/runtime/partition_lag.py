@@ -13,7 +13,7 @@ from sinksdk.control.progress import LOST, ProgressTracker
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.planner import Backlog, LostTail, observe
 from sinksdk.store.generations import Claim

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 from sinksdk.connector import BatchPolicy
 from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import OffsetOutOfRangeException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
 

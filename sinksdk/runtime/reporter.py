@@ -11,7 +11,7 @@ from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, o
 from sinksdk.control.progress import LOST, Listener, ProgressTracker
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import SourceTaskOutcome
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.session import DriverSession
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress

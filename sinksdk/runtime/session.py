@@ -17,17 +17,15 @@ from sinksdk.control.registry import change, deploy, register, with_kind, wrong_
 from sinksdk.control.requests import ConnectorRequests
 from sinksdk.control.status import StatusKeeper
 from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.plugins.checks import task_configs_of
 from sinksdk.runtime.backoff import PASSING, Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.handover import Handover
-from sinksdk.settings.checks import task_configs_of
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorKind, ConnectorRecord
 from sinksdk.store.reports import PLAN_TIMEOUT, Waiting
-
-# More than twelve imports: the parts that sinks' and sources' drivers share meet here.
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Literal
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.errors import ConfigException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.runtime.failures import PartitionFailures
 from sinksdk.runtime.partition_lag import PartitionLag, TrailingGaps
 from sinksdk.runtime.planner import Decision, GenerationPlanner

@@ -28,8 +28,6 @@ from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
 from sinksdk.support.logs import logging_about
 
-# More than twelve imports: only this module assembles a source's parts.
-
 log = logging.getLogger(__name__)
 
 

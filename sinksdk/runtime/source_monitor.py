@@ -22,7 +22,7 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.control.ends import LATE, LOOK_INTERVAL
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException, MissingSourceTopicException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.runtime.planner import LostTail
 from sinksdk.runtime.truncation import TruncationCheck
 from sinksdk.store.records import Entry

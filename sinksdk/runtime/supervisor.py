@@ -11,7 +11,7 @@ from sinksdk.control.history import task_progress
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.outcome import Failure, TransformFailure
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.session import DriverSession
 from sinksdk.store import StoreRefused, StoreUnavailable
 from sinksdk.store.records import Closing, GenerationPlan

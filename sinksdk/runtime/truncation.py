@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.planner import LostTail
 from sinksdk.store.records import Entry
 from sinksdk.topics import Source

@@ -11,9 +11,9 @@ from sinksdk.control.registry import texts
 from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
-from sinksdk.records import TopicPartition
-from sinksdk.settings.checks import misplaced, redacted
-from sinksdk.settings.plugins import ConnectorType
+from sinksdk.offsets import TopicPartition
+from sinksdk.plugins.checks import misplaced, redacted
+from sinksdk.plugins.classes import ConnectorType
 from sinksdk.settings.texts import kind_of
 from sinksdk.source.positions import SourcePosition
 from sinksdk.store.reports import Scalar, Unavailable, Waiting

@@ -13,6 +13,7 @@ from sinksdk.compatibility import Meaning
 from sinksdk.control.herder import Herder
 from sinksdk.control.registry import ConnectorNotFoundException, kind_of_class
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.plugins.checks import check_config, still_hidden, with_secrets
 from sinksdk.server.bodies import (
     ActiveTopics,
     AlterAnyOffsets,
@@ -33,7 +34,6 @@ from sinksdk.server.bodies import (
 )
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.parameters import Name, TheHerder, TheProviders, TheSourceOffsets, path_of
-from sinksdk.settings.checks import check_config, still_hidden, with_secrets
 from sinksdk.settings.references import ConfigProviders
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,8 @@ from fastapi import APIRouter
 
 from sinksdk.config import ConfigKey
 from sinksdk.errors import ConfigException
+from sinksdk.plugins.checks import check_config, connector_type, load_class, redacted
+from sinksdk.plugins.classes import plugins
 from sinksdk.server.bodies import (
     ConfigDefinition,
     ConfigInfo,
@@ -21,8 +23,6 @@ from sinksdk.server.bodies import (
 )
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.parameters import Name, TheProviders
-from sinksdk.settings.checks import check_config, connector_type, load_class, redacted
-from sinksdk.settings.plugins import plugins
 from sinksdk.settings.references import ConfigProviders
 
 _KEY: Final = re.compile(r"'([\w.-]+)'")

@@ -10,10 +10,10 @@ from sinksdk.control.shown import ConnectorInfo, PartitionInfo, SourceOffsetInfo
 from sinksdk.control.status import ShownState, State
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException
+from sinksdk.plugins.classes import ConnectorType
 from sinksdk.server.bodies import Body
 from sinksdk.server.errors import errors
 from sinksdk.server.parameters import Name, TheHerder
-from sinksdk.settings.plugins import ConnectorType
 from sinksdk.store.records import TargetState
 from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure, Unavailable, Waiting
 from sinksdk.support.confidential import SECRETS

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
-from sinksdk.records import is_topic_name
+from sinksdk.offsets import is_topic_name
 from sinksdk.settings.addresses import local_path
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sinksdk.records import Header, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import Header
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A value in a source partition or offset: what JSON has, less lists and objects."""

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.spark.executor import run_task
-from sinksdk.spark.generation_spec import GenerationSpec, packed
 from sinksdk.spark.jvm import dead_worker, missing_module, raised, unavailable_store, unusable_program
 from sinksdk.spark.places import POOL, expect_room, speculates
-from sinksdk.spark.source_executor import run_source_task
-from sinksdk.spark.task_result import R, SourceTaskResult, TaskResult, from_rows, to_row
 from sinksdk.spark.transform import TransformedRecords
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import same_subject
+from sinksdk.worker.generation_spec import GenerationSpec, packed
+from sinksdk.worker.sink_task import run_task
+from sinksdk.worker.source_task import run_source_task
+from sinksdk.worker.task_result import R, SourceTaskResult, TaskResult, from_rows, to_row
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sinksdk.errors import ConfigException
-from sinksdk.settings.checks import collecting
+from sinksdk.plugins.checks import collecting
 from sinksdk.spark.conf import check_conf, is_configured, master_to_start, parse_conf
 from sinksdk.spark.context import active_spark, context_of, session_of
 from sinksdk.spark.master import check_master, is_same_master, places_named, with_places

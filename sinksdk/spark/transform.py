@@ -29,12 +29,12 @@ from sinksdk.engine.outcome import TransformFailure
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.confined import VIEW, confine_analyzed, confine_parsed
-from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.jvm import data_error, each_of, failed_task
 from sinksdk.spark.past_spark import Columns
 from sinksdk.spark.transform_task import READ, REPORT, SINK, TYPES, reads, sinks
 from sinksdk.transforms.parts import PARTS, Part
 from sinksdk.values.text import without_json
+from sinksdk.worker.generation_spec import GenerationSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,15 +26,16 @@ import pyarrow.compute as pc
 from sinksdk.config import CONSUMER_OVERRIDES
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException
-from sinksdk.records import RECORD_COLUMNS, OffsetRange, SinkRecords, TopicPartition
-from sinksdk.settings.plugins import sink_class
-from sinksdk.spark.attempts import prepare_process
-from sinksdk.spark.executor import ReadAhead, run_attempt
-from sinksdk.spark.generation_spec import GenerationSpec, unpacked
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.plugins.classes import sink_class
+from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.spark.past_spark import Columns, Receiver, Sender
-from sinksdk.spark.task_result import to_row
 from sinksdk.store import Store, newest_plan
 from sinksdk.values.text import is_bytes
+from sinksdk.worker.attempts import prepare_process
+from sinksdk.worker.generation_spec import GenerationSpec, unpacked
+from sinksdk.worker.sink_task import ReadAhead, run_attempt
+from sinksdk.worker.task_result import to_row
 
 TYPES: Final[Mapping[str, str]] = {
     "topic": "string",

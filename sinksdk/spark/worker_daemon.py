@@ -17,10 +17,10 @@ from typing import Final
 
 from pyspark import daemon
 
-from sinksdk.settings.plugins import preload
+from sinksdk.plugins.classes import preload
 
 _MODULES: Final = (
-    "sinksdk.spark.executor",
+    "sinksdk.worker.sink_task",
     "sinksdk.store.sql",
     "sinksdk.store.s3",
     "sinksdk.topics.kafka.reader",

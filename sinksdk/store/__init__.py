@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from sinksdk.errors import ConfigException
-from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, TopicPartition
 from sinksdk.settings.references import resolve_references
 from sinksdk.store import table
 from sinksdk.store.addresses import S3_SCHEME, S3Address

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnreadable, ask_to_close, table
 from sinksdk.store.keys import (
     config_key,

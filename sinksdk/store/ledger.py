@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import table
 from sinksdk.store.base import Conflict, Store, StoreUnreadable
 from sinksdk.store.keys import closing_key, plan_key, segment_key, task_count_key, task_key

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sinksdk.context import ClosingReason
-from sinksdk.records import OffsetAndMetadata, OffsetRange, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, OffsetRange, Token, TopicPartition
 from sinksdk.support.retry import Retry
 
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]

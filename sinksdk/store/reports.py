@@ -12,7 +12,7 @@ from typing import Final, Literal, Self, TypeVar
 
 from pydantic import Field
 
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import OfPartition, Value
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.support.retry import Retry

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store.records import Entry, Noted, Retired, TaskRecord, by_partition, digest, noted, retired
 
 TokensByPartition = Mapping[TopicPartition, Mapping[str, Token]]

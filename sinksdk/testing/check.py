@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-from sinksdk.records import SinkRecord, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import SinkRecord
 from sinksdk.task import SinkTask
 from sinksdk.testing.contract import (
     HIDDEN,

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from sinksdk.connector import Connector, ConnectorContext, ConnectorIdentity
 from sinksdk.errors import ConfigException
-from sinksdk.settings.checks import connector_problems, task_configs_of
+from sinksdk.plugins.checks import connector_problems, task_configs_of
 
 _ENDING: Final = 1.0  # seconds that a thread may need to end after stop
 

@@ -21,7 +21,8 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.records import SinkRecord, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import SinkRecord
 from sinksdk.task import SinkTask
 from sinksdk.testing.doubles import MemoryDestination
 from sinksdk.testing.faults import FaultPlan

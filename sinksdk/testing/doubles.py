@@ -12,7 +12,8 @@ from typing import Any, Final, Self
 
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.errors import ConnectException, FencedException, seconds_of
-from sinksdk.records import OffsetAndMetadata, SinkRecord, Token, TopicPartition, as_token
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition, as_token
+from sinksdk.records import SinkRecord
 from sinksdk.store.ledger import Ledger
 from sinksdk.store.records import Entry, TaskRecord, by_partition
 from sinksdk.testing.faults import DESTINATION, ORIGIN, FaultPlan

@@ -14,7 +14,8 @@ from sinksdk.engine import EngineOptions, PartitionOutcome, TaskName, WorkerSink
 from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.options import RangeTerms
 from sinksdk.errors import FencedException
-from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.settings.model import written
 from sinksdk.task import SinkTask
 from sinksdk.testing.doubles import MemoryCommitLog

@@ -11,7 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sinksdk.engine.committer import flaw_of
-from sinksdk.records import OffsetAndMetadata, OffsetRange, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, OffsetRange, Token, TopicPartition
+from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.store.records import TaskRecord
 from sinksdk.testing.contract import HIDDEN, Capabilities, Guarantee, KitError, Row
 

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, TopicPartition
+from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.store.records import TaskRecord
 from sinksdk.testing.contract import HIDDEN, Capabilities, Guarantee, KitError, Row
 from sinksdk.testing.judge import MOVED_BACK, WITHDRAWN, EndlessSource, Judge, Seen

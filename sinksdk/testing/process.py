@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from sinksdk.context import SinkTaskContext
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, TopicPartition
 from sinksdk.store import StoreUnavailable
 from sinksdk.store.records import TaskRecord
 from sinksdk.support.hooks import finished
 from sinksdk.task import SinkTask
+from sinksdk.testing.contract import Subject
 from sinksdk.testing.doubles import MemoryCommitLog
 from sinksdk.testing.faults import COMMIT_LOG, TASK, FaultKind, FaultPlan
 from sinksdk.testing.harness import SinkTaskHarness
-from sinksdk.testing.judge import Judge
-
-if TYPE_CHECKING:
-    from sinksdk.testing.trial import Trial
+from sinksdk.testing.judge import EndlessSource, Judge, Seen
 
 PORTION: Final = 3
 """Records that one ``put`` gets at most: of a batch that is larger, the rest comes with the next one."""
@@ -49,10 +47,30 @@ class FaultyCommitLog(MemoryCommitLog):
             raise StoreUnavailable(str(error)) from error
 
 
+class RunningTrial(Protocol):
+    """The trial that an attempt belongs to: what is under test, and who is notified of the task's calls."""
+
+    @property
+    def subject(self) -> Subject[Any]: ...
+    @property
+    def destination(self) -> Any: ...
+    @property
+    def source(self) -> EndlessSource: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def faults(self) -> FaultPlan: ...
+    @property
+    def judge(self) -> Judge: ...
+    def note(self, what: str, /) -> None: ...
+    def see(self) -> Seen: ...
+    def frozen(self, process: Process, partition: TopicPartition, /) -> None: ...
+
+
 class Process(SinkTaskHarness):
     """A harness that shows its trial's judge the task's calls and results."""
 
-    def __init__(self, trial: Trial[Any]) -> None:
+    def __init__(self, trial: RunningTrial) -> None:
         self._trial = trial
         self._faults = trial.faults
         self._judge = trial.judge

@@ -9,7 +9,8 @@ from typing import Any, Final, Generic
 
 from sinksdk.context import ClosingReason
 from sinksdk.errors import ConnectException, FencedException
-from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import SinkRecords
 from sinksdk.store import StoreUnavailable
 from sinksdk.testing.contract import HIDDEN, D, KitError, Row, SinkContractError, Step, Subject, ordinal
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan

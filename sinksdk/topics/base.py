@@ -8,7 +8,8 @@ from typing import Final, NamedTuple, Protocol
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConfigException, MissingSourceTopicException
-from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import SinkRecords
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
 _ROUNDS: Final = 4

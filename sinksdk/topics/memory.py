@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.writer import CommittedOffsets, transactional_id
 from sinksdk.errors import FencedException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord

@@ -7,8 +7,8 @@ import pytest
 from rich.text import Text
 
 from sinksdk import ConfigException
-from sinksdk.settings import plugins
-from sinksdk.settings.plugins import connector_class
+from sinksdk.plugins import classes as plugins
+from sinksdk.plugins.classes import connector_class
 from tests.cli.support import Here
 
 

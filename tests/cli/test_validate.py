@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.text import Text
 
-from sinksdk.settings import checks
+from sinksdk.plugins import checks
 from tests.cli.support import Here
 
 

@@ -10,6 +10,7 @@ import fastavro
 import pytest
 
 from sinksdk import ConfigException, ConnectorConfig, DataException, Header, RetriableException, SinkRecord
+from sinksdk.config.converters import ConverterSpec, RegistryAddress, converter_kind
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.converters import (
     AvroConverter,
@@ -22,7 +23,6 @@ from sinksdk.engine.converters import (
 )
 from sinksdk.engine.options import ErrorLimit
 from sinksdk.records import SinkRecords
-from sinksdk.settings.converters import ConverterSpec, RegistryAddress, converter_kind
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, Sink
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sinksdk.engine.outcome import Failure, PartitionOutcome
-from sinksdk.records import OffsetRange
+from sinksdk.offsets import OffsetRange
 from sinksdk.support.retry import Retry
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, BufferingSink, rows

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason
 from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.plugins.classes import connector_class
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import RunningGeneration
-from sinksdk.settings.plugins import connector_class
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import GenerationPlan
 from sinksdk.topics import TopicDirectorySource
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.task_result import TaskResult
 from tests.integration.archive_site import Site
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import RunningGeneration
 from sinksdk.runtime.worker import ConnectorRunner
 from sinksdk.spark.generation_job import SparkLauncher
-from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify, open_store, table
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics import Source
+from sinksdk.worker.generation_spec import GenerationSpec
 from tests.integration.line_sink import LineSink, LineSinkConfig
 
 if TYPE_CHECKING:

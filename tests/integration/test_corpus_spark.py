@@ -26,7 +26,7 @@ import pytest
 
 from sinksdk import TopicPartition
 from sinksdk.connectors.s3_archiver.__main__ import main
-from sinksdk.settings.checks import check_file
+from sinksdk.plugins.checks import check_file
 from sinksdk.topics import write_records
 from tests.integration.archive_site import Site, client, site
 from tests.s3_archiver.corpus_files import change, place, set_variables

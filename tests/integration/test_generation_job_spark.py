@@ -13,8 +13,8 @@ import pytest
 
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.spark.generation_job import SparkGeneration, job_of
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.task_result import TaskResult
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.task_result import TaskResult
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -19,11 +19,11 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnector
 from sinksdk.spark.generation_job import SparkSourceLauncher
-from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import identify, open_store
 from sinksdk.store.ledger import current_plan
 from sinksdk.topics import Subscription, TopicDirectorySource
 from sinksdk.topics.directory.writer import TopicDirectoryTarget
+from sinksdk.worker.generation_spec import GenerationSpec
 from tests.integration.counting_source import CountingConfig, CountingSource, WatchingSource
 from tests.runtime.running_sources import Watching
 

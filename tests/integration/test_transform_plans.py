@@ -25,7 +25,6 @@ import sinksdk
 from examples.folder_sink import FolderSink, FolderTask
 from sinksdk import ConfigException, ConnectException, SinkRecords, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.past_spark import Columns
 from sinksdk.spark.transform import (
     _COUNTED,
@@ -42,6 +41,7 @@ from sinksdk.spark.transform import (
 from sinksdk.spark.transform_task import TYPES, sent
 from sinksdk.topics import write_records
 from sinksdk.values.declared import declared_shape
+from sinksdk.worker.generation_spec import GenerationSpec
 from tests.integration.line_sink import LineSinkConfig
 from tests.integration.row_sink import rows_in
 from tests.test_docs import ROOT, fences

@@ -15,14 +15,14 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnectorConfig, SourceRecord
 from sinksdk.source.positions import SourcePosition
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.source_executor import run_source_attempt
-from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import GenerationPlan, TaskCountRecord, TaskPlan
 from sinksdk.topics.kafka import KafkaClient, KafkaTarget, ensure_offsets_topic
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.source_task import run_source_attempt
+from sinksdk.worker.task_result import SourceTaskResult
 from tests.kafka.topics import consume, consume_decided, create_topic, unused_name
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Fencing

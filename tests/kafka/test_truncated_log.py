@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions, Position, Subscription
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.source import KafkaSource

@@ -14,11 +14,11 @@ from sinksdk.launch.connectors import PreparedSource
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.options import SparkSettings
 from sinksdk.store import Store, StoreUnavailable
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import WARNINGS
+from sinksdk.worker.generation_spec import GenerationSpec
 from tests.memory_store import MemoryStore
 
 

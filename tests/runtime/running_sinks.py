@@ -22,12 +22,12 @@ from sinksdk.engine.options import EngineOptions
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import Store, take_over
 from sinksdk.store.records import (
     GenerationPlan,
     PlannedRange,
 )
+from sinksdk.worker.task_result import TaskResult
 from tests.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -15,13 +15,13 @@ from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.source_executor import run_source_attempt
-from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import Store
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.source_task import run_source_attempt
+from sinksdk.worker.task_result import SourceTaskResult
 
 
 class CountingConfig(SourceConnectorConfig):

@@ -23,12 +23,12 @@ from sinksdk.control.progress import Listener
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.worker import ConnectorRunner
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import table
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics import Subscription
+from sinksdk.worker.task_result import TaskResult
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Connector, Finished, InProcess, Task
 

@@ -18,13 +18,13 @@ from sinksdk.engine.options import TaskName
 from sinksdk.engine.outcome import End
 from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.source import SourceConnectorConfig
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store import table
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import GenerationPlan, TaskCountRecord
 from sinksdk.store.reports import ConnectorStatus, Waiting
 from sinksdk.topics.memory import MemoryTopics
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.task_result import SourceTaskResult
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import (
     Counting,

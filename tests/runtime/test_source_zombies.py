@@ -8,12 +8,12 @@ import pytest
 
 from sinksdk.engine.outcome import End
 from sinksdk.engine.writer import Target
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.source_executor import run_source_attempt
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
 from sinksdk.topics.directory.writer import TopicDirectoryTarget
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.source_task import run_source_attempt
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed

@@ -21,7 +21,6 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import SinkReport, partition_outcomes
 from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.supervisor import Ended, Rows, Supervisor
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import StoreRefused, StoreUnavailable, table
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
@@ -40,6 +39,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
+from sinksdk.worker.task_result import TaskResult
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import RAW, Connector
 

@@ -9,7 +9,7 @@ import pytest
 from sinksdk import OffsetAndMetadata, OffsetOutOfRangeException, OffsetRange, RetriableException, Token
 from sinksdk.control.herder import Herder
 from sinksdk.errors import MissingSourceTopicException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.planner import LostTail
 from sinksdk.runtime.truncation import TruncationCheck
 from sinksdk.store import committed_offsets, take_over

@@ -31,11 +31,11 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.worker_connector import WorkerConnector
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import StoreUnavailable, committed_offsets, table
 from sinksdk.store.keys import status_key, task_count_key
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.store.reports import ConnectorStatus, Waiting
+from sinksdk.worker.task_result import TaskResult
 from tests.memory_store import MemoryStore
 from tests.runtime import running_sinks
 from tests.runtime.running_sinks import P0, Finished, InProcess, Source, Task

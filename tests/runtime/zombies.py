@@ -11,11 +11,11 @@ from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
 from sinksdk.source import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata, SourcePartition
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.source_executor import run_source_attempt
-from sinksdk.spark.task_result import SourceTaskResult
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.source_task import run_source_attempt
+from sinksdk.worker.task_result import SourceTaskResult
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import CountingConfig
 

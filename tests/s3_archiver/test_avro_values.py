@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import ConfigException, DataException, RetriableException
+from sinksdk.config.converters import RegistryAddress
 from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.codecs import CODEC_NAMES
 from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues, schema_ids
 from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
 from sinksdk.connectors.s3_archiver.layout import Layout
-from sinksdk.settings.converters import RegistryAddress
 from sinksdk.topics.kafka.schema_registry import connect
 from tests.registry_server import RegistryServer
 from tests.s3_archiver.fake_s3 import FakeS3

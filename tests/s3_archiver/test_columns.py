@@ -38,7 +38,8 @@ def test_slices_without_rows_are_columns_like_others() -> None:
 CODE = """if True:
     import sys
     from pathlib import Path
-    from sinksdk.records import RECORD_COLUMNS, OffsetRange
+    from sinksdk.records import RECORD_COLUMNS
+    from sinksdk.offsets import OffsetRange
     from sinksdk.topics import TopicDirectorySource
     from tests.s3_archiver.support import OTHER, TP, bench, config
 

@@ -29,10 +29,10 @@ from sinksdk.engine.clock import SystemClock
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.spark.task_result import TaskResult
 from sinksdk.store import Store, committed_offsets, take_over
 from sinksdk.store.generations import UnpublishedException
 from sinksdk.store.records import GenerationPlan
+from sinksdk.worker.task_result import TaskResult
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import InProcess, Source
 from tests.s3_archiver.beside import at_once

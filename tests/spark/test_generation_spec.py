@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 
 from sinksdk import TopicPartition
-from sinksdk.spark.generation_spec import packed, unpacked
 from sinksdk.topics.directory.reader import DataFile, TopicDirectoryReader
 from sinksdk.topics.kafka import KafkaClient
 from sinksdk.topics.kafka.reader import KafkaReader
+from sinksdk.worker.generation_spec import packed, unpacked
 
 TASKS, FILES = 1_000, 100
 

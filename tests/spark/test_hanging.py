@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from sinksdk.spark.watches import HangWatch
 from sinksdk.testing import ManualClock
+from sinksdk.worker.watches import HangWatch
 
 
 def watch(limit: float, clock: ManualClock, told: list[str]) -> HangWatch:

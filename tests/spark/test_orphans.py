@@ -11,7 +11,7 @@ from pathlib import Path
 
 DAEMON = """
 import os, sys, time
-from sinksdk.spark.source_executor import end_with_parent
+from sinksdk.worker.source_task import end_with_parent
 
 if os.fork() == 0:
     end_with_parent()

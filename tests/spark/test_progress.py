@@ -9,10 +9,6 @@ import pytest
 
 from sinksdk import ClosingReason, TopicPartition
 from sinksdk.engine import PartitionOutcome
-from sinksdk.spark.attempts import Attempt
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.progress import ProgressWriter
-from sinksdk.spark.watches import ClosingWatch, HangWatch
 from sinksdk.store import ask_to_close, table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
@@ -28,6 +24,10 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
+from sinksdk.worker.attempts import Attempt
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.progress import ProgressWriter
+from sinksdk.worker.watches import ClosingWatch, HangWatch
 from tests.memory_store import MemoryStore
 
 

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 from sinksdk import ConfigException, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.spark.executor import InputError, ReadAhead
+from sinksdk.worker.sink_task import InputError, ReadAhead
 
 P0 = TopicPartition("t", 0)
 

@@ -13,10 +13,7 @@ import pytest
 from sinksdk import ClosingReason, ConfigException, ConnectException
 from sinksdk.engine.outcome import End
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
-from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.spark.places import expect_room
-from sinksdk.spark.source_executor import run_source_attempt
-from sinksdk.spark.task_result import SourceTaskResult, from_rows, to_row
 from sinksdk.store import table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -32,6 +29,9 @@ from sinksdk.store.reports import (
     TaskProgress,
 )
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.source_task import run_source_attempt
+from sinksdk.worker.task_result import SourceTaskResult, from_rows, to_row
 from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import eventually
 

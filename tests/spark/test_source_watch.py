@@ -18,10 +18,6 @@ from sinksdk.engine.source_context import KnownPositions
 from sinksdk.errors import ConnectException
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
-from sinksdk.spark.attempts import Attempt
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.progress import SourceProgressWriter
-from sinksdk.spark.watches import SourceTaskWatch, WatchedSourceTask
 from sinksdk.store import table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations
@@ -39,6 +35,10 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import ErrorCounts, TaskMeasures, Timing
 from sinksdk.testing import ManualClock
+from sinksdk.worker.attempts import Attempt
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.progress import SourceProgressWriter
+from sinksdk.worker.watches import SourceTaskWatch, WatchedSourceTask
 from tests.memory_store import MemoryStore
 
 

@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
-from sinksdk.records import OffsetRange
+from sinksdk.offsets import OffsetRange
 from sinksdk.store import table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import (

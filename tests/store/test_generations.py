@@ -7,8 +7,6 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.control.registry import register
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.watches import ClosingWatch
 from sinksdk.store import StoreUnavailable, asked_to_close, read_commits, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Claim, Generations, UnpublishedException
@@ -28,6 +26,8 @@ from sinksdk.store.records import (
     TaskRecord,
 )
 from sinksdk.testing import ManualClock
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.watches import ClosingWatch
 from tests.memory_store import MemoryStore
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.task import SinkTask
 from sinksdk.testing import Capabilities, FaultPlan, Guarantee
 from sinksdk.testing.contract import POISON

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sinksdk.errors import ConnectException, DataException, FencedException, RetriableException
-from sinksdk.records import OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.task import SinkTask
 from sinksdk.testing.contract import POISON, Capabilities, Guarantee, bytes_record, json_record
 from sinksdk.testing.doubles import MemoryDestination

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from sinksdk import ConfigException, ConnectException, ConnectorConfig, Header, SinkRecord
-from sinksdk.spark.outside import open_dead_letters
 from sinksdk.topics.kafka.client import KafkaClient, producer_properties
 from sinksdk.topics.kafka.dead_letters import KafkaDeadLetters, dead_letter_client
+from sinksdk.worker.outside import open_dead_letters
 
 RECORD = SinkRecord(
     "flights", 3, 17, key=b"k", value=b"v", timestamp=5, headers=(Header("a", b"1"), Header("a", None))

@@ -18,10 +18,10 @@ import pytest
 from sinksdk import ConfigException, ConnectException, ConnectorConfig, Header, SinkRecord, TopicPartition
 from sinksdk.launch.topics import KafkaTopics, TopicDirectory, find_dead_letters
 from sinksdk.records import SinkRecords
-from sinksdk.spark.outside import open_dead_letters
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records, write_transaction
 from sinksdk.topics.directory.dead_letters import DirectoryDeadLetters
 from sinksdk.topics.directory.log import Disk
+from sinksdk.worker.outside import open_dead_letters
 
 PLACE = TopicPartition("bad", 0)
 ROWS = pa.table({"offset": [0, 1], "key": [b"a", b"b"], "value": [b"1", b"2"]})

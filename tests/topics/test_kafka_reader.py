@@ -17,10 +17,10 @@ from sinksdk import ConnectException, OffsetRange, RetriableException, SinkRecor
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark.executor import ReadAhead
 from sinksdk.topics.kafka import KafkaClient, reader
 from sinksdk.topics.kafka.rdkafka import Consumer
 from sinksdk.topics.kafka.reader import KafkaReader, Reading
+from sinksdk.worker.sink_task import ReadAhead
 from tests.mock_cluster import FETCH, MockCluster, mock_cluster
 
 NUMBERS = itertools.count()

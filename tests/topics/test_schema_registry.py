@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from sinksdk import ConfigException, ConnectorConfig, DataException, OffsetAndMetadata, RetriableException
+from sinksdk.config.converters import RegistryAddress
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.converters import AvroConverter
-from sinksdk.settings.converters import RegistryAddress
 from sinksdk.testing import SinkTaskHarness
 from sinksdk.topics.kafka.schema_registry import SchemaRegistry, connect
 from tests.engine.sinks import P0, Letters, Sink

@@ -13,7 +13,8 @@ import pytest
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import OffsetOutOfRangeException, RetriableException
-from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, OffsetRange, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords
 from sinksdk.topics import TopicDirectorySource, write_records, write_transaction
 from tests.topic_files import ALL, T0, T1, put, rows
 

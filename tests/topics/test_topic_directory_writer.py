@@ -14,7 +14,7 @@ import pytest
 
 from sinksdk import ConnectException, FencedException, RetriableException, TopicPartition
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter, transactional_id
-from sinksdk.records import OffsetRange
+from sinksdk.offsets import OffsetRange
 from sinksdk.source import SourceRecord
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records, write_transaction
 from sinksdk.topics.directory import writer as topic_directory

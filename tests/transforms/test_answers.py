@@ -9,7 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from sinksdk.records import RECORD_COLUMNS, SinkRecords, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.transforms.chain import TransformFailed
 from sinksdk.transforms.plugins import KNOWN, keys_of, read_chain
 from tests.transforms.cases import CASES, Case

@@ -10,7 +10,7 @@ import pytest
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning, SinkRecords
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.settings.checks import redacted
+from sinksdk.plugins.checks import redacted
 from sinksdk.support.confidential import HIDDEN
 
 BASE = {"name": "c", "topics": "t", "value.converter": "json", "key.converter": "json"}

@@ -92,9 +92,9 @@ def _drive(spark: SparkContext, bootstrap: str, s3: NullS3, raw: Mapping[str, st
     from sinksdk.runtime.driver import ConnectorDriver
     from sinksdk.runtime.environment import Environment
     from sinksdk.spark.generation_job import SparkLauncher
-    from sinksdk.spark.generation_spec import GenerationSpec
     from sinksdk.store import identify, open_store
     from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource
+    from sinksdk.worker.generation_spec import GenerationSpec
 
     connector, source, director = PacedArchiver(), KafkaSource(KafkaClient(bootstrap)), _Director(s3)
     config = connector.config_class.parse(raw)

@@ -28,7 +28,7 @@ from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared, prepare
 from sinksdk.launch.running import RunningConnector
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.topics import write_records
 

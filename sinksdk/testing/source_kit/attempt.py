@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from sinksdk.engine.clock import OneThread
 from sinksdk.engine.options import TaskName
@@ -23,10 +23,8 @@ from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition
 from sinksdk.support.hooks import finished
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultKind, FaultPlan, ManualClock
 from sinksdk.testing.source_kit.judge import KIT_THREAD, SourceJudge
+from sinksdk.testing.source_kit.subject import Boundary, SourceSubject
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
-
-if TYPE_CHECKING:
-    from sinksdk.testing.source_kit.trial import SourceTrial
 
 CONNECTOR: Final = "source"
 GROUP: Final = "kit"
@@ -42,6 +40,24 @@ FAULTS: Final[Mapping[str, Sequence[FaultKind]]] = {
     TASK: (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER),
 }
 """What may go wrong where."""
+
+
+class RunningTrial(Protocol):
+    """The trial that an attempt belongs to: what is under test, and who is notified of the task's calls."""
+
+    @property
+    def subject(self) -> SourceSubject: ...
+    @property
+    def origin(self) -> Any: ...
+    @property
+    def topics(self) -> MemoryTopics: ...
+    @property
+    def ends_at(self) -> Boundary: ...
+    @property
+    def faults(self) -> FaultSchedule: ...
+    @property
+    def judge(self) -> SourceJudge: ...
+    def note(self, what: str, /) -> None: ...
 
 
 class Event(StrEnum):
@@ -140,7 +156,7 @@ class Attempt:
     # waiting.
 
     def __init__(
-        self, trial: SourceTrial, number: int, config: Any, at_poll: Callable[[Attempt], None]
+        self, trial: RunningTrial, number: int, config: Any, at_poll: Callable[[Attempt], None]
     ) -> None:
         self.label = f"task {number}"
         self.polls = 0

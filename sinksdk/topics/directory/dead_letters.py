@@ -18,7 +18,8 @@ from typing import Final, NamedTuple, Self
 import pyarrow.parquet as pq
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.records import SinkRecord, TopicPartition
+from sinksdk.offsets import TopicPartition
+from sinksdk.records import SinkRecord
 from sinksdk.settings.job import DEAD_LETTER_DIRECTORY
 from sinksdk.topics.directory.layout import FileStat, Unfinished, is_hidden, local_root, partition_folder
 from sinksdk.topics.directory.log import Disk, Entry, Extent, TransactionLog

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.records import TopicPartition, is_topic_name
+from sinksdk.offsets import TopicPartition, is_topic_name
 from sinksdk.settings.addresses import local_path
 
 TRANSACTIONS: Final = "_transactions"

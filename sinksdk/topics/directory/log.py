@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sinksdk.errors import ConnectException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.topics.directory.layout import (
     TRANSACTIONS,

@@ -16,14 +16,8 @@ from pyarrow import types
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.records import (
-    HEADERS_TYPE,
-    RECORD_COLUMNS,
-    OffsetRange,
-    SinkRecords,
-    TopicPartition,
-    row_numbers,
-)
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords, row_numbers
 from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.directory.layout import FileStat, Unfinished
 

@@ -18,7 +18,7 @@ from sinksdk.errors import (
     OffsetOutOfRangeException,
     RetriableException,
 )
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.topics.base import Position, Subscription
 from sinksdk.topics.directory.layout import (
     TRANSACTIONS,

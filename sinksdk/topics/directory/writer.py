@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.writer import CommittedOffsets, transactional_id
 from sinksdk.errors import ConnectException, FencedException, RetriableException
-from sinksdk.records import SinkRecord, SinkRecords, TopicPartition, is_topic_name
+from sinksdk.offsets import TopicPartition, is_topic_name
+from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[att
 
 from sinksdk.engine.commits import TopicIdCheck
 from sinksdk.errors import ConfigException, ConnectException, MissingSourceTopicException, RetriableException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions
 from sinksdk.topics.kafka.client import KafkaClient, without_consumers_own
 from sinksdk.topics.kafka.renewal import REPEAT_AFTER, NoBrokersException, Renewed

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from sinksdk.config import CONSUMER_OVERRIDES
 from sinksdk.engine.writer import CommittedOffsets
 from sinksdk.errors import ConnectException, DataException, RetriableException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, as_json, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition

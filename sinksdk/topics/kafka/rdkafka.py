@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Self
 from confluent_kafka import KafkaError, cimpl
 
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 
 HELD: Final = 128
 """How many messages at most are taken out of a queue at once."""

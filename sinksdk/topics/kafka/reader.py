@@ -13,7 +13,8 @@ from typing import Final
 
 from sinksdk.engine.worker import Unread
 from sinksdk.errors import ConnectException, OffsetOutOfRangeException, RetriableException
-from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import SinkRecords
 from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.messages import Event, fill

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from sinksdk.config.converters import RegistryAddress
 from sinksdk.errors import ConfigException, DataException, RetriableException
-from sinksdk.settings.converters import RegistryAddress
 from sinksdk.values.avro_schema import AvroSchema, parse_schema, schema_json
 from sinksdk.values.framing import guid_of, name_of
 

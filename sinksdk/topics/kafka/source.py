@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from sinksdk.errors import MissingSourceTopicException
-from sinksdk.records import OffsetRange, TopicPartition
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions, Position, Subscription
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.cluster import Cluster, bystander

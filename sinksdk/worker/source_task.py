@@ -16,13 +16,13 @@ from sinksdk.engine.options import SourceOptions
 from sinksdk.engine.outcome import End, SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.errors import FencedException
-from sinksdk.spark.attempts import Attempt, prepare_process, run_owned
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.progress import SourceProgressWriter
-from sinksdk.spark.task_result import SourceTaskResult, peak_memory
-from sinksdk.spark.watches import SourceTaskWatch, WatchedSourceTask, watching
 from sinksdk.store import Store
 from sinksdk.support.threads import SystemThreads
+from sinksdk.worker.attempts import Attempt, prepare_process, run_owned
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.progress import SourceProgressWriter
+from sinksdk.worker.task_result import SourceTaskResult, peak_memory
+from sinksdk.worker.watches import SourceTaskWatch, WatchedSourceTask, watching
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,11 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field
 
 from sinksdk.compatibility import Rules
+from sinksdk.config.converters import ConverterSettings
+from sinksdk.config.transforms import ChainSettings, chain_reference, rules_with_chain
 from sinksdk.errors import ConfigException
 from sinksdk.settings.addresses import address_problem
 from sinksdk.settings.converter_keys import NAMESPACE, converter_rules
-from sinksdk.settings.converters import ConverterSettings
 from sinksdk.settings.job import (
     DEAD_LETTER_DIRECTORY,
     LONGEST_NAME,
@@ -22,7 +23,6 @@ from sinksdk.settings.job import (
     RetrySettings,
 )
 from sinksdk.settings.model import ConfigKey, ConfigModel, NameList
-from sinksdk.settings.transforms import ChainSettings, chain_reference, rules_with_chain
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 from sinksdk.support.zones import time_zone
 from sinksdk.transforms.chain import Chain

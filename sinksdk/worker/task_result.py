@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
-from sinksdk.records import TopicPartition
+from sinksdk.offsets import TopicPartition
 from sinksdk.support.measures import ErrorCounts, TaskMeasures
 from sinksdk.transforms.plugins import NotImportable
 

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
+from sinksdk.config.converters import RegistryAddress
 from sinksdk.engine.commits import DeadLetters, TopicIdCheck, always_valid
 from sinksdk.engine.converters import SchemaOf
 from sinksdk.errors import ConfigException
-from sinksdk.settings.converters import RegistryAddress
 
 if TYPE_CHECKING:
     from sinksdk.topics.kafka.client import KafkaClient

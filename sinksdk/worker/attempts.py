@@ -16,13 +16,13 @@ from sinksdk.connector import SinkConnector
 from sinksdk.engine import TaskName
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import FencedException
-from sinksdk.settings.plugins import sink_of, source_class
+from sinksdk.plugins.classes import sink_of, source_class
 from sinksdk.source import SourceConnector
-from sinksdk.spark.generation_spec import GenerationSpec
 from sinksdk.store import Store, TakenOver, asked_to_close, is_current, open_store, table, take_over
 from sinksdk.store.keys import progress_key, task_key
 from sinksdk.store.records import TaskPlan, TaskRecord
 from sinksdk.support.logs import configure_logging, logging_about
+from sinksdk.worker.generation_spec import GenerationSpec
 
 log = logging.getLogger(__name__)
 

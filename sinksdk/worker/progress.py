@@ -13,11 +13,11 @@ from sinksdk.engine.outcome import Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_context import KnownPositions
 from sinksdk.errors import ConnectException
-from sinksdk.spark.attempts import Attempt
 from sinksdk.store import Conflict, table
 from sinksdk.store.keys import progress_key
 from sinksdk.store.reports import PartitionProgress, SourcePartitionOffset, SourceProgress, TaskProgress
 from sinksdk.support.measures import TaskMeasures
+from sinksdk.worker.attempts import Attempt
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from sinksdk.compatibility import Meaning, Option
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import BatchPolicy, Connector, SinkConnector
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
+from sinksdk.plugins.classes import DROP_IN_NAMES, ConnectorType, connector_class
 from sinksdk.settings.file import read_config
 from sinksdk.settings.model import ConfigModel, call_author, sentences_of
-from sinksdk.settings.plugins import DROP_IN_NAMES, ConnectorType, connector_class
 from sinksdk.settings.references import ALL_PROVIDERS, CONFIG_PROVIDERS, ConfigProviders
 from sinksdk.settings.texts import Kind
 from sinksdk.source.config import SourceConnectorConfig

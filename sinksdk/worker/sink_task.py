@@ -14,14 +14,15 @@ from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
 from sinksdk.engine import EngineOptions, WallClock, WorkerSinkTask
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun, Unread
 from sinksdk.errors import ConnectException
-from sinksdk.records import OffsetRange, SinkRecords, TopicPartition
-from sinksdk.spark.attempts import Attempt, prepare_process, run_owned
-from sinksdk.spark.generation_spec import GenerationSpec, unpacked
-from sinksdk.spark.outside import Outside, schema_registry
-from sinksdk.spark.progress import ProgressWriter
-from sinksdk.spark.task_result import TaskResult, peak_memory
-from sinksdk.spark.watches import ClosingWatch, HangWatch, Watch, watch_in_thread
+from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.records import SinkRecords
 from sinksdk.store import Store
+from sinksdk.worker.attempts import Attempt, prepare_process, run_owned
+from sinksdk.worker.generation_spec import GenerationSpec, unpacked
+from sinksdk.worker.outside import Outside, schema_registry
+from sinksdk.worker.progress import ProgressWriter
+from sinksdk.worker.task_result import TaskResult, peak_memory
+from sinksdk.worker.watches import ClosingWatch, HangWatch, Watch, watch_in_thread
 
 _PATIENCE: Final = 5.0
 """Maximum seconds that a task waits in place for a retry; it takes longer pauses between batches."""

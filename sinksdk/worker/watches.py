@@ -17,12 +17,12 @@ from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.source import SourceTask
-from sinksdk.spark.attempts import Attempt
-from sinksdk.spark.generation_spec import GenerationSpec
-from sinksdk.spark.progress import SourceProgressWriter
 from sinksdk.store import Store, asked_to_close, is_current
 from sinksdk.support.logs import Outage, same_subject, stack_of
 from sinksdk.support.threads import SystemThreads
+from sinksdk.worker.attempts import Attempt
+from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.progress import SourceProgressWriter
 
 log = logging.getLogger(__name__)
 

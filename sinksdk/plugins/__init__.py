@@ -1,0 +1,1 @@
+"""Connector classes: found by name or entry point, and their configurations checked."""

@@ -1,0 +1,1 @@
+"""One attempt of a task, on an executor. Imports no PySpark."""
