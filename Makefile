@@ -53,7 +53,7 @@ format: install ## Format the code and fix what can be fixed
 
 SPARK_ARCHIVE := $(VENV)/spark.jsa
 $(SPARK_ARCHIVE): $(INSTALLED)
-	$(BIN)/python -m tests.spark_archive $@
+	$(BIN)/python -m tests.helpers.spark_archive $@
 
 # Slow tests wait for a third of their time: one process more than there are cores.
 test nightly coverage: JOBS := 3

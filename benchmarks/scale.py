@@ -33,8 +33,8 @@ from sinksdk.store.records import Closing, GenerationPlan, PlannedRange, TaskPla
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.task_result import TaskResult
 from sinksdk.worker.watches import ClosingWatch
+from tests.helpers.memory_store import MemoryStore
 from tests.integration.fault_proxy import serving_s3
-from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Finished, Source, driver
 from tests.store import postgres_server
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from property_tests.exercised import EXERCISED
-from tests.depth import SEED, load_profile
+from tests.helpers.depth import SEED, load_profile
 
 load_profile()
 

@@ -42,7 +42,7 @@ from sinksdk.testing.faults import COMMIT_LOG, DESTINATION
 from sinksdk.testing.judge import WITHDRAWN
 from sinksdk.testing.machine import DEFAULTS
 from sinksdk.testing.trial import Trial
-from tests.depth import DEPTH
+from tests.helpers.depth import DEPTH
 from tests.integration.archive_site import client
 from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down

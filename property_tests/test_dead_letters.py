@@ -21,7 +21,7 @@ from sinksdk.engine import EngineOptions
 from sinksdk.engine.options import ErrorLimit
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.testing import MemoryCommitLog, SinkTaskHarness
-from tests.depth import SEED
+from tests.helpers.depth import SEED
 
 PARTITIONS = [TopicPartition("flights", number) for number in range(2)]
 Kind = Literal["good", "unreadable", "refused", "swallowed"]

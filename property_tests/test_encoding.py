@@ -21,7 +21,7 @@ from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled
 from sinksdk.connectors.s3_archiver.files import BatchCoalescer
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
-from tests.needs import missing
+from tests.helpers.needs import missing
 
 MARKER = sync_marker("property")
 SCHEMA = fastavro.parse_schema(dict(RECORD_SCHEMA))

@@ -40,7 +40,7 @@ from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.store import StoreUnavailable
 from sinksdk.testing import ManualClock, MemoryCommitLog
-from tests.depth import SEED
+from tests.helpers.depth import SEED
 
 OPTIONS = EngineOptions(
     commit_interval=5.0, retry=RetryPolicy(timeout=2.0, max_delay=1.0), max_poll_records=3

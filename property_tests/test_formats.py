@@ -24,7 +24,7 @@ from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines
 from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
 from sinksdk.connectors.s3_archiver.formats.values import Fate, ValueKind, compiled_values, plain_values
 from sinksdk.values.json_text import Verdict, compiled_scan, plain_scan
-from tests.needs import missing
+from tests.helpers.needs import missing
 from tests.s3_archiver.format_support import ORDERS, batch, encode, file_of, json_batch, pieces_of
 
 RUN = settings(max_examples=200, deadline=None)

@@ -11,7 +11,7 @@ from property_tests.exercised import EXERCISED
 from property_tests.simulation.frame_schedule import run
 from property_tests.simulation.pins import FRAMES
 from property_tests.simulation.runs import AT_ONCE, TIMEOUT, portions, run_some
-from tests.depth import DEPTH, SEED
+from tests.helpers.depth import DEPTH, SEED
 
 pytestmark = TIMEOUT
 

@@ -16,7 +16,7 @@ from sinksdk.engine import PartitionOutcome
 from sinksdk.runtime.planner import Backlog, Planner, observe, remember
 from sinksdk.store.records import PlannedRange
 from sinksdk.store.reports import PartitionStatus
-from tests.depth import DEPTH
+from tests.helpers.depth import DEPTH
 
 exercised = EXERCISED["gaps"]
 PARTITION = TopicPartition("t", 0)

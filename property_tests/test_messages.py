@@ -14,8 +14,8 @@ from property_tests.exercised import EXERCISED
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.topics.kafka import messages
 from sinksdk.topics.kafka.messages import END_OF_PARTITION, Filled, Loop, fill, plain_loop
-from tests.fake_messages import Fake, FakeLibrary
-from tests.needs import missing
+from tests.helpers.fake_messages import Fake, FakeLibrary
+from tests.helpers.needs import missing
 
 exercised = EXERCISED["messages of Kafka"]
 

@@ -14,7 +14,7 @@ from property_tests.simulation import races
 from property_tests.simulation.pins import DEPLOYS, RACES, SINK, TOPIC_CHANGES
 from property_tests.simulation.runs import AT_ONCE, TIMEOUT, portions, run_some
 from property_tests.simulation.schedule import run, run_rolling_deploy
-from tests.depth import DEPTH, SEED
+from tests.helpers.depth import DEPTH, SEED
 
 pytestmark = TIMEOUT
 

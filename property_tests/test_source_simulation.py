@@ -12,7 +12,7 @@ from property_tests.simulation.fencing_table import ROWS, Case, run_case
 from property_tests.simulation.pins import DIRECTORIES, SOURCE
 from property_tests.simulation.runs import AT_ONCE, TIMEOUT, portions, run_some
 from property_tests.simulation.source_schedule import run
-from tests.depth import DEPTH, SEED
+from tests.helpers.depth import DEPTH, SEED
 
 pytestmark = TIMEOUT
 

@@ -11,7 +11,7 @@ from property_tests.exercised import EXERCISED
 from property_tests.simulation.pins import WATERMARKS
 from property_tests.simulation.runs import TIMEOUT, run_some
 from property_tests.simulation.watermark_schedule import run
-from tests.depth import DEPTH, SEED
+from tests.helpers.depth import DEPTH, SEED
 
 pytestmark = TIMEOUT
 

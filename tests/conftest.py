@@ -10,8 +10,8 @@ import pytest
 
 from sinksdk.control.herder import Herder
 from sinksdk.testing.faults import ManualClock
-from tests.depth import in_words, load_profile
-from tests.memory_store import MemoryStore
+from tests.helpers.depth import in_words, load_profile
+from tests.helpers.memory_store import MemoryStore
 from tests.store import postgres_server
 from tests.store.postgres_server import PostgresServer
 
@@ -28,7 +28,7 @@ EXISTING_BROKER = "SINKSDK_TEST_BOOTSTRAP_SERVERS"
 # and a few small jobs takes 12 instead of 21 CPU seconds; without a collector of many threads 2 to 4 less.
 # JDK_JAVA_OPTIONS reaches drivers, executors, brokers, and what launches them.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# What it still computes is the loading of classes: python -m tests.spark_archive, which make test calls.
+# What it still computes is the loading of classes: python -m tests.helpers.spark_archive, which make test calls.
 if (archive := Path(sys.prefix, "spark.jsa")).exists():
     JVM_OPTIONS += (
         f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -125,7 +125,7 @@ def postgres() -> Iterator[PostgresServer]:
 @pytest.fixture(scope="session")
 def minio_url() -> Iterator[str]:
     """Address of a MinIO for all tests of this process."""
-    from tests import minio  # noqa: PLC0415 - loads boto3
+    from tests.helpers import minio  # noqa: PLC0415 - loads boto3
 
     with minio.serving() as url:
         yield url

@@ -17,8 +17,8 @@ from typing import Any, Self
 from urllib.error import URLError
 
 from benchmarks.null_s3 import NullS3
+from tests.helpers.ports import free_port
 from tests.kafka.maven import copy_jars
-from tests.ports import free_port
 
 _HERE = Path(__file__).parent
 _JAVA = _HERE / "java"

@@ -21,7 +21,7 @@ from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.session import Settings
 from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
-from tests.inline import INLINE
+from tests.helpers.inline import INLINE
 
 _ATTEMPTS = 4  # as Spark's spark.task.maxFailures
 

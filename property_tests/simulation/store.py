@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from property_tests.simulation.world import Process, World
 from sinksdk.store import Conflict, Store, StoreUnavailable
 from sinksdk.store.base import FORMAT, Lost, Stored
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 T = TypeVar("T")
 

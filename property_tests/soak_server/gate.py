@@ -8,7 +8,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from tests.ports import free_port
+from tests.helpers.ports import free_port
 
 _CHUNK = 65_536
 

@@ -24,8 +24,8 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.store import StoreUnreadable, open_store, table
 from sinksdk.store.keys import status_key
 from sinksdk.store.reports import ConnectorStatus
-from tests import ports
 from tests.cli.support import Here
+from tests.helpers import ports
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from sinksdk.store import committed_offsets
 from sinksdk.store.ledger import TaskLedger
 from sinksdk.testing.faults import ManualClock
 from tests.control.test_herder import running_task
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Source, Task
 
 RAW = {

@@ -12,7 +12,7 @@ from sinksdk.store import table
 from sinksdk.store.keys import ends_key
 from sinksdk.store.reports import ConnectorEnds
 from sinksdk.testing.faults import ManualClock
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -21,7 +21,7 @@ from sinksdk.store.keys import history_key, task_count_key
 from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import ConnectorHistory
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import RAW
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -26,7 +26,7 @@ from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.reports import Bucket, ConnectorHistory, PartitionProgress, SourceProgress
 from sinksdk.testing import ManualClock
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOON = 1_700_000_040.0  # a whole minute

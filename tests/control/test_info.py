@@ -23,7 +23,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 NOW = 1_800_000_000.0
 

@@ -22,7 +22,7 @@ from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorKind, ConnectorRecord
 from tests.frames.test_batches import Outside, Query, committed
 from tests.frames.test_prepare import VALUE, options
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, RAW, Connector, Source, Task, driver
 
 DATAFRAME_IS = "'c' in store .* is written by DataFrames"

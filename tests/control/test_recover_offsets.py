@@ -12,7 +12,7 @@ from sinksdk.control.offsets import OffsetsRefusedException
 from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.testing.faults import ManualClock
 from tests.control.test_alter_offsets import RAW, Place, Watermark, WatermarkConfig
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1
 
 

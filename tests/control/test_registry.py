@@ -7,7 +7,7 @@ import pytest
 from sinksdk import FencedException
 from sinksdk.control import registry
 from sinksdk.control.herder import Herder
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 OLD, NEW = {"topics": "old"}, {"topics": "new"}
 

@@ -12,7 +12,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal, ConnectorRequests, PendingRequests
 from sinksdk.store import StoreRefused
 from sinksdk.testing import ManualClock
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 
 class Refusing(MemoryStore):

@@ -13,7 +13,7 @@ from sinksdk.store.base import Stored
 from sinksdk.store.keys import remembered_key, status_key
 from sinksdk.store.reports import ConnectorStatus, PartitionStatus, Seen, Tail, TaskStatus
 from sinksdk.testing import ManualClock
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 
 class Measured(MemoryStore):

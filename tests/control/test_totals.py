@@ -33,7 +33,7 @@ from sinksdk.store.reports import (
     TaskTotals,
 )
 from sinksdk.support.measures import TaskMeasures
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

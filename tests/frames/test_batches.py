@@ -32,7 +32,7 @@ from sinksdk.store.keys import plan_key
 from sinksdk.store.records import GenerationPlan
 from sinksdk.testing.faults import ManualClock
 from tests.engine.sinks import Letters
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 CONFIG = {"name": "c", "connector.class": "it", "topics": "t"}
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]

@@ -15,8 +15,8 @@ from sinksdk.frames.protocol import Writing
 from sinksdk.topics.kafka import own_topics
 from tests.frames.test_prepare import VALUE, options
 from tests.frames.test_rows import NULLABLE
-from tests.mock_cluster import mock_cluster
-from tests.ports import closed_port
+from tests.helpers.mock_cluster import mock_cluster
+from tests.helpers.ports import closed_port
 
 LETTERS = {
     "value_converter": "json",

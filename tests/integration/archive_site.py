@@ -27,8 +27,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from sinksdk import TopicPartition, committed_offsets
 from sinksdk.topics.directory import write_records
+from tests.helpers.warm_jvm import warm_jvm
 from tests.s3_archiver.faulty_s3 import PROBES, operation_of
-from tests.warm_jvm import warm_jvm
 
 PATIENCE = 120.0  # seconds until a test gives up waiting
 

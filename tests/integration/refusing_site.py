@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from sinksdk import TopicPartition, committed_offsets
 from sinksdk.topics import write_records
+from tests.helpers.warm_jvm import warm_jvm
 from tests.kafka.topics import Read, create_topic, unused_name
-from tests.warm_jvm import warm_jvm
 
 RECORDS = 2_000
 PREFIX = "errors.deadletterqueue."

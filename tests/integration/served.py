@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from tests.ports import free_port
+from tests.helpers.ports import free_port
 
 PATIENCE = 60.0  # seconds
 _ROOT = Path(__file__).parents[2]

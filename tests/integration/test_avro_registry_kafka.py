@@ -12,9 +12,9 @@ from pathlib import Path
 import fastavro
 import pytest
 
+from tests.helpers.registry_server import RegistryServer
 from tests.integration.refusing_site import RECORDS, Site, context
 from tests.kafka.topics import consume
-from tests.registry_server import RegistryServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -21,7 +21,7 @@ from sinksdk.store import open_store, table
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import TaskCountRecord
 from sinksdk.topics import write_records
-from tests.warm_jvm import warm_jvm
+from tests.helpers.warm_jvm import warm_jvm
 
 pytestmark = pytest.mark.spark
 

@@ -24,8 +24,8 @@ from sinksdk.engine.retry import RetryPolicy
 from sinksdk.store import Store, identify, open_store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import ConnectorRecord, PlannedRange, TaskPlan
+from tests.helpers.ports import free_port
 from tests.integration.archive_site import Site, client, ended, site, wait_until
-from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from schemathesis.specs.openapi import checks
 
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.server.serving import has_stopped, run_a_little
 
 KNOWN = {

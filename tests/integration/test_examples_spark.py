@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
+from tests.helpers.ports import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

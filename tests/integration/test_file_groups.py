@@ -24,8 +24,8 @@ import pytest
 
 from sinksdk import TopicPartition
 from sinksdk.topics import write_records
+from tests.helpers.registry_server import RegistryServer
 from tests.integration.archive_site import Site, client, descendants, ended, site, wait_until
-from tests.registry_server import RegistryServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

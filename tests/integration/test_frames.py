@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from examples.webhook_receiver import Endpoint, Mishap
 from sinksdk import TopicPartition, committed_offsets
+from tests.examples.test_webhook_sink import LOST, TAKEN, serving
 from tests.integration.archive_site import Site, site
 from tests.integration.frame_query import read_stream, start
 from tests.store.postgres_server import PostgresServer
-from tests.test_webhook_sink import LOST, TAKEN, serving
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

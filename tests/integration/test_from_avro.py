@@ -16,11 +16,11 @@ import pytest
 
 from sinksdk import TopicPartition, committed_offsets
 from sinksdk.topics import write_records
+from tests.helpers.needs import missing
+from tests.helpers.registry_server import RegistryServer
 from tests.integration.row_sink import rows_in
 from tests.kafka.maven import MavenError, copy_jars
-from tests.needs import missing
-from tests.registry_server import RegistryServer
-from tests.test_docs import ROOT, fences
+from tests.project.test_docs import ROOT, fences
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

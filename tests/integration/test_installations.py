@@ -22,13 +22,13 @@ from typing import Any
 import fastavro
 import pytest
 
-from tests.installations import INSTALLATIONS, ROOT
+from tests.helpers.installations import INSTALLATIONS, ROOT
+from tests.helpers.ports import free_port
+from tests.helpers.registry_server import RegistryServer
 from tests.integration.archive_site import bucket, client
 from tests.kafka.topics import consume, create_topic, produce, unused_name
-from tests.ports import free_port
-from tests.registry_server import RegistryServer
+from tests.project.test_docs import fences
 from tests.store.postgres_server import PostgresServer
-from tests.test_docs import fences
 
 PATIENCE = 120.0  # seconds
 HIDDEN = {"PYTHONPATH", "PYTHONHOME", "PYSPARK_PYTHON", "VIRTUAL_ENV"}

@@ -21,7 +21,7 @@ import pytest
 
 from sinksdk import FencedException, TopicPartition, committed_offsets
 from sinksdk.topics import write_records
-from tests.depth import DEPTH, SEED
+from tests.helpers.depth import DEPTH, SEED
 from tests.integration.archive_site import Site, client
 from tests.integration.driving import driver_of
 from tests.integration.fault_proxy import Fault, FaultProxy, serving_s3

@@ -18,7 +18,7 @@ from sinksdk.connectors.s3_archiver.limits import Limits
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.testing import SinkTaskHarness
-from tests import minio
+from tests.helpers import minio
 from tests.s3_archiver import support
 from tests.s3_archiver.faulty_s3 import Throttling, serving
 from tests.s3_archiver.support import TP, Turns, records

@@ -22,7 +22,7 @@ import sinksdk
 from sinksdk import ConnectException, TopicPartition
 from sinksdk.topics import write_records
 from tests.integration.standalone import SPARK_HOME, Standalone
-from tests.test_docs import ROOT
+from tests.project.test_docs import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -29,10 +29,10 @@ import pytest
 
 from sinksdk import TopicPartition
 from sinksdk.topics import write_records
-from tests.depth import DEPTH
+from tests.helpers.depth import DEPTH
+from tests.helpers.registry_server import RegistryServer
 from tests.integration.archive_site import Site, client, ended, site, wait_until
 from tests.integration.freezing import python_workers_of
-from tests.registry_server import RegistryServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -22,9 +22,9 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.store import open_store
 from sinksdk.store.reports import ConnectorHistory
+from tests.helpers.older_store import CONNECTOR, in_s3, restore_s3, restore_store, restore_topics
 from tests.integration.archive_site import Site, client, site
 from tests.integration.test_input_as_it_is import milliseconds
-from tests.older_store import CONNECTOR, in_s3, restore_s3, restore_store, restore_topics
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

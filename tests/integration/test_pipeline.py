@@ -21,8 +21,8 @@ import polars as pl
 import pytest
 
 from examples.make_bucket import make_bucket
+from tests.helpers.ports import free_port
 from tests.integration.archive_site import client, descendants
-from tests.ports import free_port
 
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1_200)]
 

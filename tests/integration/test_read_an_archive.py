@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from tests.archive_to_read import PAGE, code, copied
+from tests.helpers.archive_to_read import PAGE, code, copied
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

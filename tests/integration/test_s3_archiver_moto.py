@@ -23,8 +23,8 @@ from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, abort, complete
 from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.testing import SinkTaskHarness
-from tests import minio
-from tests.ports import closed_port
+from tests.helpers import minio
+from tests.helpers.ports import closed_port
 from tests.s3_archiver import support
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
 from tests.s3_archiver.support import OTHER, TP, Turns, records

@@ -28,7 +28,7 @@ from sinksdk.store import open_store
 from sinksdk.topics import write_records
 from tests.integration.archive_site import Site, descendants, ended, site, wait_until
 from tests.integration.standalone import SPARK_HOME, Standalone
-from tests.test_docs import ROOT, fences
+from tests.project.test_docs import ROOT, fences
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

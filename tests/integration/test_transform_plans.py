@@ -44,7 +44,7 @@ from sinksdk.values.declared import declared_shape
 from sinksdk.worker.generation_spec import GenerationSpec
 from tests.integration.line_sink import LineSinkConfig
 from tests.integration.row_sink import rows_in
-from tests.test_docs import ROOT, fences
+from tests.project.test_docs import ROOT, fences
 from tests.values.generated import Json
 
 pytestmark = pytest.mark.spark

@@ -25,10 +25,10 @@ from sinksdk import TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.store import open_store
 from sinksdk.topics import write_records
+from tests.helpers.registry_server import RegistryServer
 from tests.integration.archive_site import Site, SlowS3, descendants, ended, wait_until
 from tests.integration.typed_sink import rows_in
-from tests.registry_server import RegistryServer
-from tests.test_docs import ROOT
+from tests.project.test_docs import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

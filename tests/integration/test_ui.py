@@ -24,9 +24,9 @@ from sinksdk.store import Store
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import history_key
 from sinksdk.store.reports import Bucket
-from tests.memory_store import MemoryStore
-from tests.needs import missing
-from tests.ports import free_port
+from tests.helpers.memory_store import MemoryStore
+from tests.helpers.needs import missing
+from tests.helpers.ports import free_port
 from tests.server.filled_store import HOSTILE, TRACE, Scene, fill, scenes
 
 pytestmark = pytest.mark.slow

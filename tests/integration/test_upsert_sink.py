@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from sinksdk import SinkRecord, TopicPartition
+from tests.helpers.warm_jvm import warm_jvm
 from tests.integration.archive_site import descendants, ended, wait_until
 from tests.integration.run_site import RunSite
 from tests.store.postgres_server import PostgresServer
-from tests.warm_jvm import warm_jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -12,12 +12,12 @@ import pytest
 
 from examples.webhook_receiver import Endpoint, Mishap
 from sinksdk import SinkRecord, TopicPartition
+from tests.examples.test_webhook_sink import LOST, TAKEN, serving
+from tests.helpers.warm_jvm import warm_jvm
 from tests.integration.archive_site import descendants, ended, wait_until
 from tests.integration.refusing_site import PREFIX, context
 from tests.integration.run_site import RunSite
 from tests.kafka.topics import consume, unused_name
-from tests.test_webhook_sink import LOST, TAKEN, serving
-from tests.warm_jvm import warm_jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

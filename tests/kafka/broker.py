@@ -20,9 +20,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
+from tests.helpers.needs import missing
+from tests.helpers.ports import free_port
 from tests.kafka.maven import MavenError, copy_jars
-from tests.needs import missing
-from tests.ports import free_port
 
 VERSION = "4.1.0"
 _HERE = Path(__file__).parent

@@ -20,7 +20,7 @@ from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource
 from sinksdk.topics.kafka.cluster import Cluster
 from sinksdk.topics.kafka.renewal import RENEW_AFTER, REPEAT_AFTER
-from tests.depth import DEPTH
+from tests.helpers.depth import DEPTH
 from tests.kafka.broker import Broker, serving
 from tests.kafka.topics import create_topic
 

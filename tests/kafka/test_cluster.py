@@ -18,8 +18,8 @@ from sinksdk import (
 from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import ConsumerGroup, KafkaClient, KafkaSource, rdkafka
 from sinksdk.topics.kafka.messages import fill
+from tests.helpers.ports import closed_port
 from tests.kafka.topics import await_decided, create_topic, delete_topic, produce, unused_name
-from tests.ports import closed_port
 
 pytestmark = pytest.mark.slow
 

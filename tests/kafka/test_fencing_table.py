@@ -23,8 +23,8 @@ from sinksdk.topics.kafka import KafkaClient, KafkaTarget, ensure_offsets_topic
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.source_task import run_source_attempt
 from sinksdk.worker.task_result import SourceTaskResult
+from tests.helpers.memory_store import MemoryStore
 from tests.kafka.topics import consume, consume_decided, create_topic, unused_name
-from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Fencing
 
 pytestmark = pytest.mark.slow

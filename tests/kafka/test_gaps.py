@@ -15,8 +15,8 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.store import committed_offsets
 from sinksdk.store.records import GenerationPlan, PlannedRange
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
+from tests.helpers.memory_store import MemoryStore
 from tests.kafka.topics import await_decided, consume, create_topic, unused_name
-from tests.memory_store import MemoryStore
 from tests.runtime.running_sinks import Connector, Finished, InProcess
 from tests.runtime.test_gaps import Files
 

@@ -19,11 +19,11 @@ from sinksdk.connectors.s3_archiver import kafka_log
 from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
 from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
+from tests.helpers.ports import free_port
 from tests.kafka.archive import KafkaSite, kafka_site
 from tests.kafka.broker import serving
 from tests.kafka.certificates import certificate
 from tests.kafka.topics import consume, create_topic, produce
-from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -13,6 +13,7 @@ import pytest
 
 from sinksdk.source import SourceConnectorConfig
 from sinksdk.topics.kafka import KafkaClient, KafkaTarget, ensure_offsets_topic
+from tests.helpers.memory_store import MemoryStore
 from tests.integration.freezing import everything_of, executor_of, wake
 from tests.integration.held_site import (
     HeldSite,
@@ -25,7 +26,6 @@ from tests.integration.held_site import (
 )
 from tests.integration.held_source import SHARES
 from tests.kafka.topics import consume, consume_decided, create_topic, unused_name
-from tests.memory_store import MemoryStore
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed
 

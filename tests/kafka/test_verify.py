@@ -14,8 +14,8 @@ from sinksdk import ConnectException, Header, SinkRecord, SinkRecords, TopicPart
 from sinksdk.connectors.s3_archiver import __main__ as command
 from sinksdk.connectors.s3_archiver import kafka_log
 from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
+from tests.helpers.ports import closed_port
 from tests.kafka.topics import Read, consume, create_topic, produce, unused_name
-from tests.ports import closed_port
 from tests.s3_archiver.support import MINIMAL, Bench, bench
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from sinksdk.store import Store, StoreUnavailable
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import WARNINGS
 from sinksdk.worker.generation_spec import GenerationSpec
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 
 class Context:

@@ -30,7 +30,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.support.retry import Retry
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 TASK = {"connector": "archive", "task": "0"}

@@ -28,7 +28,7 @@ from sinksdk.store.records import (
     PlannedRange,
 )
 from sinksdk.worker.task_result import TaskResult
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RAW = {"name": "c", "topics": "t", "connector.class": "tests.runtime.running_sinks:Connector"}

@@ -33,8 +33,8 @@ from sinksdk.store import committed_offsets, table
 from sinksdk.store.generations import Generations, UnpublishedException
 from sinksdk.store.keys import config_key, task_count_key
 from sinksdk.store.records import ConnectorRecord
-from tests.inline import InlineExecutor
-from tests.memory_store import MemoryStore
+from tests.helpers.inline import InlineExecutor
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, InProcess, Source
 
 RAW = {"name": "c", "topics": "t", "tasks.max": "1", "poll.interval.ms": "10", "restart.max.attempts": "0"}

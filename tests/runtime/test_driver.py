@@ -49,7 +49,7 @@ from sinksdk.store.reports import (
     TaskProgress,
 )
 from sinksdk.support.measures import TaskMeasures
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import (
     P0,
     P1,

@@ -14,7 +14,7 @@ from sinksdk.store.base import Stored
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import dropped_key, plan_key
 from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source, driver
 
 KEPT = TopicPartition("kept", 0)

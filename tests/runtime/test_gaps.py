@@ -17,7 +17,7 @@ from sinksdk import (
 )
 from sinksdk.store import committed_offsets
 from sinksdk.store.records import GenerationPlan, PlannedRange
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, Connector, Finished, InProcess, Source, driver
 
 SIZE = 500  # records per file

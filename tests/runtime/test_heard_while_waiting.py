@@ -22,8 +22,8 @@ from sinksdk.store.keys import config_key
 from sinksdk.store.records import ConnectorRecord, TargetState
 from sinksdk.testing import ManualClock
 from sinksdk.topics.base import Partitions
-from tests.inline import INLINE
-from tests.memory_store import MemoryStore
+from tests.helpers.inline import INLINE
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 ASKED: Final = 20.2

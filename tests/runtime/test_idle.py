@@ -17,8 +17,8 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import Store
 from sinksdk.testing.faults import ManualClock
-from tests.inline import INLINE
-from tests.memory_store import MemoryStore
+from tests.helpers.inline import INLINE
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
 MINUTE = 60.0

@@ -15,7 +15,7 @@ from sinksdk.store import committed_offsets
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics.base import Partitions
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Finished, InProcess, Source, Task, driver
 
 

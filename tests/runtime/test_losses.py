@@ -9,7 +9,7 @@ from sinksdk import OffsetAndMetadata, OffsetRange, TopicPartition, Unpublishabl
 from sinksdk.control.herder import Herder
 from sinksdk.metrics.prometheus import exposition
 from sinksdk.store import Store
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, Source, Task, driver
 
 

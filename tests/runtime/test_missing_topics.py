@@ -29,7 +29,7 @@ from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics import Subscription
 from sinksdk.worker.task_result import TaskResult
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import Connector, Finished, InProcess, Task
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -18,7 +18,7 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.store import committed_offsets
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Source, Task, driver
 
 FROM_GROUP = {"offset.source": "group", "offset.mirror": False}

@@ -14,7 +14,7 @@ from sinksdk.store.base import Lost, Store, Stored
 from sinksdk.store.generations import Generations, Tenure
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import ClaimedBy, PlannedRange, TaskCountRecord, TaskPlan
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, InProcess, Task
 from tests.runtime.test_worker_connector import RAW, Scene, soon
 

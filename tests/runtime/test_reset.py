@@ -12,7 +12,7 @@ from sinksdk.store import committed_offsets, table
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import plan_key
 from sinksdk.store.records import GenerationPlan
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, RAW, Source, driver
 from tests.runtime.test_missing_topics import A, Topics
 from tests.runtime.test_offset_group import Group

@@ -18,7 +18,7 @@ from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionProgress
 from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0
 
 HOUR = 3600.0

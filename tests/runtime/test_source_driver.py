@@ -25,7 +25,7 @@ from sinksdk.store.reports import ConnectorStatus, Waiting
 from sinksdk.topics.memory import MemoryTopics
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.task_result import SourceTaskResult
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sources import (
     Counting,
     CountingTask,

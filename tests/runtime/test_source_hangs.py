@@ -12,7 +12,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.status import read_status
 from sinksdk.engine.outcome import End
 from sinksdk.topics.memory import MemoryTopics
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("at_once")]

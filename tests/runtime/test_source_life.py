@@ -16,7 +16,7 @@ from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sources import (
     Counting,
     CountingConfig,

@@ -29,7 +29,7 @@ from sinksdk.store.reports import (
 from sinksdk.topics import Subscription, TopicDirectorySource
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryTarget
 from sinksdk.topics.memory import MemoryTopics
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sources import Counting, CountingTask, Running, eventually
 
 pytestmark = pytest.mark.usefixtures("at_once")

@@ -14,7 +14,7 @@ from sinksdk.topics.directory.writer import TopicDirectoryTarget
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.source_task import run_source_attempt
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed
 

@@ -11,7 +11,7 @@ from sinksdk import OffsetAndMetadata, SinkRecords, Token, TopicPartition
 from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, InProcess, Source, Task, driver
 
 READ = 3

@@ -20,7 +20,7 @@ from sinksdk.store.generations import Generations
 from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import Closing, PlannedRange, TaskPlan
 from sinksdk.testing import ManualClock
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 TP = TopicPartition("t", 0)
 GRACEFUL = 60.0

@@ -40,7 +40,7 @@ from sinksdk.store.reports import (
 from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
 from sinksdk.worker.task_result import TaskResult
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import RAW, Connector
 
 TP = TopicPartition("t", 0)

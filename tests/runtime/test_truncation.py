@@ -16,7 +16,7 @@ from sinksdk.store import committed_offsets, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import Entry, PlannedRange, TaskPlan
 from sinksdk.topics.base import Partitions, Position, Snapshot
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Source, Task, driver
 
 

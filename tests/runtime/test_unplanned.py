@@ -18,8 +18,8 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.store.records import GenerationPlan
 from sinksdk.testing import ManualClock
 from sinksdk.topics.base import Partitions
-from tests.inline import INLINE
-from tests.memory_store import MemoryStore
+from tests.helpers.inline import INLINE
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, RAW, Connector, Finished, InProcess, Source, Task
 
 TIMEOUT: Final = 120.0

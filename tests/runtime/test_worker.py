@@ -20,7 +20,7 @@ from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import ConnectorRecord
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, InProcess, Source, Task
 from tests.runtime.test_worker_connector import RAW, soon
 

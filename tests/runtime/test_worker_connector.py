@@ -36,7 +36,7 @@ from sinksdk.store.keys import status_key, task_count_key
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from sinksdk.store.reports import ConnectorStatus, Waiting
 from sinksdk.worker.task_result import TaskResult
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime import running_sinks
 from tests.runtime.running_sinks import P0, Finished, InProcess, Source, Task
 

@@ -16,7 +16,7 @@ from sinksdk.store.records import TaskPlan
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.source_task import run_source_attempt
 from sinksdk.worker.task_result import SourceTaskResult
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sources import CountingConfig
 
 

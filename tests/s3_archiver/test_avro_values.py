@@ -21,7 +21,7 @@ from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues, schema
 from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
 from sinksdk.connectors.s3_archiver.layout import Layout
 from sinksdk.topics.kafka.schema_registry import connect
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.fake_s3 import FakeS3
 from tests.s3_archiver.format_support import FIRST, ORDERS, batch, encode, file_of, reasons
 

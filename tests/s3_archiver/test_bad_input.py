@@ -20,7 +20,7 @@ from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files import Grain
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
 
 NOON = 1_709_210_096_000

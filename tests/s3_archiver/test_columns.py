@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sinksdk.connectors.s3_archiver import columns
 from sinksdk.topics import write_records
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import OTHER, TP
 
 SOME = pa.array([5, None, 7], pa.int64())

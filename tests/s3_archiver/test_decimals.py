@@ -20,7 +20,7 @@ from sinksdk.connectors.s3_archiver.verify import verify
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
 from sinksdk.values.avro_defaults import number_datum
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import TP, Bench, bench, config
 from tests.s3_archiver.test_bad_input import Letters
 

@@ -20,7 +20,7 @@ from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
-from tests.needs import missing
+from tests.helpers.needs import missing
 
 FLIGHTS = TopicPartition("flights", 3)
 SCHEMA = fastavro.parse_schema(dict(RECORD_SCHEMA))

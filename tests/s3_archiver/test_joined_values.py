@@ -13,7 +13,7 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     join_values,
     plain_values,
 )
-from tests.needs import missing
+from tests.helpers.needs import missing
 
 LOOPS = {"plain": plain_values, "compiled": compiled_values}
 

@@ -17,7 +17,7 @@ from sinksdk.connectors.s3_archiver.layout import Archived
 from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES
 from sinksdk.connectors.s3_archiver.ranges import Skip
 from sinksdk.connectors.s3_archiver.verify import verify
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import TP, Bench, bench, config
 from tests.s3_archiver.test_groups import expire, restarted, stop_before
 from tests.s3_archiver.test_values_task import framed, problems

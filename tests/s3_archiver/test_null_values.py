@@ -13,7 +13,7 @@ import pytest
 from sinksdk import SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import TP, Bench, bench, config
 from tests.s3_archiver.test_bad_input import Letters
 

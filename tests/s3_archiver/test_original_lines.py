@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sinksdk import SinkRecord, SinkRecords
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.needs import missing
 from tests.s3_archiver.original_lines import CASES, Case, ask, kept
 from tests.s3_archiver.support import TP, bench, config
 

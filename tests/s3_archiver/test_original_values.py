@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.needs import missing
 from tests.s3_archiver.original_values import (
     FORMATS,
     IGNORED_DECIMALS,

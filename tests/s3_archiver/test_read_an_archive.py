@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.archive_to_read import PAGE, code, copied, objects
+from tests.helpers.archive_to_read import PAGE, code, copied, objects
 
 
 def test_the_keys_on_the_page_are_those_of_the_archiver() -> None:

@@ -17,7 +17,7 @@ from sinksdk import Header, SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.converters import Converted, JsonConverter
 from sinksdk.topics.kafka.schema_registry import connect
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import TP, bench, config
 
 WHOLE = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}

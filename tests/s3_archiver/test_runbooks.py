@@ -33,7 +33,7 @@ from sinksdk.store import Store, committed_offsets, take_over
 from sinksdk.store.generations import UnpublishedException
 from sinksdk.store.records import GenerationPlan
 from sinksdk.worker.task_result import TaskResult
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import InProcess, Source
 from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied

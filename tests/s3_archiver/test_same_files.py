@@ -21,9 +21,9 @@ import pytest
 
 from sinksdk import SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from tests.helpers.needs import missing
+from tests.helpers.registry_server import RegistryServer
 from tests.kafka.maven import MavenError
-from tests.needs import missing
-from tests.registry_server import RegistryServer
 from tests.s3_archiver.corpus_files import CORPUS, settings_of
 from tests.s3_archiver.corpus_verdicts import CONVERTED, EXPECTED
 from tests.s3_archiver.original_lines import ask_for_folders

@@ -14,7 +14,7 @@ import pytest
 from sinksdk import Header, SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import TP, bench, config
 
 ORDER = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}

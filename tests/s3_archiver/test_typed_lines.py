@@ -16,7 +16,7 @@ import pytest
 from sinksdk import SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import TP, Bench, bench, config
 
 TRANSFORMS = "org.apache.kafka.connect.transforms"

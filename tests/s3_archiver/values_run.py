@@ -11,7 +11,7 @@ from sinksdk import ConfigException, Header, SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
 from tests.engine.sinks import Letters
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.original_values import (
     CONVERTERS,
     SCHEMAS,

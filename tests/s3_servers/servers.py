@@ -15,9 +15,9 @@ from typing import Final
 import boto3
 import httpx
 
+from tests.helpers.needs import missing
+from tests.helpers.ports import free_port
 from tests.kafka.maven import MavenError, copy_jars
-from tests.needs import missing
-from tests.ports import free_port
 
 KEY_ID: Final = "test"
 SECRET: Final = "test"

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.server.app import create_app
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
 from sinksdk.store.reports import PartitionStatus
-from tests.ports import free_port
+from tests.helpers.ports import free_port
 
 T0 = TopicPartition("orders", 0)
 CONFIG = {

@@ -13,7 +13,7 @@ from sinksdk.server import middleware
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials
 from sinksdk.settings.addresses import is_loopback_host
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 
 def basic(text: str) -> str:

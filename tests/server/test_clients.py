@@ -26,7 +26,7 @@ from kafka_connect_api.kafka_connect_api import Api, Cluster
 from requests import HTTPError
 
 from sinksdk.control.herder import Herder
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.server.serving import CONFIG, run_a_little, serving
 
 CREATE = {"name": "archive", "config": CONFIG}

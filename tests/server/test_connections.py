@@ -17,7 +17,7 @@ import pytest
 from sinksdk.control.herder import Herder
 from sinksdk.server import middleware, rest
 from sinksdk.store import Store
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.server.serving import serving
 
 HALF_HEADER = b"GET /connectors HTTP/1.1\r\nHost: localhost\r\nX-Half: "

@@ -17,7 +17,7 @@ from sinksdk.server.app import create_app, create_waiting_app
 from sinksdk.server.middleware import Credentials, Login
 from sinksdk.store import Store
 from sinksdk.store.base import Stored
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 pytestmark = pytest.mark.slow
 

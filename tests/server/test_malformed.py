@@ -14,7 +14,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.store import take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PlannedRange, TaskPlan
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.server.serving import T0, run_a_little
 
 CONFIG = {

@@ -8,7 +8,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials, Login
 from sinksdk.store import Store
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.server.test_rest import Flaky
 
 

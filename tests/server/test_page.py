@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from sinksdk.server.app import create_app
 from sinksdk.server.middleware import Credentials, Login
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.server.test_auth import basic
 
 FILES = sorted(file.name for file in (files("sinksdk.server") / "ui").iterdir())

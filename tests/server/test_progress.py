@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import connector_prefix, history_key
 from sinksdk.store.reports import Bucket
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.server.filled_store import TRACE, Scene, failure, fill
 
 MINUTE = 60

@@ -11,7 +11,7 @@ import pytest
 from sinksdk import ConfigException
 from sinksdk.server.middleware import BODY_BYTES
 from sinksdk.server.rest import RestServer
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.server.serving import serving
 
 PASSWORD = ("anna", "a-password")

@@ -22,7 +22,7 @@ from sinksdk.engine.outcome import Failure
 from sinksdk.server.app import create_app
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.reports import Waiting
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source
 from tests.s3_archiver.fake_s3 import FakeS3
 from tests.server.serving import CONFIG, has_stopped, run_a_little

@@ -28,7 +28,7 @@ from sinksdk.server.app import create_app
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.options import SparkSettings
 from sinksdk.store.records import GenerationPlan
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 FROM_ENV, FROM_FILE, WRITTEN, PIN = "env-hunter2", "file-hunter2", "written-hunter2", "pin-hunter2"
 ALL = (FROM_ENV, FROM_FILE, WRITTEN, PIN)

@@ -11,7 +11,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.source_offsets import OpenedTarget
 from sinksdk.server.app import create_app
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Running, eventually
 
 CONFIG = {"connector.class": "tests.runtime.running_sources:Counting", "tasks.max": "2"}

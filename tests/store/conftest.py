@@ -7,9 +7,9 @@ import boto3
 import pytest
 
 from sinksdk.store import Store, open_store
-from tests import minio
+from tests.helpers import minio
+from tests.helpers.memory_store import MemoryStore
 from tests.integration.fault_proxy import FaultProxy, serving_s3
-from tests.memory_store import MemoryStore
 from tests.store.backends import Files, Place, Prefixes, Schemas
 
 BUCKET = "stores"

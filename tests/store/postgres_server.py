@@ -17,8 +17,8 @@ from pathlib import Path
 import psycopg
 import psycopg.sql
 
-from tests.needs import missing
-from tests.ports import free_port
+from tests.helpers.needs import missing
+from tests.helpers.ports import free_port
 
 USER = "sinksdk"
 _SETTINGS = {

@@ -65,7 +65,7 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.support.retry import Retry
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 
 TOKEN = Token("upload-1", {"bucket": "b", "parts": [{"etag": "e", "size": 5}]})

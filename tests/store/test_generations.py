@@ -28,7 +28,7 @@ from sinksdk.store.records import (
 from sinksdk.testing import ManualClock
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.watches import ClosingWatch
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 

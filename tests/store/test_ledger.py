@@ -17,7 +17,7 @@ from sinksdk.store.records import (
     TaskRecord,
     digest,
 )
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, B, C, entry, note, plan, recorded
 

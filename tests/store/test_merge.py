@@ -16,7 +16,7 @@ from sinksdk.store.records import (
     Noted,
     TaskRecord,
 )
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, B, C, claim, entry, fence, note, plan
 

@@ -24,7 +24,7 @@ from sinksdk.store.records import (
     Value,
 )
 from sinksdk.store.reports import ConnectorHistory, ConnectorStatus, ConnectorTotals, TaskProgress
-from tests.older_store import CONNECTOR, in_s3, restore_store
+from tests.helpers.older_store import CONNECTOR, in_s3, restore_store
 
 COMMITTED = {0: 290, 1: 230, 2: 290, 3: 290, 4: 100}
 

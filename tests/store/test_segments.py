@@ -14,7 +14,7 @@ from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix, task_key
 from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import PlannedRange, TaskPlan, TaskRecord
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.store.backends import BACKENDS, LossyStore
 
 

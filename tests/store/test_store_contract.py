@@ -20,8 +20,8 @@ from sinksdk.store.base import NEWEST_FORMAT, Lost, Stored
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.store.sql import SqlStore
 from sinksdk.testing import ManualClock
-from tests.memory_store import MemoryStore
-from tests.ports import closed_port
+from tests.helpers.memory_store import MemoryStore
+from tests.helpers.ports import closed_port
 from tests.store.backends import BACKENDS, OF_ANY_KEY, SHARED, LossyStore, Primitive
 
 

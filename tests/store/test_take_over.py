@@ -14,7 +14,7 @@ from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import (
     TaskRecord,
 )
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.store.backends import LossyStore
 from tests.store.protocol import P0, P1, P2, A, claim, entry, fence, note, plan, recorded
 

@@ -13,7 +13,7 @@ from sinksdk.task import SinkTask
 from sinksdk.testing import Capabilities, Guarantee, KitError, SinkContractError, check_sink, replay
 from sinksdk.testing.contract import POISON
 from sinksdk.testing.machine import DEFAULTS
-from tests.depth import DEPTH
+from tests.helpers.depth import DEPTH
 from tests.testing import keyed_zoo as zoo
 
 pytestmark = pytest.mark.slow

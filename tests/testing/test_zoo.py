@@ -12,7 +12,7 @@ from hypothesis import settings
 from sinksdk import SinkRecord
 from sinksdk.testing import MemoryDestination, SinkContractError, check_sink, replay
 from sinksdk.testing.machine import DEFAULTS
-from tests.depth import DEPTH
+from tests.helpers.depth import DEPTH
 from tests.testing import zoo
 
 pytestmark = pytest.mark.slow

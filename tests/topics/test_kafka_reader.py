@@ -21,7 +21,7 @@ from sinksdk.topics.kafka import KafkaClient, reader
 from sinksdk.topics.kafka.rdkafka import Consumer
 from sinksdk.topics.kafka.reader import KafkaReader, Reading
 from sinksdk.worker.sink_task import ReadAhead
-from tests.mock_cluster import FETCH, MockCluster, mock_cluster
+from tests.helpers.mock_cluster import FETCH, MockCluster, mock_cluster
 
 NUMBERS = itertools.count()
 

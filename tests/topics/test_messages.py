@@ -19,9 +19,9 @@ from sinksdk.records import RECORD_COLUMNS
 from sinksdk.topics.kafka import messages
 from sinksdk.topics.kafka.messages import Filled, Loop, fill, plain_loop
 from sinksdk.topics.kafka.rdkafka import Consumer, PartitionQueue
-from tests.fake_messages import Fake, FakeLibrary
-from tests.mock_cluster import FETCH, MockCluster, mock_cluster
-from tests.needs import missing
+from tests.helpers.fake_messages import Fake, FakeLibrary
+from tests.helpers.mock_cluster import FETCH, MockCluster, mock_cluster
+from tests.helpers.needs import missing
 
 LOOPS = {"plain": plain_loop, "compiled": messages.compiled_loop}
 END = -191

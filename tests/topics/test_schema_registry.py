@@ -19,7 +19,7 @@ from sinksdk.engine.converters import AvroConverter
 from sinksdk.testing import SinkTaskHarness
 from sinksdk.topics.kafka.schema_registry import SchemaRegistry, connect
 from tests.engine.sinks import P0, Letters, Sink
-from tests.registry_server import RegistryServer
+from tests.helpers.registry_server import RegistryServer
 
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "carrier", "type": "string"}]}
 ADDRESS = {

@@ -16,7 +16,7 @@ from sinksdk.errors import OffsetOutOfRangeException, RetriableException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords
 from sinksdk.topics import TopicDirectorySource, write_records, write_transaction
-from tests.topic_files import ALL, T0, T1, put, rows
+from tests.helpers.topic_files import ALL, T0, T1, put, rows
 
 
 def read(

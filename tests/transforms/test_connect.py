@@ -11,8 +11,8 @@ import pytest
 from sinksdk import ConnectorConfig, Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import Letters, Sink
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.needs import missing
 from tests.transforms.connect import ask, kept
 from tests.transforms.connect_cases import CHAINS, PARTITIONS, TOPICS, config_of, sent
 from tests.transforms.shown import rows_shown

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.needs import missing
 from tests.transforms.cases import CASES
 from tests.transforms.kafka_answers import ask, kept
 

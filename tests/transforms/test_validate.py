@@ -10,9 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.server.app import create_app
+from tests.helpers.memory_store import MemoryStore
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.memory_store import MemoryStore
-from tests.needs import missing
 from tests.transforms.connect_validate import CHAINS, ask, kept, of_chain
 
 SINK = "examples.folder_sink:FolderSink"

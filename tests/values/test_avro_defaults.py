@@ -20,7 +20,7 @@ from sinksdk.values.avro_walk import (
     repaired,
     walk,
 )
-from tests.needs import missing
+from tests.helpers.needs import missing
 
 INNER: Final = {"type": "record", "name": "In", "fields": [{"name": "n", "type": "int"}]}
 KINDS: Final[list[tuple[Any, Any, Any]]] = [

@@ -11,8 +11,8 @@ import pytest
 
 from sinksdk.errors import DataException
 from sinksdk.values.avro_schema import CONNECT_DECIMAL, as_schema, named_types, parse_schema
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.needs import missing
 from tests.values.java_avro import VERSIONS, ask, kept, shown
 
 

@@ -31,8 +31,8 @@ from sinksdk.values.avro_walk import (
     walk_framed,
     why_not,
 )
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.needs import missing
 from tests.values.java_avro import VERSIONS, ask
 
 NODE: Final[Any] = {

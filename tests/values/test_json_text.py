@@ -11,7 +11,7 @@ import pytest
 
 from sinksdk import bad_json, read_json
 from sinksdk.values.json_text import JSON, Scan, Verdict, compiled_scan, plain_scan, scan
-from tests.needs import missing
+from tests.helpers.needs import missing
 
 SCANS = {"plain": plain_scan, "compiled": compiled_scan}
 

@@ -14,7 +14,7 @@ import pytest
 from sinksdk.errors import RetriableException
 from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.topics import TopicDirectorySource, write_records, write_transaction
-from tests.topic_files import ALL, T0, T1, ends, problem, rows
+from tests.helpers.topic_files import ALL, T0, T1, ends, problem, rows
 
 
 def test_written_records_come_back_as_they_were(tmp_path: Path) -> None:

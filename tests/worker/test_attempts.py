@@ -31,7 +31,7 @@ from sinksdk.worker import attempts
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.sink_task import run_attempt
 from sinksdk.worker.task_result import TaskResult, from_rows, to_row
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 
 CONFIG = {

@@ -12,7 +12,7 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.sink_task import run_attempt
 from sinksdk.worker.watches import ClosingWatch, look_now_and_then
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 
 

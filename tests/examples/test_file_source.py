@@ -25,7 +25,7 @@ from sinksdk.topics import Subscription, TopicDirectorySource
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 
 NAME = TaskName("files", 0)
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 class Following:

@@ -28,7 +28,7 @@ from sinksdk.worker.attempts import Attempt
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.progress import ProgressWriter
 from sinksdk.worker.watches import ClosingWatch, HangWatch
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 
 class Worker:

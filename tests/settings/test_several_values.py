@@ -20,7 +20,7 @@ from sinksdk.plugins.checks import check_file, redacted
 from sinksdk.server.app import create_app
 from sinksdk.settings.texts import as_text, read
 from sinksdk.support.confidential import HIDDEN
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 
 class Several(ConnectorConfig):

@@ -15,10 +15,10 @@ from examples.pipeline.check import differences, lines_of
 from examples.pipeline.readings import Readings
 from examples.pipeline.service import Service
 from sinksdk.plugins.checks import check_file
+from tests.helpers.ports import free_port
 from tests.integration.archive_site import client
-from tests.ports import free_port
 
-PIPELINE = Path(__file__).parent.parent / "examples/pipeline"
+PIPELINE = Path(__file__).parents[2] / "examples/pipeline"
 FILES = {"a": [b"a1", b"a2", b"a3"], "b": [b"b1"]}
 
 

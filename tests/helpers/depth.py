@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from hypothesis import HealthCheck, settings
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[2]
 
 
 class Depth(NamedTuple):

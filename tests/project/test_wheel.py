@@ -15,7 +15,7 @@ import pytest
 from sinksdk.cli.new import FILES
 from sinksdk.plugins.classes import connector_class
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def built(target: str, project: Path, folder: Path) -> Path:

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from tests.installations import (
+from tests.helpers.installations import (
     INSTALLATIONS,
     NOT_RUN,
     ROOT,
@@ -14,7 +14,7 @@ from tests.installations import (
     extras_named,
     others_named,
 )
-from tests.test_docs import functions
+from tests.project.test_docs import functions
 
 PAGES = [
     str(path.relative_to(ROOT))

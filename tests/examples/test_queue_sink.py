@@ -34,7 +34,7 @@ from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.records import ConnectorRecord
 from sinksdk.testing import SinkTaskHarness
 from sinksdk.topics import TopicDirectorySource
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 P0 = TopicPartition("readings", 0)
 

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import boto3
 import httpx
 
-from tests.needs import missing
-from tests.ports import free_port
+from tests.helpers.needs import missing
+from tests.helpers.ports import free_port
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

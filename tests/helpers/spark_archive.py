@@ -1,4 +1,4 @@
-"""``python -m tests.spark_archive FILE``: the classes that Spark loads, ready for the next JVMs to map into memory.
+"""``python -m tests.helpers.spark_archive FILE``: the classes that Spark loads, ready for the next JVMs to map into memory.
 
 A JVM that starts Spark spends more than half of its processor time on loading and verifying classes. Java keeps
 them in an archive (class data sharing): with it a session and a first job take 8 instead of 18 CPU seconds. The

@@ -9,7 +9,7 @@ from pathlib import Path
 from sinksdk import SinkRecord, SinkRecords
 from tests.s3_archiver.support import TP, bench, config
 
-PAGE = Path(__file__).parent.parent / "docs/read-an-archive.md"
+PAGE = Path(__file__).parents[2] / "docs/read-an-archive.md"
 JSON = {
     "format.class": "JsonFormat",
     "store.kafka.keys": "true",

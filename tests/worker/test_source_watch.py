@@ -39,7 +39,7 @@ from sinksdk.worker.attempts import Attempt
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.progress import SourceProgressWriter
 from sinksdk.worker.watches import SourceTaskWatch, WatchedSourceTask
-from tests.memory_store import MemoryStore
+from tests.helpers.memory_store import MemoryStore
 
 
 class Worker:

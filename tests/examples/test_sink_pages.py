@@ -1,6 +1,6 @@
 """docs/write-a-database-sink.md and docs/write-an-http-sink.md: their mistakes are found, their messages are said.
 
-Their commands are typed by tests/integration/test_examples_spark.py, their code is run by tests/test_docs.py.
+Their commands are typed by tests/integration/test_examples_spark.py, their code is run by tests/project/test_docs.py.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sinksdk.connector import ConnectorIdentity
 from sinksdk.plugins.checks import check_file
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import Letters
-from tests.test_webhook_sink import serving
+from tests.examples.test_webhook_sink import serving
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DATABASE = ROOT / "docs/write-a-database-sink.md"
 HTTP = ROOT / "docs/write-an-http-sink.md"
 P0 = TopicPartition("readings", 0)

@@ -20,7 +20,7 @@ from sinksdk.records import HEADERS_TYPE
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records
 from sinksdk.topics.directory.layout import FileStat, Unfinished
 from sinksdk.topics.directory.reader import Footers
-from tests.topic_files import ALL, T0, T1, ends, problem, put, rows
+from tests.helpers.topic_files import ALL, T0, T1, ends, problem, put, rows
 
 
 def age(path: Path, seconds: float) -> None:

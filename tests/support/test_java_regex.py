@@ -9,8 +9,8 @@ import pytest
 from sinksdk import ConfigException, ConnectorConfig
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 from sinksdk.topics.base import Subscription
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.needs import missing
 from tests.s3_archiver.original_patterns import ANSWERS, PATTERNS, REFUSED, TOPICS, WRITTEN, ask
 
 ORIGINAL: dict[str, str] = json.loads(ANSWERS.read_text())

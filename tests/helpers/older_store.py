@@ -16,7 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).with_name("fixtures") / "store_62c36d0"
+FOLDER = Path(__file__).parents[1] / "fixtures" / "store_62c36d0"
 CONNECTOR = "archive"
 _ENDPOINT, _BUCKET = "http://S3", "BUCKET"
 

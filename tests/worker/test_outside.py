@@ -22,8 +22,8 @@ from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.outside import vouch_for
 from sinksdk.worker.sink_task import run_attempt
 from sinksdk.worker.task_result import TaskResult
-from tests.memory_store import MemoryStore
-from tests.registry_server import RegistryServer
+from tests.helpers.memory_store import MemoryStore
+from tests.helpers.registry_server import RegistryServer
 from tests.store.protocol import P0, plan
 
 SPEC = GenerationSpec("memory:", "id", "c", 1)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sinksdk import BatchPolicy
 from sinksdk.support.zones import next_multiple, time_zone
+from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.needs import missing
 from tests.s3_archiver.original_zones import ANSWERS, UNKNOWN, ask
 
 ORIGINAL: dict[str, str] = json.loads(ANSWERS.read_text())

@@ -19,7 +19,7 @@ import sinksdk
 import sinksdk.source
 from sinksdk import testing
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
