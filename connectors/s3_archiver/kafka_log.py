@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, but 
 )
 
 from sinksdk import ConfigException, ConnectException, TopicPartition
-from sinksdk.connectors.s3_archiver.reading import RECORDS
+from sinksdk.connectors.s3_archiver.reading import HEADERS, RECORDS
 
 Answer = TypeVar("Answer")
 _Setting = str | int | float | bool
@@ -166,8 +166,6 @@ class KafkaLog:
 def _batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
     pairs = np.array([message.timestamp() for message in messages], np.int64)
     kind, timestamp = pairs[:, 0], pairs[:, 1]
-    headers = [cast("list[tuple[str, bytes | None]] | None", message.headers()) for message in messages]
-    nested = [[{"key": key, "value": value} for key, value in each] if each else [] for each in headers]
     return pa.RecordBatch.from_arrays(
         [
             pa.array([message.offset() for message in messages], pa.int64()),
@@ -175,7 +173,18 @@ def _batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
             pa.array((kind - 1).astype(np.int32)),  # librdkafka counts from "none", Kafka from "create time"
             pa.array([message.key() for message in messages], pa.large_binary()),
             pa.array([message.value() for message in messages], pa.large_binary()),
-            pa.array(nested, RECORDS.field("headers").type),
+            _headers_of(messages),
         ],
         schema=RECORDS,
     )
+
+
+def _headers_of(messages: Sequence[Message]) -> pa.Array:
+    # Keys and values as flat columns: a dict for each header took a third of the time that reading takes.
+    rows = [cast("list[tuple[str, bytes | None]] | None", message.headers()) or () for message in messages]
+    names, values = [name for row in rows for name, _ in row], [value for row in rows for _, value in row]
+    ends = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(row) for row in rows], out=ends[1:])
+    columns = [pa.array(names, pa.string()), pa.array(values, pa.binary())]
+    items = pa.StructArray.from_arrays(columns, fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(ends), items, type=HEADERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
-from sinksdk.connectors.s3_archiver.reading import AvroFile, decoded
+from sinksdk.connectors.s3_archiver.reading import AvroBlock, AvroFile, decoded
+from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
 
 TP = TopicPartition("orders", 7)
 CODECS = ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"]
@@ -114,3 +116,43 @@ def test_record_of_another_partition_is_named(other: TopicPartition) -> None:
     data = file_of([SinkRecord(*TP, offset=41, value=b"v", timestamp=1)])
     with pytest.raises(ValueError, match=r"a record of orders-7 \(offset 41\)"):
         columns(data, other)
+
+
+@pytest.mark.parametrize("has_sizes", [False, True])
+def test_headers_in_several_avro_blocks_are_decoded_in_order(has_sizes: bool) -> None:
+    # Writers may divide an array into blocks, with or without their sizes; fastavro writes one.
+    headers = [
+        [(f"k{number}", None if number % 3 == 0 else b"v" * number) for number in range(count)]
+        for count in (0, 1, 5, 0, 70)
+    ]
+    data = b"".join(
+        datum(offset) + b"".join(blocks_of(row, 2, has_sizes=has_sizes)) + b"\0"
+        for offset, row in enumerate(headers)
+    )
+    decoded_headers = decoded(AvroBlock(len(headers), data), TP).column("headers").to_pylist()
+    assert [[(item["key"], item["value"]) for item in row] for row in decoded_headers] == headers
+
+
+def datum(offset: int) -> bytes:
+    """Return a record without the array of its headers."""
+    stream = io.BytesIO()
+    record = {"topic": TP.topic, "partition": TP.partition, "offset": offset, "timestamp": None}
+    record |= {"timestamp_type": 0, "key": None, "value": b"value", "headers": []}
+    fastavro.schemaless_writer(stream, dict(RECORD_SCHEMA), record)
+    return stream.getvalue()[:-1]
+
+
+def blocks_of(row: list[tuple[str, bytes | None]], each: int, *, has_sizes: bool) -> Iterator[bytes]:
+    for first in range(0, len(row), each):
+        some = row[first : first + each]
+        items = b"".join(
+            zigzag(len(key)) + key.encode() + (b"\0" if value is None else b"\2" + zigzag(len(value)) + value)
+            for key, value in some
+        )
+        yield (zigzag(-len(some)) + zigzag(len(items)) if has_sizes else zigzag(len(some))) + items
+
+
+def zigzag(number: int) -> bytes:
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, {"type": "long"}, number)
+    return stream.getvalue()
