@@ -16,7 +16,7 @@ help: ## List the targets
 install: $(INSTALLED) ## Make .venv with everything for development
 
 # Nobody needs all of it compiled: what is imported is compiled then.
-$(INSTALLED): pyproject.toml hatch_build.py sinksdk/topics/kafka/_messages.c sinksdk/values/_json.c sinksdk/values/_avro.c connectors/s3_archiver/_datums.c
+$(INSTALLED): pyproject.toml hatch_build.py sinksdk/topics/kafka/_messages.c sinksdk/values/_json.c sinksdk/values/_avro.c connectors/s3_archiver/formats/_datums.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "sinksdk needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

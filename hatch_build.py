@@ -22,7 +22,7 @@ SOURCES = (
     "sinksdk/topics/kafka/_messages.c",
     "sinksdk/values/_json.c",
     "sinksdk/values/_avro.c",
-    "sinksdk/connectors/s3_archiver/_datums.c",
+    "sinksdk/connectors/s3_archiver/formats/_datums.c",
 )
 INTERFACE = "cp311-abi3"
 

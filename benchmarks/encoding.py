@@ -25,11 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import TopicPartition
-from sinksdk.connectors.s3_archiver.codecs import codec
-from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
-from sinksdk.connectors.s3_archiver.files import BatchCoalescer
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk.connectors.s3_archiver.files.coalescer import BatchCoalescer
+from sinksdk.connectors.s3_archiver.formats.codecs import codec
+from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, ContainerWriter
+from sinksdk.connectors.s3_archiver.formats.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
+from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import RECORD_COLUMNS
 
 ROWS: Final = 10_000  # Spark's spark.sql.execution.arrow.maxRecordsPerBatch

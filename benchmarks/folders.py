@@ -22,7 +22,7 @@ from benchmarks.encoding import one_core
 from benchmarks.table import Row, show
 from sinksdk import TopicPartition
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.folders import Folders, folders_of
+from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, folders_of
 
 ROWS: Final = 10_000
 BATCHES: Final = 10

@@ -152,7 +152,7 @@ class Job:
             import boto3
             import fastavro
 
-            from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
+            from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA
 
             def records() -> Iterator[dict[str, Any]]:
                 for batch in batches:

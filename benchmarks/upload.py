@@ -24,11 +24,13 @@ from typing import Any, Final
 import boto3
 
 from benchmarks.null_s3 import NullS3, null_s3
-from sinksdk.connectors.s3_archiver.boto_client import BotoS3, connect
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.part import PartPool
-from sinksdk.connectors.s3_archiver.upload import Upload, complete
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.s3.boto_client import BotoS3, connect
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.s3.part import PartPool
+from sinksdk.connectors.s3_archiver.s3.publisher import complete
+from sinksdk.connectors.s3_archiver.s3.settings import MIB
+from sinksdk.connectors.s3_archiver.s3.upload import Upload
 
 PART = 8 * MIB
 BLOCK = os.urandom(64 * 1024)

@@ -37,10 +37,10 @@ from sinksdk import (
 )
 from sinksdk.cli.output import ExitCode
 from sinksdk.config import ConfigKey
-from sinksdk.connectors.s3_archiver import compat
-from sinksdk.connectors.s3_archiver.compat import AIVEN, CONFLUENT_CLOUD, LENSES
+from sinksdk.connectors.s3_archiver.compatibility import verdicts as compat
+from sinksdk.connectors.s3_archiver.compatibility.verdicts import AIVEN, CONFLUENT_CLOUD, LENSES
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
+from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA
 from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Metric
 from sinksdk.metrics.own import OWN_METRICS

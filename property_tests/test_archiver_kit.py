@@ -17,15 +17,16 @@ from hypothesis import settings
 
 from property_tests.exercised import EXERCISED
 from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition, UnpublishableException
-from sinksdk.connectors.s3_archiver.client import S3, connect
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.extent import problems_of
+from sinksdk.connectors.s3_archiver.files.limits import Limits
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, View
-from sinksdk.connectors.s3_archiver.layout import FileHeader
-from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.part import one_by_one
+from sinksdk.connectors.s3_archiver.s3.client import S3
+from sinksdk.connectors.s3_archiver.s3.connect import connect
+from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
+from sinksdk.connectors.s3_archiver.verify.extent import problems_of
 from sinksdk.testing import (
     Capabilities,
     FaultKind,

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk import DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.codecs import codec
-from sinksdk.connectors.s3_archiver.container import ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
-from sinksdk.connectors.s3_archiver.files import BatchCoalescer
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk.connectors.s3_archiver.files.coalescer import BatchCoalescer
+from sinksdk.connectors.s3_archiver.formats.codecs import codec
+from sinksdk.connectors.s3_archiver.formats.container import ContainerWriter
+from sinksdk.connectors.s3_archiver.formats.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
+from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
 from tests.helpers.needs import missing
 

@@ -211,9 +211,9 @@ def _in_tasks(
 def _parts(bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Parts:
     """Each part alone, on some of the topic's records, in this process."""
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
-    from sinksdk.connectors.s3_archiver.codecs import codec
-    from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES
-    from sinksdk.connectors.s3_archiver.encoder import RecordEncoder
+    from sinksdk.connectors.s3_archiver.formats.codecs import codec
+    from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES
+    from sinksdk.connectors.s3_archiver.formats.encoder import RecordEncoder
     from sinksdk.topics.kafka import KafkaClient
     from sinksdk.topics.kafka.reader import KafkaReader
 

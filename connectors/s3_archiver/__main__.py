@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from sinksdk import ConfigException, ConnectException, committed_offsets, read_config_file
-from sinksdk.connectors.s3_archiver.client import Connect, connect
-from sinksdk.connectors.s3_archiver.compare import Original, TopicDirectory, compare
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.verify import PartitionReport, Report, verify
+from sinksdk.connectors.s3_archiver.s3.connect import Connect, connect
+from sinksdk.connectors.s3_archiver.verify.check import PartitionReport, Report, verify
+from sinksdk.connectors.s3_archiver.verify.compare import Original, TopicDirectory, compare
 
 _WHOLE: Final = 0
 _WRONG: Final = 1
@@ -98,7 +98,7 @@ def _original(asked: argparse.Namespace, config: S3ArchiverConfig) -> Original |
 
 def _kafka(bootstrap_servers: str, properties_file: str, config: S3ArchiverConfig) -> Original:
     try:
-        from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog  # noqa: PLC0415 - an extra
+        from sinksdk.connectors.s3_archiver.verify.kafka_log import KafkaLog  # noqa: PLC0415 - an extra
         from sinksdk.topics.kafka import KafkaClient  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ConfigException(

@@ -41,17 +41,19 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
-from sinksdk.connectors.s3_archiver.client import Location, PendingUpload
+from sinksdk.connectors.s3_archiver.archive.header import Archived
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
+from sinksdk.connectors.s3_archiver.archive.ranges import Skip
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.endpoint import Patience
-from sinksdk.connectors.s3_archiver.errors import NO_SUCH_UPLOAD
-from sinksdk.connectors.s3_archiver.files import Grain
-from sinksdk.connectors.s3_archiver.layout import Archived, FileName, Layout
-from sinksdk.connectors.s3_archiver.part import one_by_one
-from sinksdk.connectors.s3_archiver.ranges import Skip
+from sinksdk.connectors.s3_archiver.files.file import Grain
+from sinksdk.connectors.s3_archiver.s3.client import Location, PendingUpload
+from sinksdk.connectors.s3_archiver.s3.endpoint import Patience
+from sinksdk.connectors.s3_archiver.s3.errors import NO_SUCH_UPLOAD
+from sinksdk.connectors.s3_archiver.s3.publisher import location_of, view_of
+from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
+from sinksdk.connectors.s3_archiver.s3.upload import NONCE
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk.connectors.s3_archiver.upload import NONCE, location_of, view_of
-from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import OffsetsRefusedException
 from sinksdk.store import says_news, table, whole

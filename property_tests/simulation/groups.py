@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from property_tests.simulation.world import Process, World
 from sinksdk import Token, TopicPartition
-from sinksdk.connectors.s3_archiver.folders import Folders, Split
-from sinksdk.connectors.s3_archiver.formats import Kinds
+from sinksdk.connectors.s3_archiver.archive.layout import FileName
+from sinksdk.connectors.s3_archiver.archive.ranges import RowRanges, Skip, numbers_of
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.formats.base import Kinds
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
-from sinksdk.connectors.s3_archiver.layout import FileName
-from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.ranges import RowRanges, Skip, numbers_of
+from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
 
 FLUSH_SIZE = 6
 _STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
@@ -163,7 +163,7 @@ class SimulatedFolders(Folders):
         self._late = chance.choice((0, 2_000, 5_000))
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """See :class:`~sinksdk.connectors.s3_archiver.folders.Folders`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.partitioners.folders.Folders`."""
         offsets = np.asarray(batch.column("offset"))
         rows = offsets // self._in_a_row * 7919 + numbers_of(offsets) * 31 + self._seed
         codes = (rows % 104_729 % self._folders).astype(np.int32)
@@ -179,5 +179,5 @@ class SimulatedFormat(RecordAvro):
         super().__init__("null", None, 64)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:  # type: ignore[override]
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return Kinds(["a", "b"], (np.asarray(batch.column("offset")) // 3 % 2).astype(np.int32))

@@ -54,13 +54,15 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
-from sinksdk.connectors.s3_archiver import connector, upload, writer
-from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver import connector
+from sinksdk.connectors.s3_archiver.archive.header import Archived
+from sinksdk.connectors.s3_archiver.archive.ranges import Skip
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.layout import Archived
-from sinksdk.connectors.s3_archiver.ranges import Skip
+from sinksdk.connectors.s3_archiver.files import writer
+from sinksdk.connectors.s3_archiver.s3 import publisher
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.s3.publisher import Publisher, UploadExpired, groups_of
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk.connectors.s3_archiver.upload import Publisher, UploadExpired, groups_of
 from sinksdk.engine import retry
 from sinksdk.engine.commits import always_valid
 from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
@@ -430,7 +432,7 @@ def hook_that_does_nothing_is_committed(patch: Patch) -> None:
 
 def forgotten_upload_is_taken_for_expired(patch: Patch) -> None:
     """The publisher takes an upload that S3 no longer knows for expired, without a look at its object."""
-    patch.setattr(upload, "is_visible", lambda s3, token: False)
+    patch.setattr(publisher, "is_visible", lambda s3, token: False)
 
 
 # -- what operators do -----------------------------------------------------------------------------------

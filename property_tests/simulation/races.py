@@ -17,7 +17,7 @@ from property_tests.simulation.seeds import told
 from property_tests.simulation.store import Records, SimulatedStore
 from property_tests.simulation.world import Chaos, Process, World
 from sinksdk import TopicPartition
-from sinksdk.connectors.s3_archiver.client import Location
+from sinksdk.connectors.s3_archiver.s3.client import Location
 from sinksdk.store.base import Versioned
 
 _FROZEN = (60.0, 120.0, 300.0, 3_000.0)  # seconds: until the connector is deleted, or created again

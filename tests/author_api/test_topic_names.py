@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ConnectException, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.connectors.s3_archiver.layout import FileName, Layout
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
 from sinksdk.offsets import is_topic_name
 from sinksdk.source.records import SourceRecord
 from sinksdk.topics import Subscription, TopicDirectorySource, write_records

@@ -15,8 +15,8 @@ import pytest
 from sinksdk import OffsetRange, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.layout import FileName, Layout
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.control.herder import Herder
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask

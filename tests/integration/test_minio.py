@@ -12,11 +12,12 @@ import pytest
 
 from sinksdk import ConfigException
 from sinksdk.connector import ConnectorIdentity
-from sinksdk.connectors.s3_archiver import S3ArchiverConnector, boto_client
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.limits import Limits
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.s3 import boto_client
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.testing import SinkTaskHarness
 from tests.helpers import minio
 from tests.s3_archiver import support

@@ -12,16 +12,19 @@ import pytest
 
 from sinksdk import ConfigException, RetriableException, Token
 from sinksdk.connector import ConnectorIdentity
-from sinksdk.connectors.s3_archiver import S3ArchiverConnector, crc
-from sinksdk.connectors.s3_archiver.boto_client import BotoS3, connect
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.config import MIB, S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.errors import NO_SUCH_KEY, S3Error, S3Trouble
-from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.part import PartPool
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.s3 import crc
+from sinksdk.connectors.s3_archiver.s3.boto_client import BotoS3, connect
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.s3.errors import NO_SUCH_KEY, S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.part import PartPool
+from sinksdk.connectors.s3_archiver.s3.publisher import ForeignObject, abort, complete
+from sinksdk.connectors.s3_archiver.s3.settings import MIB
+from sinksdk.connectors.s3_archiver.s3.upload import NONCE, Upload
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk.connectors.s3_archiver.upload import NONCE, ForeignObject, Upload, abort, complete
-from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.testing import SinkTaskHarness
 from tests.helpers import minio
 from tests.helpers.ports import closed_port

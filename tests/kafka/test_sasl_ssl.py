@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
 )
 
 from sinksdk import ConnectException, TopicPartition
-from sinksdk.connectors.s3_archiver import kafka_log
-from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
+from sinksdk.connectors.s3_archiver.verify import kafka_log
+from sinksdk.connectors.s3_archiver.verify.kafka_log import KafkaLog
 from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.helpers.ports import free_port

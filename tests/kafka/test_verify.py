@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from sinksdk import ConnectException, Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import __main__ as command
-from sinksdk.connectors.s3_archiver import kafka_log
-from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
+from sinksdk.connectors.s3_archiver.verify import kafka_log
+from sinksdk.connectors.s3_archiver.verify.kafka_log import KafkaLog
 from tests.helpers.ports import closed_port
 from tests.kafka.topics import Read, consume, create_topic, produce, unused_name
 from tests.s3_archiver.support import MINIMAL, Bench, bench

@@ -103,8 +103,9 @@ def room_of(path: Path) -> str:
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
-    """Imports: there is an order in which all modules of sinksdk can be loaded one after the other."""
-    remaining = {module_name(path): modules_of_ours(path) for path in own_sources()}
+    """Imports: there is an order in which all modules, also of connectors, can be loaded one after the other."""
+    paths = [*own_sources(), *sources("connectors")]
+    remaining = {module_name(path): modules_of_ours(path) for path in paths}
     for name, used in remaining.items():
         remaining[name] = {other for other in used if other != name and other in remaining}
     while loaded := [name for name, used in remaining.items() if not used & remaining.keys()]:
@@ -115,7 +116,8 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 def module_name(path: Path) -> str:
     """Return the dotted name of a module, of a package for its ``__init__``."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return f"sinksdk.{name}" if name.startswith("connectors") else name  # a link to the folder beside sinksdk
 
 
 def test_nothing_in_sinksdk_imports_a_connector() -> None:
@@ -217,6 +219,42 @@ def test_connectors_use_public_names_only(path: Path) -> None:
         for name in used
         if name not in {*public, *PUBLIC_NAMES} and name.rpartition(".")[0] not in PUBLIC_MODULES
     ] == []
+
+
+ARCHIVER = "sinksdk.connectors.s3_archiver"
+ARCHIVER_FLOORS: tuple[tuple[str, ...], ...] = (
+    # Names and metadata: what is in the bucket, whoever writes or reads it.
+    ("archive",),
+    ("s3", "formats"),
+    ("partitioners",),
+    # One writes, one reads back, one judges configurations.
+    ("files", "verify", "compatibility"),
+    # Rooms take the settings that they own: only these modules know all of them.
+    ("config",),
+    ("task",),
+    ("connector",),
+    ("__init__", "__main__"),
+)
+"""The archiver's rooms and top modules, from the ground floor up."""
+
+
+def archiver_room(path: Path) -> str:
+    return path.relative_to(ROOT / "connectors" / "s3_archiver").parts[0].removesuffix(".py")
+
+
+def test_the_archivers_imports_go_down_its_floors() -> None:
+    floor_of = {room: floor for floor, rooms in enumerate(ARCHIVER_FLOORS) for room in rooms}
+    wrong = []
+    for path in sources("connectors/s3_archiver"):
+        own = archiver_room(path)
+        for name in imports(path):
+            if name != ARCHIVER and not name.startswith(f"{ARCHIVER}."):
+                continue
+            inside = name.removeprefix(ARCHIVER).strip(".").partition(".")[0]
+            room = inside if inside in floor_of else "__init__"
+            if room != own and floor_of[room] >= floor_of[own]:
+                wrong.append((str(path.relative_to(ROOT)), name))
+    assert wrong == []
 
 
 def test_connectors_is_no_package() -> None:

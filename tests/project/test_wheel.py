@@ -143,7 +143,7 @@ def test_a_source_distribution_holds_the_bundled_connectors(source_distribution:
     """Also those that are elsewhere in the repository; what is compiled is compiled where it is installed."""
     with tarfile.open(source_distribution) as opened:
         held = {name.partition("/")[2] for name in opened.getnames()}
-    needed = {"__init__.py", "task.py", "_datums.c"}
+    needed = {"__init__.py", "task.py", "formats/_datums.c"}
     assert {f"sinksdk/connectors/s3_archiver/{name}" for name in needed} <= held
     assert "hatch_build.py" in held
     assert not any(name.endswith(".so") for name in held)

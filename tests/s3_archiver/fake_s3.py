@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from sinksdk.connectors.s3_archiver.client import (
+from sinksdk.connectors.s3_archiver.s3.client import (
     Checksum,
     Location,
     ObjectInfo,
@@ -22,7 +22,7 @@ from sinksdk.connectors.s3_archiver.client import (
     Part,
     PendingUpload,
 )
-from sinksdk.connectors.s3_archiver.errors import (
+from sinksdk.connectors.s3_archiver.s3.errors import (
     NO_ANSWER,
     NO_SUCH_BUCKET,
     NO_SUCH_KEY,

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from sinksdk import TopicPartition
-from sinksdk.connectors.s3_archiver.formats import Encoded, Format
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.formats.base import Encoded, Format
 from sinksdk.values.json_text import json_column
 
 ORDERS = TopicPartition("orders", 3)

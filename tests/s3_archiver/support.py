@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from sinksdk import SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files import Grain
-from sinksdk.connectors.s3_archiver.folders import Folders, Split
-from sinksdk.connectors.s3_archiver.part import Beside, Together, one_by_one
+from sinksdk.connectors.s3_archiver.files.file import Grain
+from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
+from sinksdk.connectors.s3_archiver.s3.requests import Beside, Together, one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.commits import DeadLetters
@@ -68,7 +68,7 @@ class Turns(Folders):
         self._in_a_row = in_a_row
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """See :class:`~sinksdk.connectors.s3_archiver.folders.Folders`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.partitioners.folders.Folders`."""
         offsets = np.asarray(batch.column("offset"))
         codes = (offsets // self._in_a_row % self._folders).astype(np.int32)
         paths = [f"partition={partition.partition}/turn={turn}" for turn in range(self._folders)]

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from sinksdk.connectors.s3_archiver import boto_client
-from sinksdk.connectors.s3_archiver.config import Keys, Role
-from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3 import boto_client
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.settings import Keys, Role
 from tests.s3_archiver.support import config
 from tests.s3_archiver.test_client import WHERE, answering, client_error
 

@@ -9,7 +9,7 @@ from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 
 from sinksdk import ConfigException, TopicPartition
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.verify.check import verify
 from tests.s3_archiver.fake_s3 import FakeS3
 from tests.s3_archiver.support import MINIMAL, bench, config, records
 from tests.s3_archiver.test_owner import connector

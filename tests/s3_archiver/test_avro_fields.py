@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinksdk import ConfigException, DataException
-from sinksdk.connectors.s3_archiver.avro_fields import AvroFields
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.fields import Field
-from sinksdk.connectors.s3_archiver.folders import folders_of
+from sinksdk.connectors.s3_archiver.partitioners.avro_fields import AvroFields
+from sinksdk.connectors.s3_archiver.partitioners.fields import Field
+from sinksdk.connectors.s3_archiver.partitioners.folders import folders_of
 from sinksdk.values.avro_schema import parse_schema
 from tests.s3_archiver.test_folders import TP, of, valued
 

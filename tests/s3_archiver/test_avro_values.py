@@ -15,11 +15,11 @@ import pytest
 
 from sinksdk import ConfigException, DataException, RetriableException
 from sinksdk.config.converters import RegistryAddress
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.codecs import CODEC_NAMES
+from sinksdk.connectors.s3_archiver.archive.layout import Layout
+from sinksdk.connectors.s3_archiver.files.schema_files import SchemaFiles
 from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues, schema_ids
-from sinksdk.connectors.s3_archiver.formats.schema_files import SchemaFiles
-from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.formats.codecs import CODEC_NAMES
+from sinksdk.connectors.s3_archiver.s3.client import Location
 from sinksdk.topics.kafka.schema_registry import connect
 from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.fake_s3 import FakeS3

@@ -17,7 +17,7 @@ import pytest
 
 from sinksdk import RetriableException, SinkRecord, SinkRecords
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files import Grain
+from sinksdk.connectors.s3_archiver.files.file import Grain
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
 from tests.helpers.registry_server import RegistryServer

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinksdk import ConnectException, RetriableException
-from sinksdk.connectors.s3_archiver import boto_client, crc
-from sinksdk.connectors.s3_archiver.boto_client import BotoS3, leaves_payload_unsigned
-from sinksdk.connectors.s3_archiver.client import Location, Part
-from sinksdk.connectors.s3_archiver.errors import (
+from sinksdk.connectors.s3_archiver.s3 import boto_client, crc
+from sinksdk.connectors.s3_archiver.s3.boto_client import BotoS3, leaves_payload_unsigned
+from sinksdk.connectors.s3_archiver.s3.client import Location, Part
+from sinksdk.connectors.s3_archiver.s3.errors import (
     NO_ANSWER,
     Request,
     S3Error,
@@ -21,7 +21,7 @@ from sinksdk.connectors.s3_archiver.errors import (
     failure_of,
     is_passing,
 )
-from sinksdk.connectors.s3_archiver.part import PartBuffer, PartPool
+from sinksdk.connectors.s3_archiver.s3.part import PartBuffer, PartPool
 from tests.s3_archiver.support import config
 
 WHERE = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")

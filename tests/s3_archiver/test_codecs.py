@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.connectors.s3_archiver import codecs
-from sinksdk.connectors.s3_archiver.codecs import CODEC_NAMES, GzipStream, codec
+from sinksdk.connectors.s3_archiver.formats import codecs
+from sinksdk.connectors.s3_archiver.formats.codecs import CODEC_NAMES, GzipStream, codec
 
 BLOCK = b"carrier=UA;origin=EWR;dest=IAH;" * 500
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from sinksdk.connectors.s3_archiver import columns
+from sinksdk.connectors.s3_archiver.formats import columns
 from sinksdk.topics import write_records
 from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import OTHER, TP

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.connectors.s3_archiver import reading
-from sinksdk.connectors.s3_archiver.compare import compare
-from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.verify import Report, verify
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.verify import reading
+from sinksdk.connectors.s3_archiver.verify.check import Report, verify
+from sinksdk.connectors.s3_archiver.verify.compare import compare
 from tests.s3_archiver.support import TP, Bench, Turns, bench, config
 
 RECORDS = [SinkRecord(*TP, offset=offset, value=b"%d" % offset, timestamp=7) for offset in range(10)]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from sinksdk import ConnectorConfig, Meaning, Verdict
 from sinksdk.cli.app import app
 from sinksdk.compatibility import rule_for
-from sinksdk.connectors.s3_archiver.compat import COMPATIBILITY, ENDPOINTS, OTHER_DEFAULTS
+from sinksdk.connectors.s3_archiver.compatibility.verdicts import COMPATIBILITY, ENDPOINTS, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from tests.s3_archiver.corpus_files import CORPUS, NAMES, place, set_variables, settings_of

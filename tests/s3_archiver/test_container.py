@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 from sinksdk import Header, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.connectors.s3_archiver.codecs import CODEC_NAMES, codec
-from sinksdk.connectors.s3_archiver.container import ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import EncodedRows, RecordEncoder
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk.connectors.s3_archiver.formats.codecs import CODEC_NAMES, codec
+from sinksdk.connectors.s3_archiver.formats.container import ContainerWriter
+from sinksdk.connectors.s3_archiver.formats.encoder import EncodedRows, RecordEncoder
+from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
 
 FLIGHTS = TopicPartition("flights", 3)
 MARKER = sync_marker("topics/flights/partition=3/flights+3+0000000000.avro")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import SinkRecord, SinkRecords
-from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
 from sinksdk.values.avro_defaults import number_datum

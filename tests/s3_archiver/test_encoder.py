@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.connectors.s3_archiver import encoder
-from sinksdk.connectors.s3_archiver.datums import EncodedRows, varint
-from sinksdk.connectors.s3_archiver.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
+from sinksdk.connectors.s3_archiver.formats import encoder
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows, varint
+from sinksdk.connectors.s3_archiver.formats.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
 from tests.helpers.needs import missing
 
@@ -429,8 +429,8 @@ def test_without_the_compiled_loop_the_plain_one_is_taken_and_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With what to do about it, at INFO."""
-    monkeypatch.setitem(sys.modules, "sinksdk.connectors.s3_archiver._datums", None)
-    monkeypatch.delattr("sinksdk.connectors.s3_archiver._datums", raising=False)
+    monkeypatch.setitem(sys.modules, "sinksdk.connectors.s3_archiver.formats._datums", None)
+    monkeypatch.delattr("sinksdk.connectors.s3_archiver.formats._datums", raising=False)
     spec = importlib.util.spec_from_file_location("encoder_without", encoder.__file__)
     assert spec is not None
     assert spec.loader is not None

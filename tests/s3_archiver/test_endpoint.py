@@ -9,11 +9,13 @@ import pytest
 
 from sinksdk import ConfigException, OffsetAndMetadata, SinkRecord, SinkRecords, Token, TopicPartition
 from sinksdk.connector import ConnectorContext, ConnectorIdentity
-from sinksdk.connectors.s3_archiver import S3ArchiverConnector, crc
-from sinksdk.connectors.s3_archiver.client import Abilities, Checksum, Location
-from sinksdk.connectors.s3_archiver.endpoint import Patience, find_abilities, sweep
-from sinksdk.connectors.s3_archiver.errors import Request, S3Error, S3Trouble, failure_of
-from sinksdk.connectors.s3_archiver.limits import Limits
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.connectors.s3_archiver.archive.layout import Layout
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.s3 import crc
+from sinksdk.connectors.s3_archiver.s3.client import Abilities, Checksum, Location
+from sinksdk.connectors.s3_archiver.s3.endpoint import Patience, find_abilities, sweep
+from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3Trouble, failure_of
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import TP, HandClock, Turns, bench, config, records
 
@@ -42,7 +44,7 @@ def test_the_start_finds_the_best_checksum_and_whether_conditions_are_honoured(
     s3: FakeS3, expected: Abilities
 ) -> None:
     """A small upload is completed with each kind until one works, and removed."""
-    assert find_abilities(s3, config(), "first") == expected
+    assert find_abilities(s3, config(), Layout(), "first") == expected
     assert s3.visible() == []
     assert s3.uploads == {}
 
@@ -118,7 +120,7 @@ def test_a_checksum_that_the_endpoint_computes_otherwise_is_not_tried_for_ever(s
     refused = failure_of(Request("CompleteMultipartUpload", *PROBE, "memory:"), "BadDigest", "no", 400)
     s3.fail_next("CompleteMultipartUpload", refused)
 
-    assert find_abilities(s3, config(), "first") == Abilities(Checksum.COMPOSITE)
+    assert find_abilities(s3, config(), Layout(), "first") == Abilities(Checksum.COMPOSITE)
     assert s3.uploads == {}
 
 
@@ -129,7 +131,7 @@ def test_a_refusal_with_another_cause_is_no_missing_checksum(code: str, s3: Fake
     s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
 
     with pytest.raises(ConfigException, match=code):
-        find_abilities(s3, config(), "first")
+        find_abilities(s3, config(), Layout(), "first")
     assert s3.operations().count("CreateMultipartUpload") == 1
 
 
@@ -138,7 +140,7 @@ def test_a_start_that_may_not_delete_leaves_one_small_object_for_all_starts(s3: 
     s3.plan = lambda asked: Fault(denied()) if asked.operation == "DeleteObject" else None
 
     for _ in range(3):
-        assert find_abilities(s3, config(), "first") == Abilities()
+        assert find_abilities(s3, config(), Layout(), "first") == Abilities()
 
     assert s3.visible() == [PROBE.key]
     assert s3.uploads == {}
@@ -156,10 +158,10 @@ def test_a_start_repeats_what_a_lost_response_has_disturbed(request_number: int)
 
     s3.plan = lose
 
-    assert find_abilities(s3, config(), "first", patience(waited)) == Abilities()
+    assert find_abilities(s3, config(), Layout(), "first", patience(waited)) == Abilities()
     assert left[0] < 0
     assert s3.visible() == []
-    sweep(s3, config(), ["orders"], claimed=s3.now + 60, named=())
+    sweep(s3, config(), Layout(), ["orders"], claimed=s3.now + 60, named=())
     assert s3.uploads == {}
 
 
@@ -172,7 +174,7 @@ def test_a_start_repeats_what_is_refused_for_a_while(operation: str, failure: Ba
     s3, waited = FakeS3(), HandClock()
     s3.fail_next(operation, failure, times=3)
 
-    assert find_abilities(s3, config(), "first", patience(waited)) == Abilities()
+    assert find_abilities(s3, config(), Layout(), "first", patience(waited)) == Abilities()
     assert waited.slept == [0.3, 0.6, 1.2]
     assert s3.uploads == {}
     assert s3.visible() == []
@@ -184,7 +186,7 @@ def test_a_start_gives_up_what_is_refused_for_long_and_may_be_tried_again() -> N
     s3.fail_next("CompleteMultipartUpload", slow_down(), times=100)
 
     with pytest.raises(S3Trouble, match="SlowDown"):
-        find_abilities(s3, config(), "first", patience(waited))
+        find_abilities(s3, config(), Layout(), "first", patience(waited))
     assert sum(waited.slept) <= 5
     assert s3.uploads == {}
 
@@ -205,7 +207,7 @@ def test_a_start_repeats_an_upload_that_another_start_has_aborted(at: str, numbe
 
     s3.plan = abort
 
-    assert find_abilities(s3, config(), "first", patience(waited)) == Abilities()
+    assert find_abilities(s3, config(), Layout(), "first", patience(waited)) == Abilities()
     assert waited.slept == [0.3]
     assert s3.visible() == []
 
@@ -224,10 +226,10 @@ def test_two_starts_at_a_time_find_the_same_and_disturb_no_upload(
     def begin_another(_: Asked) -> None:
         left[0] -= 1
         if left[0] == -1:
-            found.append(find_abilities(s3, config(), "first", patience(waited)))
+            found.append(find_abilities(s3, config(), Layout(), "first", patience(waited)))
 
     s3.plan = begin_another
-    found.append(find_abilities(s3, config(), "first", patience(waited)))
+    found.append(find_abilities(s3, config(), Layout(), "first", patience(waited)))
 
     assert set(found) == {Abilities(has_conditions=has_conditions)}
     assert waited.slept == []
@@ -367,7 +369,7 @@ def test_a_sweep_that_is_refused_stops_no_start(operation: str) -> None:
     s3.create_upload(FILE, {})
     s3.fail_next(operation, denied())
 
-    sweep(s3, config(), ["orders"], claimed=s3.now + 60, named=())
+    sweep(s3, config(), Layout(), ["orders"], claimed=s3.now + 60, named=())
 
     assert len(s3.uploads) == 1
 

@@ -9,12 +9,13 @@ import pytest
 
 from sinksdk import ConfigException, ConnectException, OffsetAndMetadata, TopicPartition
 from sinksdk.connector import ConnectorContext, ConnectorIdentity
-from sinksdk.connectors.s3_archiver import S3ArchiverConnector, extent
-from sinksdk.connectors.s3_archiver.client import Location, ObjectSummary
+from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.extent import files_of
-from sinksdk.connectors.s3_archiver.folders import Split
-from sinksdk.connectors.s3_archiver.limits import Limits
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.partitioners.folders import Split
+from sinksdk.connectors.s3_archiver.s3.client import Location, ObjectSummary
+from sinksdk.connectors.s3_archiver.verify import extent
+from sinksdk.connectors.s3_archiver.verify.extent import files_of
 from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, denied
 from tests.s3_archiver.support import OTHER, TP, Bench, Turns, bench, config, records
 from tests.s3_archiver.test_groups import expire, grouped, restarted, stop_before
@@ -202,7 +203,7 @@ class Folder(Turns):
     name = "before"
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """See :class:`~sinksdk.connectors.s3_archiver.folders.Folders`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.partitioners.folders.Folders`."""
         zeros = np.zeros(batch.num_rows, np.int32)
         return Split([f"partition={partition.partition}/{self.name}"], zeros, zeros)
 

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import ConfigException, TopicPartition, Verdict
-from sinksdk.connectors.s3_archiver import folders as module
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.folders import Folders, Split, TimeFolders, folder_problems, folders_of
-from sinksdk.connectors.s3_archiver.path_format import LAST, PathFormat, Zone
+from sinksdk.connectors.s3_archiver.partitioners import folders as module
+from sinksdk.connectors.s3_archiver.partitioners.checks import folder_problems
+from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split, TimeFolders, folders_of
+from sinksdk.connectors.s3_archiver.partitioners.path_format import LAST, PathFormat, Zone
 from sinksdk.values.json_text import JSON, json_column
 from tests.s3_archiver.support import MINIMAL
 

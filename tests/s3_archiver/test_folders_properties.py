@@ -15,12 +15,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sinksdk.connectors.s3_archiver import fields
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.fields import JsonFields
-from sinksdk.connectors.s3_archiver.folders import TimeFolders, ValueFolders, _distinct, folders_of
-from sinksdk.connectors.s3_archiver.iso import milliseconds, milliseconds_of
-from sinksdk.connectors.s3_archiver.path_format import Date, PathFormat, Zone, days_of
+from sinksdk.connectors.s3_archiver.partitioners import fields
+from sinksdk.connectors.s3_archiver.partitioners.fields import JsonFields
+from sinksdk.connectors.s3_archiver.partitioners.folders import (
+    TimeFolders,
+    ValueFolders,
+    _distinct,
+    folders_of,
+)
+from sinksdk.connectors.s3_archiver.partitioners.iso import milliseconds, milliseconds_of
+from sinksdk.connectors.s3_archiver.partitioners.path_format import Date, PathFormat, Zone, days_of
 from tests.s3_archiver.test_folders import TP, of, texts, timed
 
 zone = functools.cache(Zone)

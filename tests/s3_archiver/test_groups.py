@@ -25,21 +25,21 @@ from sinksdk import (
     TopicPartition,
     UnpublishableException,
 )
-from sinksdk.connectors.s3_archiver.client import PendingUpload
-from sinksdk.connectors.s3_archiver.config import MIB
-from sinksdk.connectors.s3_archiver.datums import EncodedRows
-from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
-from sinksdk.connectors.s3_archiver.files import FileFactory, Grain
-from sinksdk.connectors.s3_archiver.folders import Folders, Split
-from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.archive.ranges import RowRanges
+from sinksdk.connectors.s3_archiver.files.file import FileFactory, Grain
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.writer import PartitionWriter
+from sinksdk.connectors.s3_archiver.formats.base import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.formats.parquet import RecordParquet
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
-from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.part import Rounds, one_by_one, together
-from sinksdk.connectors.s3_archiver.ranges import RowRanges
-from sinksdk.connectors.s3_archiver.verify import verify
-from sinksdk.connectors.s3_archiver.writer import PartitionWriter
+from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
+from sinksdk.connectors.s3_archiver.s3.client import PendingUpload
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.requests import Rounds, one_by_one, together
+from sinksdk.connectors.s3_archiver.s3.settings import MIB
+from sinksdk.connectors.s3_archiver.verify.check import verify
 from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, slow_down
 from tests.s3_archiver.support import (

@@ -92,7 +92,7 @@ def test_orders_that_do_not_hold_are_refused() -> None:
     """The compiled loop refuses buffers that do not hold their rows, offsets out of order, and unknown kinds."""
     if compiled_values is None:
         missing("the compiled loop", "install with a C compiler")
-    from sinksdk.connectors.s3_archiver import _datums  # noqa: PLC0415 - it may be missing
+    from sinksdk.connectors.s3_archiver.formats import _datums  # noqa: PLC0415 - it may be missing
 
     def ask(kind: int = 0, before: bytes = b"", rows: int = 1, column: object = None) -> object:
         return _datums.values((kind, before, b"|", rows, pa.allocate_buffer, column))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sinksdk.connectors.s3_archiver.compatibility.kcql import read_kcql
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.kcql import read_kcql
 
 INTO = "insert into bucket:prefix select * from orders"
 SECOND = "insert into {} select * from {}"

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import Header, SinkRecord, SinkRecords
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.layout import Archived
-from sinksdk.connectors.s3_archiver.limits import MOST_OPEN_FILES
-from sinksdk.connectors.s3_archiver.ranges import Skip
-from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.archive.header import Archived
+from sinksdk.connectors.s3_archiver.archive.ranges import Skip
+from sinksdk.connectors.s3_archiver.files.limits import MOST_OPEN_FILES
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.verify.check import verify
 from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import TP, Bench, bench, config
 from tests.s3_archiver.test_groups import expire, restarted, stop_before

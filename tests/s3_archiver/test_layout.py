@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import OffsetAndMetadata, TopicPartition
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName, Layout
+from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from sinksdk import ConfigException, RetriableException
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.connector import Owners
-from sinksdk.connectors.s3_archiver.errors import NO_ANSWER, Request, S3Error, S3Trouble, failure_of
-from sinksdk.connectors.s3_archiver.layout import Layout
+from sinksdk.connectors.s3_archiver.archive.layout import Layout
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.s3.errors import NO_ANSWER, Request, S3Error, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.s3.owners import Owners
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer
 from tests.s3_archiver.support import TP, HandClock, bench, config
 

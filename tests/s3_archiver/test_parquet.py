@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinksdk import ConfigException, Header, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.connectors.s3_archiver.formats import Format
+from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.formats.base import Format
 from sinksdk.connectors.s3_archiver.formats.parquet import CODECS, RecordParquet, ValueParquet
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
 from sinksdk.records import RECORD_COLUMNS
 
 FLIGHTS = TopicPartition("flights", 3)

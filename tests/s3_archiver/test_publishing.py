@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import Token
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.errors import Request, S3Error, S3Trouble, failure_of
-from sinksdk.connectors.s3_archiver.part import one_by_one
-from sinksdk.connectors.s3_archiver.upload import Publisher
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.s3.publisher import Publisher
+from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, no_answer
 from tests.s3_archiver.support import config
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinksdk.connectors.s3_archiver.ranges import RowRanges, numbers_of
+from sinksdk.connectors.s3_archiver.archive.ranges import RowRanges, numbers_of
 
 STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 1, 1, 2, 1_000]), st.booleans()), min_size=1, max_size=40)
 

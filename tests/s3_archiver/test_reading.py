@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
 from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader
-from sinksdk.connectors.s3_archiver.reading import AvroBlock, AvroFile, decoded
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA
+from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA
+from sinksdk.connectors.s3_archiver.verify.reading import AvroBlock, AvroFile, decoded
 
 TP = TopicPartition("orders", 7)
 CODECS = ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"]

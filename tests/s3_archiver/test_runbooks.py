@@ -15,11 +15,11 @@ import pytest
 
 from sinksdk import ConfigException, ConnectException, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
-from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.part import one_by_one
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk.connectors.s3_archiver.verify import verify
+from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import OffsetsRefusedException
 from sinksdk.control.progress import Listener

@@ -6,11 +6,11 @@ from typing import cast
 import pytest
 
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata, Token, TopicPartition
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
-from sinksdk.connectors.s3_archiver.layout import Archived
+from sinksdk.connectors.s3_archiver.archive.header import Archived
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.publisher import ForeignObject
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk.connectors.s3_archiver.upload import ForeignObject
 from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import OTHER, TP, Bench, bench, config

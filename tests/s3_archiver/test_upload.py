@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinksdk import ConnectException, Token
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
-from sinksdk.connectors.s3_archiver.part import Beside, PartPool, in_a_thread
-from sinksdk.connectors.s3_archiver.upload import ForeignObject, Upload, UploadExpired, abort, complete
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.part import PartPool
+from sinksdk.connectors.s3_archiver.s3.publisher import ForeignObject, UploadExpired, abort, complete
+from sinksdk.connectors.s3_archiver.s3.requests import Beside, in_a_thread
+from sinksdk.connectors.s3_archiver.s3.upload import Upload
 from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
 

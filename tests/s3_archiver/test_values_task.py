@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sinksdk import RetriableException, SinkRecord, SinkRecords
-from sinksdk.connectors.s3_archiver.client import Location
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.verify import Report, verify
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.verify.check import Report, verify
 from tests.engine.sinks import Letters
 from tests.helpers.registry_server import RegistryServer
 from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config, read

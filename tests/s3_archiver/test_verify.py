@@ -14,19 +14,21 @@ import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver import __main__ as command
-from sinksdk.connectors.s3_archiver import crc, inspection
-from sinksdk.connectors.s3_archiver.client import Location
-from sinksdk.connectors.s3_archiver.codecs import codec
-from sinksdk.connectors.s3_archiver.compare import TopicDirectory, compare
+from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.archive.layout import FileName
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.container import ContainerWriter
-from sinksdk.connectors.s3_archiver.datums import EncodedRows
-from sinksdk.connectors.s3_archiver.folders import Split
-from sinksdk.connectors.s3_archiver.formats import Encoded
-from sinksdk.connectors.s3_archiver.inspection import Configured
-from sinksdk.connectors.s3_archiver.layout import Archived, FileHeader, FileName
-from sinksdk.connectors.s3_archiver.limits import Limits
-from sinksdk.connectors.s3_archiver.verify import Report, verify
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.formats.base import Encoded
+from sinksdk.connectors.s3_archiver.formats.codecs import codec
+from sinksdk.connectors.s3_archiver.formats.container import ContainerWriter
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.partitioners.folders import Split
+from sinksdk.connectors.s3_archiver.s3 import crc
+from sinksdk.connectors.s3_archiver.s3.client import Location
+from sinksdk.connectors.s3_archiver.verify import inspection
+from sinksdk.connectors.s3_archiver.verify.check import Report, verify
+from sinksdk.connectors.s3_archiver.verify.compare import TopicDirectory, compare
+from sinksdk.connectors.s3_archiver.verify.inspection import Configured
 from sinksdk.records import HEADERS_TYPE, Header
 from tests.s3_archiver.fake_s3 import FakeS3, denied
 from tests.s3_archiver.support import MINIMAL, OTHER, TP, Bench, Turns, bench, config, header, records
@@ -242,7 +244,7 @@ class TurnsOfRows(Turns):
     """Folders that rows go to, whatever their offsets: each row of a value that says to which."""
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """See :class:`~sinksdk.connectors.s3_archiver.folders.Folders`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.partitioners.folders.Folders`."""
         turns = np.array([int(value) for value in batch.column("value").to_pylist()], np.int32)
         return Split([f"partition={partition.partition}/turn={turn}" for turn in range(2)], turns, turns)
 

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinksdk import OffsetAndMetadata, SinkRecords, TopicPartition
-from sinksdk.connectors.s3_archiver.errors import S3Error, S3Trouble
-from sinksdk.connectors.s3_archiver.files import FileFactory
-from sinksdk.connectors.s3_archiver.part import Beside, in_a_thread
-from sinksdk.connectors.s3_archiver.upload import Upload, complete
-from sinksdk.connectors.s3_archiver.writer import PartitionWriter
+from sinksdk.connectors.s3_archiver.files.file import FileFactory
+from sinksdk.connectors.s3_archiver.files.writer import PartitionWriter
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.publisher import complete
+from sinksdk.connectors.s3_archiver.s3.requests import Beside, in_a_thread
+from sinksdk.connectors.s3_archiver.s3.upload import Upload
 from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import FINE, TP, HandClock, config, header, read, records

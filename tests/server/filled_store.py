@@ -38,7 +38,7 @@ from sinksdk.support.measures import Sizes, SourceMeasures, TaskMeasures
 TRACE = """Traceback (most recent call last):
   File "connectors/s3_archiver/task.py", line 90, in pre_commit
     writer.send()
-  File "connectors/s3_archiver/upload.py", line 171, in finish
+  File "connectors/s3_archiver/s3/upload.py", line 171, in finish
     raise self._refused(error)
 sinksdk.errors.ConnectException: bucket 'archive-eu' refuses UploadPart (403 AccessDenied)
 """

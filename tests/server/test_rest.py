@@ -238,7 +238,7 @@ def test_deleting_takes_the_name_until_it_is_done(client: TestClient, store: Fla
 def test_offsets(client: TestClient, store: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:
     """KIP-875: 400 unless it is stopped."""
     s3 = FakeS3()  # whose archive is empty: the archiver looks there before offsets are altered
-    monkeypatch.setattr("sinksdk.connectors.s3_archiver.boto_client.connect", lambda *_: s3)
+    monkeypatch.setattr("sinksdk.connectors.s3_archiver.s3.boto_client.connect", lambda *_: s3)
     create(client)
     run_a_little(store)
     wanted = {

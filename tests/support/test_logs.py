@@ -178,7 +178,7 @@ def test_a_full_connection_pool_is_no_warning(client: str) -> None:
     """
     created = {
         "archiver": """
-from sinksdk.connectors.s3_archiver.boto_client import connect
+from sinksdk.connectors.s3_archiver.s3.boto_client import connect
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 required = {"name": "a", "connector.class": "s3-archiver", "topics": "t", "flush.size": "1"}
 connect(S3ArchiverConfig.parse({**required, "s3.bucket.name": "archive", "s3.region": "eu-central-1"}))

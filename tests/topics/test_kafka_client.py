@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from sinksdk import ConfigException, ConnectorConfig
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.kafka_log import KafkaLog
+from sinksdk.connectors.s3_archiver.verify.kafka_log import KafkaLog
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.topics.kafka import KafkaClient, client, rdkafka
 from sinksdk.topics.kafka.client import read_client_file, translated

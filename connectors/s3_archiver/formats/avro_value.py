@@ -19,12 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.codecs import BytesLike, codec
-from sinksdk.connectors.s3_archiver.columns import as_mask, flag_column, null_scalar
-from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Longs, borders_of
-from sinksdk.connectors.s3_archiver.formats import Encoded, KeepSchema, Kinds
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.avro_typed import TypedDatums
+from sinksdk.connectors.s3_archiver.formats.base import Encoded, KeepSchema, Kinds
+from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike, codec
+from sinksdk.connectors.s3_archiver.formats.columns import as_mask, flag_column, null_scalar
+from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, ContainerWriter
+from sinksdk.connectors.s3_archiver.formats.datums import BYTES, Column, EncodedRows, Flags, Longs, borders_of
+from sinksdk.connectors.s3_archiver.formats.schema import sync_marker
 from sinksdk.connectors.s3_archiver.formats.values import (
     NO_VALUE,
     VALUE_COLUMNS,
@@ -39,8 +41,6 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     join_values,
     value_column,
 )
-from sinksdk.connectors.s3_archiver.layout import FileHeader
-from sinksdk.connectors.s3_archiver.schema import sync_marker
 from sinksdk.values.avro_schema import AvroSchema, as_schema
 from sinksdk.values.avro_walk import Fit, Walked, null_data, repaired, walk_framed, why_not
 from sinksdk.values.framing import name_of
@@ -118,7 +118,7 @@ class AvroValues:
 
     @property
     def extension(self) -> str:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ".avro"
 
     @property
@@ -193,7 +193,7 @@ class AvroValues:
         )
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`: datums without their framing."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`: datums without their framing."""
         column = value_column(batch)
         if not self._is_framed(column):
             joined = self._datums(column.type).encode(column)
@@ -206,7 +206,7 @@ class AvroValues:
         return encoded(partition, batch, joined, self._nulls, lambda row, _: whys.get(row, _NO_FRAMING))
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         schema = (
             json.dumps(self._datums(kind).schema)
             if isinstance(kind, pa.DataType)

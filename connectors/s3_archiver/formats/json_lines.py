@@ -12,8 +12,9 @@ from typing import Final, Literal, TypeAlias
 import pyarrow as pa
 
 from sinksdk import TopicPartition, json_texts
-from sinksdk.connectors.s3_archiver.datums import EncodedRows
-from sinksdk.connectors.s3_archiver.formats import Encoded
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
+from sinksdk.connectors.s3_archiver.formats.base import Encoded
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.formats.lines import (
     GZIP_EXTENSION,
     GzipContent,
@@ -30,7 +31,6 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     join_values,
     value_column,
 )
-from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.values.json_text import is_json
 
 DecimalFormat: TypeAlias = Literal["BASE64", "NUMERIC"]
@@ -67,7 +67,7 @@ class JsonLines:
 
     @property
     def extension(self) -> str:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ".json" + ("" if self._gzip_level is None else GZIP_EXTENSION)
 
     @property
@@ -82,7 +82,7 @@ class JsonLines:
         """All lines are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`.
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`.
 
         Raises:
             ConfigException: values have a type of which there is no JSON.
@@ -105,7 +105,7 @@ class JsonLines:
         return json_texts(column, like, decimals=self._decimals)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return begin_lines(self._gzip_level, self._block_bytes)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sinksdk.connectors.s3_archiver.codecs import BytesLike, GzipStream
-from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, RowBlocks
-from sinksdk.connectors.s3_archiver.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike, GzipStream
+from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, RowBlocks
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
 
 GZIP_EXTENSION: Final = ".gz"
 
@@ -38,7 +38,7 @@ class GzipContent:
     """Rows in blocks, compressed one by one into one stream.
 
     Args:
-        level: -1 to 9, see :class:`~sinksdk.connectors.s3_archiver.codecs.GzipStream`.
+        level: -1 to 9, see :class:`~sinksdk.connectors.s3_archiver.formats.codecs.GzipStream`.
         block_bytes: bytes of a block before compression.
     """
 

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sinksdk import ConfigException, DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.codecs import BytesLike
-from sinksdk.connectors.s3_archiver.columns import (
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
+from sinksdk.connectors.s3_archiver.formats.base import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.formats.columns import (
     as_mask,
     filled,
     list_borders,
@@ -26,10 +28,8 @@ from sinksdk.connectors.s3_archiver.columns import (
     texts_column,
     zero_for_null,
 )
-from sinksdk.connectors.s3_archiver.encoder import without_bad_headers
-from sinksdk.connectors.s3_archiver.formats import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.formats.encoder import without_bad_headers
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior, bad_record, has_bytes
-from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.values.decimals import MOST_DIGITS, is_wide
 from sinksdk.values.json_text import is_json
 
@@ -87,7 +87,7 @@ class ParquetRows:
         return int(self.batch.num_rows)
 
     def slice(self, start: int, stop: int) -> Self:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Rows`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Rows`."""
         return type(self)(self.batch.slice(start, stop - start))
 
 
@@ -114,7 +114,7 @@ class ParquetContent:
 
     @property
     def buffered(self) -> int:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.FileContent`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.FileContent`."""
         return self._waiting_bytes
 
     def header(self) -> Iterator[BytesLike]:
@@ -229,13 +229,13 @@ class RecordParquet(_Parquet):
         """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`. A header without a key is bad."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`. A header without a key is bad."""
         batch, bad = without_bad_headers(partition, batch)
         columns = [_column_of(partition, batch, field) for field in RECORD_TYPE]
         return Encoded(ParquetRows(pa.RecordBatch.from_arrays(columns, schema=RECORD_TYPE)), bad)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return self._file(RECORD_TYPE, header, use_dictionary=_REPEATING, write_statistics=_COMPARED)
 
 
@@ -261,7 +261,7 @@ class ValueParquet(_Parquet):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ("value",)
 
     def learn(self, batch: pa.RecordBatch) -> None:
@@ -298,7 +298,7 @@ class ValueParquet(_Parquet):
         return Kinds([kind] if (codes == 0).any() else [], codes, bad)
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`. No copy is made."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`. No copy is made."""
         values = batch.column("value")
         fields = [values.type.field(number) for number in range(values.type.num_fields)]
         return Encoded(
@@ -306,7 +306,7 @@ class ValueParquet(_Parquet):
         )
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         if not isinstance(kind, pa.StructType):
             raise TypeError(kind)
         return self._file(pa.schema([kind.field(number) for number in range(kind.num_fields)]), header)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sinksdk import ConfigException, TopicPartition, json_texts
-from sinksdk.connectors.s3_archiver.datums import EncodedRows
-from sinksdk.connectors.s3_archiver.formats import Encoded
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
+from sinksdk.connectors.s3_archiver.formats.base import Encoded
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.formats.lines import (
     GZIP_EXTENSION,
     GzipContent,
@@ -24,7 +25,6 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     join_values,
     value_column,
 )
-from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.values.json_text import is_json
 
 
@@ -65,7 +65,7 @@ class RawBytes:
 
     @property
     def extension(self) -> str:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return self._extension + ("" if self._gzip_level is None else GZIP_EXTENSION)
 
     @property
@@ -80,7 +80,7 @@ class RawBytes:
         """All values are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`.
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`.
 
         Raises:
             ConfigException: the values have a type that is neither bytes nor text.
@@ -98,7 +98,7 @@ class RawBytes:
         return encoded(partition, batch, joined, self._nulls, _not_taken)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return begin_lines(self._gzip_level, self._block_bytes)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.codecs import codec
-from sinksdk.connectors.s3_archiver.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.encoder import EncodedRows, RecordEncoder, without_bad_headers
-from sinksdk.connectors.s3_archiver.formats import Encoded
-from sinksdk.connectors.s3_archiver.layout import FileHeader
-from sinksdk.connectors.s3_archiver.schema import RECORD_SCHEMA, sync_marker
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
+from sinksdk.connectors.s3_archiver.formats.base import Encoded
+from sinksdk.connectors.s3_archiver.formats.codecs import codec
+from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, ContainerWriter
+from sinksdk.connectors.s3_archiver.formats.encoder import EncodedRows, RecordEncoder, without_bad_headers
+from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
 
 
 class RecordAvro:
-    """Files of :data:`~sinksdk.connectors.s3_archiver.schema.RECORD_SCHEMA`.
+    """Files of :data:`~sinksdk.connectors.s3_archiver.formats.schema.RECORD_SCHEMA`.
 
     Args:
         codec_name: compresses the blocks.
@@ -29,7 +29,7 @@ class RecordAvro:
 
     @property
     def extension(self) -> str:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ".avro"
 
     @property
@@ -43,7 +43,7 @@ class RecordAvro:
         """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`. A header without a key is bad."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`. A header without a key is bad."""
         encoder = self._encoders.get(partition)
         if encoder is None:
             encoder = self._encoders[partition] = RecordEncoder(partition)
@@ -54,7 +54,7 @@ class RecordAvro:
             return Encoded(encoder.encode(good), bad)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ContainerWriter(
             RECORD_SCHEMA, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
         )

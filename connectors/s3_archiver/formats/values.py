@@ -15,10 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.columns import as_mask
-from sinksdk.connectors.s3_archiver.datums import BYTES, Column, EncodedRows, Flags, Octets, borders_of
-from sinksdk.connectors.s3_archiver.encoder import column_buffers
-from sinksdk.connectors.s3_archiver.formats import Encoded
+from sinksdk.connectors.s3_archiver.formats.base import Encoded
+from sinksdk.connectors.s3_archiver.formats.columns import as_mask
+from sinksdk.connectors.s3_archiver.formats.datums import (
+    BYTES,
+    Column,
+    EncodedRows,
+    Flags,
+    Octets,
+    borders_of,
+)
+from sinksdk.connectors.s3_archiver.formats.encoder import column_buffers
 
 
 class ValueKind(IntEnum):
@@ -224,7 +231,7 @@ _LIKEWISE: Final = frozenset(
 
 compiled_values: ValueLoop | None
 try:
-    from sinksdk.connectors.s3_archiver import _datums
+    from sinksdk.connectors.s3_archiver.formats import _datums
 except ImportError:  # encoder.py has said so
     compiled_values = None
 else:

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.columns import (
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
+from sinksdk.connectors.s3_archiver.formats.base import Encoded, FileContent, Format, Kinds, Rows
+from sinksdk.connectors.s3_archiver.formats.columns import (
     as_column,
     as_mask,
     flag_column,
@@ -22,9 +24,7 @@ from sinksdk.connectors.s3_archiver.columns import (
     long_column,
     null_scalar,
 )
-from sinksdk.connectors.s3_archiver.formats import Encoded, FileContent, Format, Kinds, Rows
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, bad_record
-from sinksdk.connectors.s3_archiver.layout import FileHeader
 from sinksdk.values.json_text import is_json
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
@@ -80,7 +80,7 @@ class RowsOfViews(NamedTuple):
         return len(self.of[0])
 
     def slice(self, start: int, stop: int) -> Self:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Rows`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Rows`."""
         return type(self)([rows.slice(start, stop) for rows in self.of])
 
 
@@ -105,7 +105,7 @@ class RowsWithValues(NamedTuple):
         return len(self.before) - 1
 
     def slice(self, start: int, stop: int) -> Self:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Rows`."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Rows`."""
         rows = self.rows.slice(
             int(self.before[start] - self.before[0]), int(self.before[stop] - self.before[0])
         )
@@ -144,7 +144,7 @@ class FormatOfViews:
         return "offset", "value", *(_COLUMNS[view.name] for view in self.views[1:])
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.Format`: for all views."""
+        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`: for all views."""
         for view in self.views:
             own = view.of(_NOWHERE, batch)[0]
             if not view.name and self.tombstones is not None:

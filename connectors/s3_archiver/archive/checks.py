@@ -1,0 +1,42 @@
+"""Checks of names that keys of the archive are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+_HIDDEN: Final = ("_", ".")
+
+
+def path_problem(name: str) -> str:
+    """Return what keeps a text from being folders of a key; empty if nothing does."""
+    wrong = [part for part in name.split("/") if part in (".", "..")]
+    if wrong:
+        return f"'{wrong[0]}' is no folder, and tools that list folders would not find what lies below it"
+    return "it has control characters" if _CONTROL.search(name) else ""
+
+
+def topic_problem(topic: str) -> str:
+    """Return what keeps a text from being the name of a topic of Kafka; empty if nothing does."""
+    if _TOPIC.fullmatch(topic) and topic not in (".", ".."):
+        return ""
+    return (
+        f"'{topic}' cannot be the name of a topic: a name has up to 249 letters, digits, dots, hyphens and "
+        f"underscores, and keys of files are made of it"
+    )
+
+
+def hidden_warning(topics: Iterable[str]) -> Iterator[str]:
+    """Yield a warning of topics whose files Spark and pyarrow take for hidden ones."""
+    hidden = sorted(topic for topic in topics if topic.startswith(_HIDDEN))
+    if hidden:
+        yield (
+            f"files of {', '.join(hidden)} have names that begin with '_' or '.', as the topic's: Spark, "
+            f"Athena and pyarrow.dataset skip them without a word (docs/read-an-archive.md says how they are "
+            f"read)"
+        )

@@ -1,0 +1,193 @@
+"""Metadata of files and of commits, by which a missing file shows.
+
+The files that were committed together, one or several, are a group. A file's header holds what its
+partition's archive consisted of before its group: how many files, how many records, and the offset they
+ended at. A commit holds the same for what it covers. So a lost file breaks the chain of numbers, wherever
+it was, and the last one is missed by the commit. Offsets alone could not tell it from a gap in the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
+from urllib.parse import quote, unquote
+
+from sinksdk import OffsetAndMetadata, TopicPartition
+
+_PREFIX: Final = "sinksdk."
+
+_OBJECT_PREFIX: Final = "sinksdk-"
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What the archive of one topic partition consists of, up to some point.
+
+    Args:
+        files: keys and headers that are beside values count as files, too.
+        records: files of keys and headers are of records that are counted already.
+        end: offset after the last record; with no files, the offset the archive begins at, if it was
+            committed by other means (altered by hand).
+        skip: rows above that are visible already, as a text of
+            ``Skip``: their group's commit was withdrawn, and they
+            are passed over when the others of the group come again.
+        withdrawn_to: the offset that this commit was withdrawn to: below it all is visible. None without
+            ``skip``, and in what an older version has written.
+        where: layout and bucket of the files that are written now, as :meth:`Layout.to_text`; empty in
+            commits that do not say so.
+        earlier: layouts and buckets of files before, each with the number of files up to which it counts.
+    """
+
+    files: int = 0
+    records: int = 0
+    end: int | None = None
+    skip: str = ""
+    withdrawn_to: int | None = field(default=None, compare=False)
+    where: str = field(default="", compare=False)
+    earlier: tuple[tuple[int, str], ...] = field(default=(), compare=False)
+
+    def with_group(self, files: int, records: int, end: int, skip: str = "") -> Archived:
+        """The same with one more group of files.
+
+        Args:
+            skip: what is above the group of what was to be passed over.
+        """
+        grown = replace(self, files=self.files + files, records=self.records + records, end=end)
+        return grown.with_skip(skip)
+
+    def with_skip(self, skip: str) -> Archived:
+        """Return a copy with these rows to pass over; without any, no withdrawn commit counts any more."""
+        return replace(self, skip=skip, withdrawn_to=self.withdrawn_to if skip else None)
+
+    def going_on_in(self, where: str) -> Archived:
+        """The same, whose next files are written there."""
+        if self.where in ("", where) or not self.files:
+            return replace(self, where=where)
+        return replace(self, where=where, earlier=(*self.earlier, (self.files, self.where)))
+
+    def to_text(self) -> str:
+        """As the metadata of a commit."""
+        more = {
+            "skip": self.skip,
+            "withdrawn_to": self.withdrawn_to,
+            "where": self.where,
+            "earlier": self.earlier,
+        }
+        return json.dumps(
+            {"files": self.files, "records": self.records, "end": self.end}
+            | {name: value for name, value in more.items() if value not in ("", None, ())}
+        )
+
+    @classmethod
+    def of(cls, committed: OffsetAndMetadata | None) -> Self:
+        """What a commit covers. One that is not ours (no metadata of ours) begins a new chain."""
+        if committed is None:
+            return cls()
+        try:
+            said = json.loads(committed.metadata)
+            return cls(
+                *(int(said["files"]), int(said["records"]), said["end"], said.get("skip", "")),
+                withdrawn_to=said.get("withdrawn_to"),
+                where=said.get("where", ""),
+                earlier=tuple((int(files), str(where)) for files, where in said.get("earlier", ())),
+            )
+        except (ValueError, KeyError, TypeError):
+            return cls(end=committed.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What a file says of itself: in its Avro metadata, and in its object's.
+
+    Args:
+        start: offset of its first record.
+        before: what the partition's archive consisted of before its group, without ``skip``.
+        index: its place in the group.
+        may_repeat: whether records may share an offset, since a transform may have multiplied them; None: it
+            says nothing about that.
+        separator: behind each value of a file of bytes; None: it does not say so.
+    """
+
+    partition: TopicPartition
+    start: int
+    connector: str
+    generation: int
+    before: Archived
+    index: int = 0
+    may_repeat: bool | None = None
+    separator: str | None = None
+
+    def to_metadata(self) -> dict[str, bytes]:
+        """Entries of the Avro header."""
+        before = self.before
+        values = (
+            *(*self.partition, self.start, self.connector, self.generation),
+            *(before.files, before.records, "" if before.end is None else before.end),
+        )
+        entries = dict(zip(_ENTRIES, values, strict=True))
+        if self.index:
+            entries[_INDEX] = self.index
+        if self.may_repeat:
+            entries[_REPEATS] = 1
+        if self.separator is not None:
+            entries[_SEPARATOR] = self.separator
+        if before.withdrawn_to is not None:
+            entries[_WITHDRAWN_TO] = before.withdrawn_to
+        return {_PREFIX + name: str(value).encode() for name, value in entries.items()}
+
+    def to_object_metadata(self) -> dict[str, str]:
+        """Entries of the S3 object's metadata: ASCII only, fixed when the upload begins."""
+        return {
+            _OBJECT_PREFIX + name.removeprefix(_PREFIX).replace("_", "-"): quote(value)
+            for name, value in self.to_metadata().items()
+        }
+
+    @classmethod
+    def of_object(cls, metadata: Mapping[str, str]) -> Self:
+        """Read it back from an object's metadata. Raises ValueError as :meth:`of`."""
+        return cls.of(
+            {
+                _PREFIX + name.removeprefix(_OBJECT_PREFIX).replace("-", "_"): unquote(value)
+                for name, value in metadata.items()
+            }
+        )
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, str]) -> Self:
+        """Read it back. Raises ValueError when the file was not written by this archiver."""
+        try:
+            entry = {name: metadata[_PREFIX + name] for name in _ENTRIES}
+            withdrawn_to = metadata.get(_PREFIX + _WITHDRAWN_TO)
+            return cls(
+                TopicPartition(entry["topic"], int(entry["partition"])),
+                int(entry["start_offset"]),
+                entry["connector"],
+                int(entry["generation"]),
+                Archived(
+                    int(entry["files_before"]),
+                    int(entry["records_before"]),
+                    int(entry["previous_end"]) if entry["previous_end"] else None,
+                    withdrawn_to=int(withdrawn_to) if withdrawn_to else None,
+                ),
+                int(metadata.get(_PREFIX + _INDEX, 0)),
+                True if _PREFIX + _REPEATS in metadata else None,
+                metadata.get(_PREFIX + _SEPARATOR),
+            )
+        except KeyError as error:
+            raise ValueError(f"its header has no {error}: it was not written by this archiver") from error
+
+
+_INDEX: Final = "index_in_group"
+
+_REPEATS: Final = "offsets_may_repeat"
+
+_SEPARATOR: Final = "separator"
+
+_WITHDRAWN_TO: Final = "withdrawn_to"
+
+_ENTRIES: Final = (
+    *("topic", "partition", "start_offset", "connector", "generation"),
+    *("files_before", "records_before", "previous_end"),
+)

@@ -1,0 +1,175 @@
+"""Names of archived files and owner markers: keys in the bucket, and what they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from sinksdk import ConnectException, TopicPartition
+
+_EXTENSIONS: Final = r"\.avro|\.json(?:\.gz)?|(?:\.[a-z0-9]+)?\.parquet"
+_VIEWS: Final = "keys|headers"
+_OWN_FOLDER: Final = "_sinksdk"
+_MARKER: Final = ".json"
+_RELEASED: Final = "deleted"
+_PROBES: Final = "probes"
+_SCHEMAS: Final = "schemas"
+_SCHEMA: Final = ".avsc"
+
+
+class FileName(NamedTuple):
+    """What an archived file's key says.
+
+    Args:
+        start: offset of its first record.
+        path: its folder in the topic's.
+        number: of its first record among the records of that offset, which a transform has made.
+        extension: how the name ends.
+        view: what its rows hold of the records: their keys, their headers; empty for the values, or for all.
+    """
+
+    partition: TopicPartition
+    start: int
+    path: str
+    number: int = 0
+    extension: str = ".avro"
+    view: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Keys as Confluent's sink makes them.
+
+    Args:
+        topics_dir: prefix of all keys; if empty, topics lie at the top of the bucket.
+        offset_width: digits of the start offset.
+        bytes_extension: what names of files of bytes end with, uncompressed.
+    """
+
+    topics_dir: str = "topics"
+    directory_delim: str = "/"
+    file_delim: str = "+"
+    offset_width: int = 10
+    bytes_extension: str = ".bin"
+
+    def to_text(self, bucket: str) -> str:
+        """Bucket, prefix and whatever is not the default, as a commit says where its files are."""
+        plain = Layout(self.topics_dir)
+        others = {
+            key: getattr(self, name)
+            for key, name in _KEYS_OF_LAYOUT.items()
+            if getattr(self, name) != getattr(plain, name)
+        }
+        query = f"?{urlencode(others)}" if others else ""
+        return f"s3://{bucket}/{quote(self.topics_dir)}{query}"
+
+    @classmethod
+    def of_text(cls, text: str) -> tuple[str, Self]:
+        """Bucket and layout from :meth:`to_text`. Raises ValueError for another text."""
+        found = urlsplit(text)
+        if found.scheme != "s3" or not found.netloc:
+            raise ValueError(f"'{text}' is no place of an archive")
+        others: dict[str, Any] = {
+            _KEYS_OF_LAYOUT[key]: value
+            for key, value in parse_qsl(found.query, keep_blank_values=True)
+            if key in _KEYS_OF_LAYOUT
+        }
+        if "offset_width" in others:
+            others["offset_width"] = int(others["offset_width"])
+        return found.netloc, cls(unquote(found.path[1:]), **others)
+
+    def folder(self, topic: str) -> str:
+        """Prefix of all files of a topic, with the delimiter at its end."""
+        return self._below(topic, "")
+
+    def file(self, name: FileName) -> str:
+        """Key of a file. Raises ConnectException: the topic's name would lead to other keys than its own."""
+        self._expect_one_folder(name.partition.topic)
+        return self._file(name)
+
+    def _file(self, name: FileName) -> str:
+        topic, number = name.partition
+        words = [topic, str(number), f"{name.start:0{self.offset_width}d}"]
+        if name.number:
+            words.append(str(name.number))
+        end = f".{name.view}{name.extension}" if name.view else name.extension
+        return self._below(topic, name.path, self.file_delim.join(words) + end)
+
+    def released(self, incarnation: str) -> str:
+        """Key of the object that says that a connector has given up all of its owner markers."""
+        return self._below(_OWN_FOLDER, _RELEASED, f"{incarnation}{_MARKER}")
+
+    def tried(self, incarnation: str) -> str:
+        """Key of the object that a connector's start writes to find out what the endpoint can do."""
+        return self._below(_OWN_FOLDER, _PROBES, incarnation)
+
+    def marker(self, topic: str) -> str:
+        """Key of a topic's owner marker."""
+        return self._below(_OWN_FOLDER, f"{topic}{_MARKER}")
+
+    def probe(self, topic: str) -> str:
+        """A key as long as those of a topic's files, which none of them has."""
+        return self.file(FileName(TopicPartition(topic, 0), 0, _OWN_FOLDER))
+
+    def schema(self, schema_id: str) -> str:
+        """Key of the schema that the registry has under this id, or GUID."""
+        return self._below(_OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
+
+    def markers(self) -> str:
+        """Prefix of all owner markers."""
+        return self._below(_OWN_FOLDER, "")
+
+    def marked(self, key: str) -> str | None:
+        """The topic whose owner marker has this key, None when it is no marker."""
+        name = key.removeprefix(self.markers())
+        topic = name.removesuffix(_MARKER)
+        if name.partition(self.directory_delim)[0] in (_RELEASED, _PROBES, _SCHEMAS):
+            return None
+        return topic if topic != name and self.marker(topic) == key else None
+
+    def parse(self, key: str) -> FileName | None:
+        """What a key says, None when it is not the key of an archived file."""
+        topic, _, rest = key.removeprefix(self._below("")).partition(self.directory_delim)
+        path, _, name = rest.rpartition(self.directory_delim)
+        delim = re.escape(self.file_delim)
+        found = re.fullmatch(
+            rf"{re.escape(topic)}{delim}(?P<partition>\d+){delim}(?P<start>\d+)(?:{delim}(?P<number>\d+))?"
+            rf"(?:\.(?P<view>{_VIEWS}))?(?P<extension>{_EXTENSIONS}|{re.escape(self.bytes_extension)}(?:\.gz)?)",
+            name,
+        )
+        if found is None or not path:
+            return None
+        said = FileName(
+            TopicPartition(topic, int(found["partition"])),
+            int(found["start"]),
+            path,
+            int(found["number"] or 0),
+            found["extension"],
+            found["view"] or "",
+        )
+        return said if self._file(said) == key else None
+
+    def _expect_one_folder(self, topic: str) -> None:
+        if topic in ("", ".", "..") or "/" in topic or self.directory_delim in topic:
+            raise ConnectException(f"topic {topic!r} cannot be archived: Kafka allows no such name")
+
+    def _below(self, *names: str) -> str:
+        """A key below ``topics.dir``."""
+        return self.directory_delim.join((self.topics_dir, *names) if self.topics_dir else names)
+
+
+_KEYS_OF_LAYOUT: Final[Mapping[str, str]] = {
+    "directory.delim": "directory_delim",
+    "file.delim": "file_delim",
+    "filename.offset.zero.pad.width": "offset_width",
+    "format.bytearray.extension": "bytes_extension",
+}
+"""Configuration keys of the other attributes of a layout."""
+
+
+def folder_of(partition: TopicPartition) -> str:
+    """The folder of a partition's files, where folders are by nothing else."""
+    return f"partition={partition.partition}"

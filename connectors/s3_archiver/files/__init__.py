@@ -1,0 +1,1 @@
+"""Open files of topic partitions: which records go to which, when they end, and their uploads."""

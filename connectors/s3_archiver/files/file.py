@@ -1,0 +1,257 @@
+"""One file of one topic partition, from its first record to the end of its upload, and what begins files."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.archive.layout import FileName
+from sinksdk.connectors.s3_archiver.files.coalescer import MAX_BYTES, MIN_ROWS, BatchCoalescer
+from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.schema_files import SchemaFiles
+from sinksdk.connectors.s3_archiver.files.settings import FileSettings
+from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues
+from sinksdk.connectors.s3_archiver.formats.base import FileContent, Format, Rows
+from sinksdk.connectors.s3_archiver.formats.build import format_of
+from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike
+from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
+from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, KindsOfViews, View, rows_of
+from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, folders_of
+from sinksdk.connectors.s3_archiver.s3.client import S3, Location
+from sinksdk.connectors.s3_archiver.s3.part import PartPool
+from sinksdk.connectors.s3_archiver.s3.requests import Beside, Together, in_a_thread, together
+from sinksdk.connectors.s3_archiver.s3.upload import Upload
+
+_READ_BY_FORMATS: Final = {"": "value", "keys": "key"}
+"""Columns by the names of the views that may hold them as bytes."""
+
+
+_CHECKS_PER_FILE: Final = 16
+_LEAST_CHECKED: Final = 64 * 1024
+_FILES_PER_GRAIN: Final = 40
+_MOST_GRAINS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    """How much is collected before it is passed on: speed against nothing but memory.
+
+    Args:
+        rows: small batches are collected up to so many rows before they are encoded.
+        block_bytes: bytes of a block before compression; None for the format's own.
+    """
+
+    rows: int = MIN_ROWS
+    block_bytes: int | None = None
+
+
+class FileKey(NamedTuple):
+    """What is alike in all records of a file.
+
+    Args:
+        path: its folder in the topic's.
+        kind: what the format must not mix, if anything.
+        views: the numbers of the views that are to be written; None for all of them.
+    """
+
+    path: str
+    kind: object = None
+    views: tuple[int, ...] | None = None
+
+
+class FileObject(NamedTuple):
+    """One object of a file: its values, or all of its records; the keys or headers beside them.
+
+    Args:
+        number: of its view.
+        view: that view's name.
+    """
+
+    number: int
+    view: str
+    content: FileContent[Any]
+    upload: Upload
+
+
+Written = Iterator[tuple[Upload, BytesLike]]
+"""Pieces, each with what it is to be written to."""
+
+
+class ArchiveFile:
+    """A file that encoded records are added to, then ended, then sent, with keys and headers beside it.
+
+    :meth:`append` and :meth:`end_content` return the pieces to write; consume them at once and to their end.
+
+    Args:
+        start: offset of its first record.
+        index: its place in its group.
+        objects: one, or several of the same records.
+    """
+
+    def __init__(self, start: int, index: int, objects: Sequence[FileObject]) -> None:
+        self.start = start
+        self.end = start
+        self.index = index
+        self.records = 0
+        self.objects = objects
+        for each in objects:
+            for piece in each.content.header():
+                each.upload.write(piece)
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that its data takes."""
+        return sum(each.content.buffered + each.upload.held for each in self.objects)
+
+    @property
+    def holds_values(self) -> bool:
+        """Whether its values, or whole records, are to be written, too; else only keys or headers."""
+        return not self.objects[0].number
+
+    def append(self, rows: Rows, last: int) -> Written:
+        """Add records (at least one); the pieces are what is worth writing by now.
+
+        Args:
+            last: offset of the last of them.
+        """
+        self.records += len(rows)
+        self.end = last + 1
+        for each in self.objects:
+            for piece in each.content.append(rows_of(rows, each.number)):
+                yield each.upload, piece
+
+    def end_content(self) -> Written:
+        """The last pieces. Nothing may be added any more."""
+        for each in self.objects:
+            for piece in each.content.finish():
+                yield each.upload, piece
+
+
+class FileFactory:
+    """Begins files as the configuration wants them, and knows what they are to be like.
+
+    Args:
+        generation: number of the generation that writes.
+        beside: sends parts while others are filled.
+        together: makes requests of several files at a time.
+        folders: where records' files lie; the configuration's if None.
+        file_format: what the files are; the configuration's if None.
+        limits: what ends them; the configuration's if None.
+    """
+
+    def __init__(
+        self,
+        config: FileSettings,
+        s3: S3,
+        generation: int,
+        grain: Grain | None = None,
+        beside: Beside = in_a_thread,
+        *,
+        together: Together = together,
+        folders: Folders | None = None,
+        file_format: Format[Any] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._grain = grain or Grain()
+        self._config = config
+        self._s3 = s3
+        self._generation = generation
+        self._layout = config.layout()
+        self._schedule = config.schedule()
+        self._abilities = config.abilities()
+        self._pool = PartPool(config.s3_part_size, beside)
+        self.together = together
+        self.folders = folders or folders_of(config)
+        self.format = file_format or format_of(
+            config,
+            keep_schema=SchemaFiles(s3, config.s3_bucket_name, self._layout),
+            block_bytes=self._grain.block_bytes,
+        )
+        self.views = self.format.views if isinstance(self.format, FormatOfViews) else (View("", self.format),)
+        self.tombstones = self.format.tombstones if isinstance(self.format, FormatOfViews) else None
+        self.limits = limits or config.limits()
+
+    @property
+    def part_size(self) -> int:
+        """Bytes of a full part."""
+        return self._config.s3_part_size
+
+    def due_at(self, now: float) -> float:
+        """When the schedule ends what begins now, both in seconds since the epoch."""
+        return math.inf if self._schedule is None else self._schedule.due_at(now)
+
+    def begin(
+        self,
+        partition: TopicPartition,
+        key: FileKey,
+        start: int,
+        *,
+        number: int,
+        before: Archived,
+        index: int,
+        place: int,
+    ) -> ArchiveFile:
+        """A new file, in memory only.
+
+        Args:
+            start: offset of its first record.
+            number: of that record among those of its offset.
+            before: what the partition's archive consists of without its group.
+            index: its place in the group.
+            place: how many objects the group has without it.
+        """
+        objects: list[FileObject] = []
+        for of_view, view in enumerate(self.views):
+            if key.views is not None and of_view not in key.views:
+                continue
+            name = FileName(partition, start, key.path, number, view.format.extension, view.name)
+            location = Location(self._config.s3_bucket_name, self._layout.file(name))
+            header = FileHeader(
+                *(partition, start, self._config.name, self._generation, before, place + len(objects)),
+                may_repeat=self._config.is_transformed or None,
+                separator=self._config.bytes_separator if isinstance(view.format, RawBytes) else None,
+            )
+            kind = key.kind[of_view] if isinstance(key.kind, KindsOfViews) else key.kind
+            content = view.format.begin(header, location.key, kind)
+            metadata, nonce = header.to_object_metadata(), uuid.uuid4().hex
+            upload = Upload(self._s3, location, self._pool, nonce, metadata, abilities=self._abilities)
+            objects.append(FileObject(of_view, view.name, content, upload))
+        return ArchiveFile(start, index, objects)
+
+    def with_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch that was learned, with null for keys and values that are the null of an Avro schema.
+
+        Formats that are given bytes do not decode them: without it, folders, tombstones and
+        ``behavior.on.null.values`` would take such a record for one that has a value.
+        """
+        for view in self.views:
+            if isinstance(view.format, AvroValues) and view.name in _READ_BY_FORMATS:
+                batch = view.format.with_nulls(batch, _READ_BY_FORMATS[view.name])
+        return batch
+
+    @property
+    def where(self) -> str:
+        """Where the files are, for commits to say."""
+        return self._layout.to_text(self._config.s3_bucket_name)
+
+    def coalescer(self) -> BatchCoalescer:
+        """Collects a topic partition's batches."""
+        return BatchCoalescer(self._grain.rows, self.encoded_at_once)
+
+    def rows_at_once(self, files: int) -> int:
+        """Rows that are collected for so many files: each costs something for every batch."""
+        return self._grain.rows * min(max(files // _FILES_PER_GRAIN, 1), _MOST_GRAINS)
+
+    @property
+    def encoded_at_once(self) -> int:
+        """Bytes of records that are encoded together: few enough to keep to ``flush.bytes``."""
+        if self.limits.bytes is None:
+            return MAX_BYTES
+        return min(max(self.limits.bytes // _CHECKS_PER_FILE, _LEAST_CHECKED), MAX_BYTES)

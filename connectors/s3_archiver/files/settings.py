@@ -1,0 +1,142 @@
+"""Keys that say when files end, and how many are open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pydantic import Field
+
+from sinksdk import BatchPolicy
+from sinksdk.config import time_zone
+from sinksdk.connectors.s3_archiver.files.limits import MOST_OPEN_FILES, MOST_RUNS, Limits
+from sinksdk.connectors.s3_archiver.partitioners.settings import LayoutSettings, PartitionerSettings
+from sinksdk.connectors.s3_archiver.s3.settings import MIB, UploadSettings
+
+
+class FlushSettings(LayoutSettings):
+    """Files end by count, by size, and by the wall clock."""
+
+    flush_size: int | None = Field(
+        default=None,
+        ge=1,
+        alias="flush.size",
+        description="Records of a topic partition, exactly, after which its open files end, unless another "
+        "rule ends them sooner. A partition is read once this many records wait in it, or when the schedule, "
+        "the interval, a flush or a close is due. It may be left out where `rotate.schedule.interval.ms` is "
+        "set, or `rotate.interval.ms` with folders by time.",
+    )
+    flush_bytes: int = Field(
+        default=-1,
+        ge=-1,
+        alias="flush.bytes",
+        description="End the open files of a topic partition once this many bytes (as encoded and "
+        "compressed) are in one of them; may be exceeded by about a tenth. -1: never.",
+    )
+    rotate_schedule_interval_ms: int = Field(
+        default=-1,
+        ge=-1,
+        alias="rotate.schedule.interval.ms",
+        description="End files at every multiple of so many milliseconds after midnight and at midnight, by "
+        "the wall clock, also when no record arrives. Still exactly-once. -1: never.",
+    )
+
+
+class GroupSettings(PartitionerSettings, FlushSettings):
+    """Files end by the timestamps of records, by folders, and by memory."""
+
+    rotate_interval_ms: int = Field(
+        default=-1,
+        ge=-1,
+        alias="rotate.interval.ms",
+        description="End the files of a topic partition before a record whose timestamp (as "
+        "`timestamp.extractor` finds it) is so many milliseconds after that of their first one, and read the "
+        "partition after that time at the latest. Without folders by time it has no effect. -1: never.",
+    )
+    rotate_file_on_partition_change: bool = Field(
+        default=False,
+        alias="rotate.file.on.partition.change",
+        description="With `rotate.interval.ms`: end files also whenever the next record is of another "
+        "folder. Records whose folders take turns then make a file each. (Confluent: true.)",
+    )
+    partitioner_max_open_files: int = Field(
+        default=-1,
+        ge=-1,
+        le=MOST_OPEN_FILES,
+        alias="partitioner.max.open.files",
+        description=f"Files of a topic partition that may be open at a time; then all of them end. "
+        f"-1: {MOST_OPEN_FILES:,}.",
+    )
+    partitioner_buffer_bytes: int = Field(
+        default=256 * MIB,
+        ge=16 * MIB,
+        alias="partitioner.buffer.bytes",
+        description="Bytes that all open files of a task hold in memory at most. Beyond them the largest is "
+        "sent as a part, and where none is large enough for that, the files of a topic partition end.",
+    )
+
+    def rotation_problems(self) -> Iterator[str]:
+        if self.flush_bytes == 0:
+            yield "'flush.bytes' must be at least 1, or -1 for no limit"
+        if self.rotate_schedule_interval_ms == 0:
+            yield "'rotate.schedule.interval.ms' must be at least 1, or -1 for no schedule"
+        if self.rotate_interval_ms == 0:
+            yield "'rotate.interval.ms' must be at least 1, or -1 for never"
+        if self.partitioner_max_open_files == 0:
+            yield f"'partitioner.max.open.files' must be at least 1, or -1 for {MOST_OPEN_FILES:,}"
+        try:
+            time_zone(self.timezone)
+        except ValueError as error:
+            yield f"'timezone': {error}: take Area/City, UTC, or an offset like +05:30"
+        has_schedule = self.rotate_schedule_interval_ms >= 1
+        if self.flush_size is None and not has_schedule and self.record_interval() is None:
+            yield (
+                "'flush.size' is required and not set: nothing else says when a partition is read. Leave it "
+                "out only with 'rotate.schedule.interval.ms', or 'rotate.interval.ms' and folders by time"
+            )
+
+    def policy(self) -> BatchPolicy:
+        """When a partition's records are worth a file.
+
+        With ``rotate.interval.ms`` a partition is read after that interval at the latest, whether or not the
+        schedule is due: else records would lie in Kafka that belong into a file which should have ended.
+        """
+        schedule, interval = self.schedule(), self.record_interval()
+        wait = None if interval is None else interval / 1000
+        if schedule is not None and (wait is None or (schedule.max_wait or 0) <= wait):
+            return replace(schedule, max_records=self.flush_size)
+        return BatchPolicy(max_records=self.flush_size, max_wait=wait)
+
+    def schedule(self) -> BatchPolicy | None:
+        """When ``rotate.schedule.interval.ms`` ends files; None without it."""
+        if self.rotate_schedule_interval_ms < 1:
+            return None
+        return BatchPolicy(max_wait=self.rotate_schedule_interval_ms / 1000, align_to=self.timezone)
+
+    def record_interval(self) -> int | None:
+        """``rotate.interval.ms`` where folders are by time; None without it, or without those."""
+        kind = self.partitioner
+        by_time = kind is not None and kind.has_time
+        return self.rotate_interval_ms if by_time and self.rotate_interval_ms >= 1 else None
+
+    def limits(self) -> Limits:
+        """What ends the open files of a topic partition, besides the schedule."""
+        most = self.partitioner_max_open_files
+        return Limits(
+            records=self.flush_size,
+            bytes=_set(self.flush_bytes),
+            interval=self.record_interval(),
+            is_of_one_folder=self.rotate_file_on_partition_change,
+            files=min(MOST_OPEN_FILES if most == -1 else most, MOST_OPEN_FILES // self.views),
+            buffered=self.partitioner_buffer_bytes,
+            runs=MOST_RUNS // self.views,
+        )
+
+
+class FileSettings(UploadSettings, GroupSettings):
+    """All that files are made by: where they lie, when they end, what they hold, how they are uploaded."""
+
+
+def _set(number: int) -> int | None:
+    """-1 is no limit."""
+    return None if number == -1 else number

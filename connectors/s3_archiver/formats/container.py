@@ -1,0 +1,171 @@
+"""Avro object container files: header, and blocks cut at row borders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike, Codec
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows, varint
+from sinksdk.connectors.s3_archiver.formats.schema import SYNC_BYTES
+
+_MAGIC: Final = b"Obj\x01"
+_RESERVED: Final = "avro."
+
+BLOCK_BYTES: Final = 240 * 1024
+"""Default size of a block before compression. Blocks run over it by less than a row; beyond 256 KiB
+zstandard changes to tables that make level 1 a tenth slower."""
+
+
+class ContainerWriter:
+    """Writes one Avro file as a stream of pieces, in memory of less than a block.
+
+    A block ends with the row that fills it, be it of one batch or of several, so blocks are at least
+    ``block_bytes`` long (but for the last). These are also fastavro's blocks for a ``sync_interval`` of
+    that size: with the null codec the whole file is the same, byte for byte.
+
+    The methods that return pieces are generators: consume each to its end before the next call.
+
+    Args:
+        schema: the datums' Avro schema: its JSON as text, which is written as it is, or parsed.
+        codec: compresses the blocks.
+        metadata: more entries for the header's metadata; ``avro.`` is reserved.
+        sync_marker: 16 bytes, see :func:`~sinksdk.connectors.s3_archiver.formats.schema.sync_marker`.
+        block_bytes: bytes of datums, before compression, that fill a block.
+
+    Raises:
+        ValueError: metadata under ``avro.``, a sync marker of another length, no ``block_bytes``.
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        codec: Codec,
+        metadata: Mapping[str, bytes],
+        sync_marker: bytes,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        _check(metadata, sync_marker, block_bytes)
+        self._codec = codec
+        self._sync_marker = sync_marker
+        self._metadata = {
+            **metadata,
+            "avro.codec": codec.name.encode(),
+            "avro.schema": (schema if isinstance(schema, str) else json.dumps(schema)).encode(),
+        }
+        self._blocks = RowBlocks(block_bytes)
+        self._records = 0
+
+    @property
+    def records(self) -> int:
+        """Number of records appended so far."""
+        return self._records
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of datums that wait for their block to fill: always less than ``block_bytes``."""
+        return self._blocks.buffered
+
+    def header(self) -> Iterator[BytesLike]:
+        """Yield what the file begins with."""
+        entries = b"".join(
+            _length_prefixed(name.encode()) + _length_prefixed(value)
+            for name, value in self._metadata.items()
+        )
+        yield _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
+
+    def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
+        """Append rows, and yield the pieces of the blocks that they fill.
+
+        With the null codec pieces are views of the rows' buffer.
+        """
+        self._records += len(rows)
+        for block in self._blocks.add(rows):
+            yield from self._stored(block)
+
+    def finish(self) -> Iterator[BytesLike]:
+        """Yield the pieces of the last block, if any rows are left. Nothing may be appended after it."""
+        for block in self._blocks.finish():
+            yield from self._stored(block)
+
+    def _stored(self, block: Block) -> Iterator[BytesLike]:
+        pieces: Sequence[BytesLike] = block.pieces
+        if self._codec.name != "null":  # the null codec takes pieces as they are: joining them would copy
+            pieces = [self._codec.compress(block.joined())]
+        yield varint(block.records) + varint(sum(map(len, pieces)))
+        yield from pieces
+        yield self._sync_marker
+
+
+class Block(NamedTuple):
+    """Rows that are stored together.
+
+    Args:
+        records: number of them.
+        pieces: their bytes, one behind the other.
+    """
+
+    records: int
+    pieces: Sequence[BytesLike]
+
+    def joined(self) -> BytesLike:
+        """Their bytes as one piece."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+
+class RowBlocks:
+    """Collects rows into blocks, which end with the row that fills them, be it of one batch or of several.
+
+    Args:
+        block_bytes: bytes that fill a block.
+    """
+
+    def __init__(self, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
+        self._pending: list[BytesLike] = []  # the rows of a block that is not full yet
+        self._pending_records = 0
+        self.buffered = 0
+        """Bytes that wait for their block to fill: always less than ``block_bytes``."""
+
+    def add(self, rows: EncodedRows) -> Iterator[Block]:
+        """Yield the blocks that rows fill; their pieces may be views of the rows' buffer."""
+        data, borders, last = rows.data, rows.borders, len(rows)
+        row, start, end = 0, int(borders[0]), int(borders[last])
+        while end - start >= (missing := self._block_bytes - self.buffered):
+            stop_row = int(borders.searchsorted(start + missing))
+            stop = int(borders[stop_row])
+            self._add(stop_row - row, data[start:stop])
+            yield self._block()
+            row, start = stop_row, stop
+        if row < last:  # copied, for a view would hold the whole batch in memory
+            self._add(last - row, bytes(data[start:end]))
+
+    def finish(self) -> Iterator[Block]:
+        """Yield the last block, if any rows are left."""
+        if self._pending_records:
+            yield self._block()
+
+    def _add(self, records: int, payload: BytesLike) -> None:
+        self._pending.append(payload)
+        self._pending_records += records
+        self.buffered += len(payload)
+
+    def _block(self) -> Block:
+        block = Block(self._pending_records, self._pending)
+        self._pending, self._pending_records, self.buffered = [], 0, 0
+        return block
+
+
+def _length_prefixed(octets: bytes) -> bytes:
+    return varint(len(octets)) + octets
+
+
+def _check(metadata: Mapping[str, bytes], sync_marker: bytes, block_bytes: int) -> None:
+    reserved = [name for name in metadata if name.startswith(_RESERVED)]
+    if reserved:
+        raise ValueError(f"file metadata under '{_RESERVED}' is Avro's own: rename {', '.join(reserved)}")
+    if len(sync_marker) != SYNC_BYTES:
+        raise ValueError(f"a sync marker has {SYNC_BYTES} bytes, this one has {len(sync_marker)}")
+    if block_bytes < 1:
+        raise ValueError(f"a block must hold at least 1 byte, not {block_bytes}")

@@ -1,0 +1,254 @@
+"""Avro datums of many rows at once: numpy makes the short fields, Arrow copies the long ones.
+
+A datum is its fields one behind the other: integers as zig-zag varints (the sign in the lowest bit, then
+seven bits to a byte, lowest first, the high bit set in all bytes but the last), bytes behind their length, a
+nullable value behind the number of its branch, an array as a count, its items and a zero. All but the bytes
+themselves takes a few bytes a row, which numpy computes a column at a time. ``binary_join_element_wise`` of
+Arrow then interleaves those with the columns of bytes: each byte is copied once, and no Python object is made
+per row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinksdk.connectors.s3_archiver.formats.columns import as_mask, filled
+
+Longs: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Octets: TypeAlias = npt.NDArray[np.uint8]
+Column: TypeAlias = Any  # a pyarrow.Array; its stubs cannot follow arrays of types known at run time only
+
+BYTES: Final = pa.large_binary()
+"""Type of all columns of encoded bytes: 64-bit offsets, since 2 GiB of rows overflow 32-bit ones."""
+
+_CONTINUES: Final = 0x80
+_SEVEN_BITS: Final = 0x7F
+
+
+def varint(value: int) -> bytes:
+    """One integer (of at most 64 bits) as an Avro ``int`` or ``long``."""
+    rest = (value << 1) ^ (value >> 63)
+    octets = bytearray()
+    while rest >= _CONTINUES:
+        octets.append(rest & _SEVEN_BITS | _CONTINUES)
+        rest >>= 7
+    octets.append(rest)
+    return bytes(octets)
+
+
+class ShortFields:
+    """Short fields of all rows, side by side, gathered one byte column at a time.
+
+    A field is laid out at the same place in every row; what a row does not have of it (a varint
+    that is shorter there, a field that is absent) is cut out when the rows are put together.
+
+    Args:
+        rows: number of rows, at least 1.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._template = bytearray()  # one row: constants, and zeros where columns go
+        self._columns: list[tuple[int, Octets]] = []
+        self._masks: list[tuple[int, Flags]] = []
+
+    def constant(self, octets: bytes) -> None:
+        """Append the same bytes in every row."""
+        self._template += octets
+
+    def column(self, octets: Octets, present: Flags | None = None) -> None:
+        """Append one byte per row, only in the rows that are ``present`` (None: in all)."""
+        place = len(self._template)
+        self._template.append(0)
+        self._columns.append((place, octets))
+        if present is not None:
+            self._masks.append((place, present))
+
+    def long(self, values: Longs, present: Flags | None = None) -> None:
+        """Append a varint, only in the rows that are ``present`` (None: in all)."""
+        rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
+        smallest, largest = int(rest.min()), int(rest.max())
+        if smallest == largest and present is None:
+            self.constant(varint(int(values[0])))
+            return
+        while largest >= _CONTINUES:
+            octets = rest.astype(np.uint8)
+            if smallest >= _CONTINUES:
+                octets |= _CONTINUES
+                self.column(octets, present)
+            else:
+                continues = rest >= _CONTINUES
+                octets &= _SEVEN_BITS
+                octets |= continues.view(np.uint8) << 7
+                self.column(octets, present)
+                present = continues if present is None else continues & present
+            rest >>= 7
+            smallest, largest = smallest >> 7, largest >> 7
+        self.column(rest.astype(np.uint8), present)
+
+    def build(self) -> Any:
+        """The rows' fields as bytes: None if there are none, a scalar if all rows agree, else an array."""
+        if not self._columns:
+            return bytes_scalar(bytes(self._template)) if self._template else None
+        rows, width = self._rows, len(self._template)
+        matrix = np.frombuffer(self._template * rows, np.uint8).reshape(rows, width)
+        for place, octets in self._columns:
+            matrix[:, place] = octets
+        if not self._masks:
+            return bytes_array(np.arange(0, (rows + 1) * width, width, dtype=np.int64), matrix.data)
+        mask = np.ones((rows, width), np.bool_)
+        lengths = np.full(rows, width - len(self._masks), np.int64)
+        for place, present in self._masks:
+            mask[:, place] = present
+            lengths += present
+        return bytes_array(borders_of(lengths), matrix[mask].data)
+
+
+def borders_of(lengths: Longs) -> Longs:
+    """Where each of consecutive pieces begins, and where the last one ends."""
+    borders = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=borders[1:])
+    return borders
+
+
+def bytes_array(borders: Longs, data: memoryview) -> Column:
+    """An Arrow array of type :data:`BYTES` over borders and data, without a copy."""
+    buffers = [None, pa.py_buffer(borders.data), pa.py_buffer(data)]
+    return pa.Array.from_buffers(BYTES, len(borders) - 1, buffers)
+
+
+def bytes_scalar(octets: bytes) -> Any:
+    """An Arrow scalar of type :data:`BYTES`."""
+    return bytes_array(np.array([0, len(octets)], np.int64), memoryview(octets))[0]
+
+
+_NO_SEPARATOR: Final = bytes_scalar(b"")
+_NULL_BRANCH: Final = b"\x00"
+_VALUE_BRANCH: Final = b"\x02"  # the varint of 1
+_ARRAY_END: Final = b"\x00"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedRows:
+    """Datums of consecutive rows, one behind the other.
+
+    Args:
+        data: the bytes the datums are in.
+        borders: row ``i`` is ``data[borders[i]:borders[i + 1]]``; one more than there are rows.
+    """
+
+    data: memoryview
+    borders: Longs
+
+    def __len__(self) -> int:
+        return len(self.borders) - 1
+
+    def slice(self, start: int, stop: int) -> EncodedRows:
+        """Rows ``start`` to ``stop`` (the one after the last), not copied."""
+        return EncodedRows(self.data, self.borders[start : stop + 1])
+
+    @property
+    def payload(self) -> memoryview:
+        """The rows' bytes, as they go into a block."""
+        return self.data[int(self.borders[0]) : int(self.borders[-1])]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of :attr:`payload` in bytes."""
+        return int(self.borders[-1] - self.borders[0])
+
+
+NO_ROWS: Final = EncodedRows(memoryview(b""), np.zeros(1, np.int64))
+
+
+class DatumBuilder:
+    """Appends one field after the other to the datums of all rows.
+
+    Columns of bytes are of type :data:`~sinksdk.connectors.s3_archiver.formats.datums.BYTES`.
+
+    Args:
+        rows: number of rows, at least 1.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._parts: list[Any] = []
+        self._short = ShortFields(rows)
+
+    def constant(self, octets: bytes) -> None:
+        """Append fields that are the same in every row, already encoded."""
+        self._short.constant(octets)
+
+    def long(self, values: Longs) -> None:
+        """Append an ``int`` or ``long``."""
+        self._short.long(values)
+
+    def nullable_long(self, values: Longs, present: Flags | None) -> None:
+        """Append a ``["null", "long"]``: null where not ``present`` (None: nowhere); zero is there then."""
+        if self._branch(present):
+            self._short.long(values, present)
+
+    def bytes(self, column: Column) -> None:
+        """Append a ``bytes`` or ``string``; the column has no nulls."""
+        self._short.long(filled(pc.binary_length(column)))
+        self._copy(column)
+
+    def nullable_bytes(self, column: Column) -> None:
+        """Append a ``["null", "bytes"]``."""
+        present = present_in(column)
+        if self._branch(present):
+            self._short.long(filled(pc.binary_length(column)), present)
+            self._copy(column)
+
+    def array(self, counts: Longs, items: EncodedRows) -> None:
+        """Append an array: row ``i`` has the next ``counts[i]`` of the items."""
+        if len(items):
+            self._short.long(counts, counts > 0)
+            self._copy(bytes_array(items.borders[borders_of(counts)], items.data))
+        self._short.constant(_ARRAY_END)
+
+    def build(self) -> EncodedRows:
+        """The datums. The builder cannot be used after it."""
+        self._end_short_fields()
+        joined = pc.binary_join_element_wise(
+            *self._parts, _NO_SEPARATOR, null_handling="replace", null_replacement=""
+        )
+        if isinstance(joined, pa.Scalar):  # no part is a column: all rows are the same
+            datum = joined.as_py()
+            return EncodedRows(memoryview(datum * self._rows), np.arange(self._rows + 1) * len(datum))
+        _, borders, data = joined.buffers()
+        return EncodedRows(memoryview(data), np.frombuffer(borders, np.int64, self._rows + 1))
+
+    def _branch(self, present: Flags | None) -> bool:
+        """Append which branch of a ``["null", …]`` comes next; False if it is null in all rows."""
+        if present is None:
+            self._short.constant(_VALUE_BRANCH)
+            return True
+        if not present.any():
+            self._short.constant(_NULL_BRANCH)
+            return False
+        self._short.column(present.view(np.uint8) << np.uint8(1))  # 2, the varint of 1, or 0
+        return True
+
+    def _copy(self, column: Column) -> None:
+        """Append bytes as they are: nothing for null."""
+        self._end_short_fields()
+        self._parts.append(column)
+
+    def _end_short_fields(self) -> None:
+        fields = self._short.build()
+        if fields is not None:
+            self._parts.append(fields)
+        self._short = ShortFields(self._rows)
+
+
+def present_in(column: Column) -> Flags | None:
+    """Which rows are not null; None when all are."""
+    return as_mask(column.is_valid()) if column.null_count else None

@@ -1,0 +1,275 @@
+"""From a batch of records to the datums of ``archive.content=record``.
+
+The loop over rows is compiled (``_datums.c``) where a wheel brings it or a compiler was there; else
+:func:`plain_loop` does the same with Arrow and numpy, slower. Both return the same bytes and borders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinksdk import DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.formats.columns import as_mask, filled, long_column, null_where
+from sinksdk.connectors.s3_archiver.formats.datums import (
+    BYTES,
+    NO_ROWS,
+    Column,
+    DatumBuilder,
+    EncodedRows,
+    Longs,
+    borders_of,
+    present_in,
+    varint,
+)
+
+__all__ = ["EncodedRows", "RecordEncoder", "without_bad_headers"]
+
+log = logging.getLogger(__name__)
+_TICKS_PER_MILLISECOND: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+_MILLISECONDS_PER_SECOND: Final = 1_000
+_INTEGERS: Final = {pa.int32().id: 4, pa.int64().id: 8}
+_BYTES: Final = {pa.binary().id: 4, pa.string().id: 4, BYTES.id: 8, pa.large_string().id: 8}
+_LISTS: Final = {pa.list_(pa.null()).id: 4, pa.large_list(pa.null()).id: 8}
+_WIDTHS: Final = {**_INTEGERS, **_BYTES, **_LISTS}  # bytes of an integer, or of an offset
+
+
+class Columns(NamedTuple):
+    """A batch's columns, of the few types that loops know; None: null in all rows.
+
+    Args:
+        rows: number of rows, at least 1.
+        offset: integers of 32 or 64 bits, and so are the next two.
+        timestamp: milliseconds.
+        timestamp_type: Kafka's number of it.
+        key: binary or string, large ones too.
+        value: the same.
+        headers: lists, or large ones, of structs.
+    """
+
+    rows: int
+    offset: Column | None
+    timestamp: Column | None
+    timestamp_type: Column | None
+    key: Column | None
+    value: Column | None
+    headers: Column | None
+
+
+Loop: TypeAlias = Callable[[bytes, Columns], EncodedRows | int]
+"""Encodes columns: the fields before the offset, the same in all rows, come encoded. Returns the number of
+a row instead, of the first that has a header without a key."""
+
+
+class RecordEncoder:
+    """Encodes batches of one topic partition by ``RECORD_SCHEMA``.
+
+    The bytes are those that fastavro writes for the same records. A batch is not changed, and one
+    copy of its bytes is made (a second one of headers by the plain loop).
+
+    Args:
+        partition: the topic partition that all records belong to.
+        loop: over rows; None for the better one of those that are there.
+    """
+
+    def __init__(self, partition: TopicPartition, loop: Loop | None = None) -> None:
+        topic = partition.topic.encode()
+        self._partition = partition
+        self._coordinates = varint(len(topic)) + topic + varint(partition.partition)
+        self._loop = loop or LOOP
+
+    def encode(self, batch: pa.RecordBatch) -> EncodedRows:
+        """Encode a batch with the columns of :data:`sinksdk.records.RECORD_COLUMNS`.
+
+        Columns other than ``offset`` may be absent, which is the same as null in all rows. ``key``
+        and ``value`` may be of any binary or string type. ``timestamp`` is a timestamp or
+        milliseconds since the epoch, -1 (Kafka's "none") stays -1; finer ones are rounded down. Null in
+        ``timestampType`` becomes 0, null ``headers`` none.
+
+        Raises:
+            DataException: a header without a key, which neither Kafka nor the schema knows.
+        """
+        if not batch.num_rows:
+            return NO_ROWS
+        columns = Columns(
+            batch.num_rows,
+            _column(batch, "offset", _integers),
+            _column(batch, "timestamp", _milliseconds),
+            _column(batch, "timestampType", _integers),
+            _column(batch, "key", _bytes),
+            _column(batch, "value", _bytes),
+            _column(batch, "headers", _lists),
+        )
+        encoded = self._loop(self._coordinates, columns)
+        if isinstance(encoded, int):
+            raise _without_key(self._partition, batch.column("offset")[encoded])
+        return encoded
+
+
+def without_bad_headers(
+    partition: TopicPartition, batch: pa.RecordBatch
+) -> tuple[pa.RecordBatch, dict[int, DataException]]:
+    """The records whose headers have keys, and the others, by their rows."""
+    index = batch.schema.get_field_index("headers")
+    if index < 0 or not pa.types.is_struct(batch.column(index).type.value_type):
+        return batch, {}
+    headers = batch.column(index)
+    items = headers.flatten()
+    keys = items.flatten()[_header_fields(items)[0]]
+    if not keys.null_count:
+        return batch, {}
+    parents = headers.value_parent_indices()
+    rows = np.unique(np.from_dlpack(parents)[as_mask(keys.is_null())])
+    offsets = batch.column("offset")
+    bad = {row: _without_key(partition, offsets[row]) for row in rows.tolist()}
+    return batch.take(long_column(np.delete(np.arange(batch.num_rows), rows))), bad
+
+
+def _without_key(partition: TopicPartition, offset: object) -> DataException:
+    return DataException(
+        f"{partition}: the record at offset {offset} has a header without a key, which cannot be archived: "
+        f"correct the record where it is produced, or leave the column 'headers' out"
+    )
+
+
+def _column(batch: pa.RecordBatch, name: str, known: Callable[[Column], Column | None]) -> Column | None:
+    """A column by name, of a type that loops know; None if the batch has nothing in it."""
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return None
+    column = batch.column(index)
+    return None if column.null_count == batch.num_rows else known(column)
+
+
+def _integers(column: Column) -> Column:
+    return column if column.type.id in _INTEGERS else column.cast(pa.int64())
+
+
+def _bytes(column: Column) -> Column:
+    return column if column.type.id in _BYTES else column.cast(BYTES)
+
+
+def _lists(column: Column) -> Column | None:
+    if not pa.types.is_struct(column.type.value_type) and not len(column.flatten()):
+        return None  # lists that were made without a type, since nothing is in them
+    if column.type.id in _LISTS:
+        return column
+    borders = long_column(borders_of(_longs(pc.list_value_length(column))))
+    return pa.LargeListArray.from_arrays(borders, column.flatten())
+
+
+def _milliseconds(column: Column) -> Column:
+    """A column of timestamps, or of milliseconds already, as milliseconds since the epoch."""
+    if not pa.types.is_timestamp(column.type):
+        return _integers(column)
+    ticks = column.view(pa.int64())
+    if column.type.unit == "ms":
+        return ticks
+    values = filled(ticks)
+    if column.type.unit == "s":
+        values = values * _MILLISECONDS_PER_SECOND
+    else:
+        values = values // _TICKS_PER_MILLISECOND[column.type.unit]
+    return null_where(values, column)
+
+
+def _longs(column: Column) -> Longs:
+    return filled(column if pa.types.is_int64(column.type) else column.cast(pa.int64()))
+
+
+def _header_fields(items: Column) -> tuple[int, int]:
+    """Which of a header's fields are its key and its value."""
+    return items.type.get_field_index("key"), items.type.get_field_index("value")
+
+
+def plain_loop(coordinates: bytes, columns: Columns) -> EncodedRows | int:
+    """What ``_datums.c`` does, without a compiler."""
+    datums = DatumBuilder(columns.rows)
+    datums.constant(coordinates)
+    datums.long(_longs(_or_nulls(columns.offset, columns.rows)))
+    timestamp = _or_nulls(columns.timestamp, columns.rows)
+    datums.nullable_long(_longs(timestamp), present_in(timestamp))
+    datums.long(_longs(_or_nulls(columns.timestamp_type, columns.rows)))
+    datums.nullable_bytes(_or_nulls(columns.key, columns.rows).cast(BYTES))
+    datums.nullable_bytes(_or_nulls(columns.value, columns.rows).cast(BYTES))
+    without_key = _append_headers(datums, columns)
+    return datums.build() if without_key is None else without_key
+
+
+def _or_nulls(column: Column | None, rows: int) -> Column:
+    return pa.nulls(rows) if column is None else column
+
+
+def _append_headers(datums: DatumBuilder, columns: Columns) -> int | None:
+    """Append the headers, or return the first row that has one without a key."""
+    headers = columns.headers
+    if headers is None:
+        datums.array(np.zeros(columns.rows, np.int64), NO_ROWS)
+        return None
+    counts = _longs(pc.list_value_length(headers))
+    items = headers.flatten()
+    if not len(items):
+        datums.array(counts, NO_ROWS)
+        return None
+    # flatten() of a struct, unlike field(), shows the children of a null struct as null
+    children = items.flatten()
+    key, value = _header_fields(items)
+    if children[key].null_count:
+        first = int(np.argmin(as_mask(children[key].is_valid())))
+        return int(np.searchsorted(borders_of(counts), first, side="right")) - 1
+    encoded = DatumBuilder(len(items))
+    encoded.bytes(children[key].cast(BYTES))
+    encoded.nullable_bytes(children[value].cast(BYTES))
+    datums.array(counts, encoded.build())
+    return None
+
+
+def column_buffers(column: Column | None) -> tuple[Any, ...] | None:
+    """A column as ``_datums.c`` takes it: rows, the first one's place, a value's width, buffers."""
+    if column is None:
+        return None
+    valid, values, data = [*column.buffers(), None, None][:3]
+    width = _WIDTHS.get(column.type.id, 0)
+    return len(column), column.offset, width, valid if column.null_count else None, values, data
+
+
+def _with_compiled(encode: Callable[[tuple[Any, ...]], tuple[Any, Any] | int]) -> Loop:
+    """The loop of ``_datums.c``."""
+
+    def loop(coordinates: bytes, columns: Columns) -> EncodedRows | int:
+        rows, *flat, headers = columns
+        items = keys = values = None
+        if headers is not None:
+            items = headers.values
+            key, value = _header_fields(items)
+            keys, values = _bytes(items.field(key)), _bytes(items.field(value))
+        parts = tuple(column_buffers(column) for column in (*flat, headers, items, keys, values))
+        encoded = encode((coordinates, rows, pa.allocate_buffer, parts))
+        if isinstance(encoded, int):
+            return encoded
+        data, borders = encoded
+        return EncodedRows(memoryview(data).toreadonly(), np.frombuffer(borders, np.int64, rows + 1))
+
+    return loop
+
+
+compiled_loop: Loop | None
+try:
+    from sinksdk.connectors.s3_archiver.formats import _datums
+except ImportError:
+    compiled_loop = None
+    log.info(
+        "encoding takes several times the processor time it could: this installation of sinksdk lacks its "
+        "compiled part. Install a wheel that brings it, or a C compiler and Python's headers and then "
+        "sinksdk anew"
+    )
+else:
+    compiled_loop = _with_compiled(_datums.encode)
+
+LOOP: Final[Loop] = compiled_loop or plain_loop
+"""The better one of those that are there."""

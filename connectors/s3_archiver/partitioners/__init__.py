@@ -1,0 +1,1 @@
+"""Folders of records: by Kafka partition, by time, by fields of values."""

@@ -1,0 +1,442 @@
+"""Fields of Avro values with a schema registry: what stands before them is passed over in all rows at once.
+
+A datum says where its fields are only from front to back. So a batch's data of one schema are walked side by
+side, a position for each, type by type. Whatever is unusual (a field of several values, a datum that ends too
+soon, a field that is not there) is left to fastavro, record by record.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sinksdk import ConfigException, DataException, RetriableException
+from sinksdk.connectors.s3_archiver.formats.columns import (
+    as_column,
+    long_column,
+    null_rows,
+    text_column,
+    texts_column,
+)
+from sinksdk.connectors.s3_archiver.partitioners.fields import (
+    Field,
+    Found,
+    Path,
+    Rows,
+    at_path,
+)
+from sinksdk.values.avro_schema import CONNECT_DEFAULT, AvroSchema, as_schema, datum_reader, named_types
+from sinksdk.values.avro_walk import null_data, repaired
+
+Positions = npt.NDArray[np.int64]
+
+_MOST_REFUSED: Final = 10_000  # ids: garbage has many
+_WIRE_FORMAT: Final = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
+_MOMENTS: Final[Mapping[str, pa.DataType]] = {
+    "date": pa.date32(),
+    **{
+        f"{prefix}timestamp-{name}": pa.timestamp(unit)
+        for prefix in ("", "local-")
+        for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
+
+
+class AvroFields:
+    """Fields of Avro in Confluent's framing.
+
+    Args:
+        schema_of: the writer's schema of an id, an ``AvroSchema`` or what its JSON holds.
+            Raises RetriableException while the registry cannot be
+            reached, DataException for an id it does not have.
+    """
+
+    def __init__(self, paths: Sequence[Path], schema_of: Callable[[int], Any]) -> None:
+        self._paths = paths
+        self._schema_of = schema_of
+        self._schemas: dict[int, AvroSchema] = {}
+        self._refused: dict[int, str] = {}
+
+    def learn(self, values: pa.Array) -> None:
+        """Fetch the schemas of values: nothing else asks for them.
+
+        Raises:
+            RetriableException: the registry cannot be asked now.
+            ConfigException: it refuses to answer.
+        """
+        for number in _distinct(_framed(values).ids):
+            if number not in self._schemas:
+                self._fetch(number)
+
+    def read(self, values: pa.Array) -> list[Field]:
+        """See :class:`~sinksdk.connectors.s3_archiver.partitioners.fields.FieldReader`."""
+        found = [Found() for _ in self._paths]
+        begins, ends, data, there, rows, ids = _framed(values)
+        is_framed = np.zeros(len(values), bool)
+        is_framed[rows] = True
+        for row in np.flatnonzero(~is_framed).tolist():
+            why = "does not begin with a zero byte and a schema id, as 'value.converter' = avro requires"
+            for each in found:
+                each.bad[row] = why if there[row] else "is null"
+        for number in _distinct(ids):
+            some = rows[ids == number]
+            schema = self._schema(number)
+            if schema is None:
+                why = f"is of schema {number}: {self._refused[number]}"
+                for each in found:
+                    each.bad |= dict.fromkeys(some.tolist(), why)
+                continue
+            if schema.has_null:
+                is_null = null_data(schema, data, begins[some] + _WIRE_FORMAT.size, ends[some])
+                for each in found:
+                    each.bad |= dict.fromkeys(some[is_null].tolist(), "is null")
+                some = some[~is_null]
+            for path, each in zip(self._paths, found, strict=True):
+                walk = Walk(data, schema.resolved, ends, each)
+                walk.read(schema.resolved, path, some, begins[some] + _WIRE_FORMAT.size)
+                left = np.sort(np.concatenate([np.empty(0, np.int64), *walk.left]))
+                _one_by_one(
+                    number, schema, path, left.tolist(), values, each, walk.moment(schema.resolved, path)
+                )
+        return [each.field() for each in found]
+
+    def _schema(self, number: int) -> AvroSchema | None:
+        """The schema of an id; None if there is none that can be used."""
+        if number not in self._schemas and number not in self._refused:
+            self._fetch(number)
+        return self._schemas.get(number)
+
+    def _fetch(self, number: int) -> None:
+        """Get to know a schema, or why there is none."""
+        try:
+            self._schemas[number] = as_schema(self._schema_of(number))
+        except DataException as error:
+            if len(self._refused) >= _MOST_REFUSED:
+                self._refused.clear()
+            self._refused[number] = str(error)
+
+
+class _Framed(NamedTuple):
+    """Values, and which of them are framed.
+
+    Args:
+        begins: where each value begins in ``data``.
+        ends: where it ends.
+        data: the bytes of all values.
+        there: which values are not null.
+        rows: those that have an id.
+        ids: of these rows.
+    """
+
+    begins: Positions
+    ends: Positions
+    data: npt.NDArray[np.uint8]
+    there: npt.NDArray[np.bool_]
+    rows: Rows
+    ids: Positions
+
+
+def _framed(values: pa.Array) -> _Framed:
+    begins, ends, data = _laid_out(values)
+    there = np.ones(len(values), bool)
+    there[null_rows(values)[0]] = False
+    framed = there & (ends - begins >= _WIRE_FORMAT.size)
+    framed[framed] = data[begins[framed]] == 0
+    rows = np.flatnonzero(framed)
+    if not len(rows):
+        return _Framed(begins, ends, data, there, rows, np.empty(0, np.int64))
+    numbers = np.ndarray(len(data) - 3, ">u4", data, strides=(1,))  # an integer that begins at each byte
+    ids = numbers[begins[rows] + 1].astype(np.int64)
+    return _Framed(begins, ends, data, there, rows, ids)
+
+
+def _distinct(ids: Positions) -> list[int]:
+    found: list[int] = ids[:1].tolist() if (ids == ids[:1]).all() else np.unique(ids).tolist()
+    return found
+
+
+def _laid_out(values: pa.Array) -> tuple[Positions, Positions, npt.NDArray[np.uint8]]:
+    """Where each value begins and ends, and the bytes of all of them."""
+    _, offsets, data = values.buffers()
+    places = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(
+        np.int64
+    )
+    return places[:-1], places[1:], np.frombuffer(data or b"\0", np.uint8)
+
+
+def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
+    number: int,
+    schema: AvroSchema,
+    path: Path,
+    rows: Sequence[int],
+    values: pa.Array,
+    found: Found,
+    moment: pa.DataType | None,
+) -> None:
+    if not rows:
+        return
+    read = datum_reader(_plain(schema.resolved))
+    for row in rows:
+        try:
+            value = read(io.BytesIO(repaired(values[row].as_py(), _WIRE_FORMAT.size, schema, is_framed=True)))
+        except (RetriableException, ConfigException):
+            raise
+        except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
+            found.bad[row] = f"is no datum of schema {number} ({type(error).__name__})"
+        else:
+            found.add(row, at_path(value, path), path, moment)
+
+
+def _plain(schema: Any) -> Any:
+    """The same without logical types: moments are numbers, in which all years fit."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if isinstance(schema, dict):
+        return {
+            key: _plain(value) if key in ("type", "items", "values", "fields") else value
+            for key, value in schema.items()
+            if key != "logicalType"
+        }
+    return schema
+
+
+_BEYOND: Final = 2**40  # a position that is in no batch
+_MOST_ITEMS: Final = 10_000  # of an array that is passed over
+_LONGEST: Final = 10  # bytes of a number
+_MORE: Final = 0x80  # the bit of a byte that says that another one follows
+_FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+class _Type(NamedTuple):
+    """One type of a schema.
+
+    Args:
+        name: Avro's name of it: ``record``, ``union``, ``string`` …
+        schema: its definition, a mapping; of a union, the list.
+    """
+
+    name: str
+    schema: Any
+
+
+class Walk:
+    """Walks data of one schema side by side.
+
+    Args:
+        data: the bytes of all rows.
+        ends: where each row's bytes end.
+        found: where the field goes.
+    """
+
+    def __init__(self, data: npt.NDArray[np.uint8], schema: Any, ends: Positions, found: Found) -> None:
+        self._data = data
+        self._ends = ends
+        self._found = found
+        self._named = named_types(schema)
+        self.left: list[Rows] = []
+        """Rows that are to be read in another way."""
+
+    def read(
+        self, schema: Any, path: Path, rows: Rows, at: Positions, *, replaces_null: bool = False
+    ) -> None:
+        """Read the field at a path of some rows whose value of a schema begins at these positions.
+
+        Args:
+            replaces_null: null stands for a default.
+        """
+        if not len(rows):
+            return
+        kind = self._type(schema)
+        if kind.name == "union":
+            branches, at = self._long(at)
+            for number, branch in enumerate(kind.schema):
+                chosen = branches == number
+                if replaces_null and branch == "null":
+                    self.left.append(rows[chosen])
+                else:
+                    self.read(branch, path, rows[chosen], at[chosen])
+            self.left.append(rows[(branches < 0) | (branches >= len(kind.schema))])
+        elif kind.name == "record" and path:
+            self._inside(kind.schema, path, rows, at)
+        elif kind.name == "null":
+            self._add(rows, at, pa.nulls(len(rows)))
+        elif path:
+            self.left.append(rows)  # no record: there is no such field, or it is a map
+        else:
+            self._leaf(kind, rows, at)
+
+    def _inside(self, record: Mapping[str, Any], path: Path, rows: Rows, at: Positions) -> None:
+        for field in record["fields"]:
+            if field["name"] == path[0]:
+                self.read(field["type"], path[1:], rows, at, replaces_null=CONNECT_DEFAULT in field)
+                return
+            at = self._past(field["type"], at)
+        self.left.append(rows)
+
+    def _leaf(self, kind: _Type, rows: Rows, at: Positions) -> None:
+        if kind.name in ("int", "long"):
+            numbers, at = self._long(at)
+            moment = _MOMENTS.get(kind.schema.get("logicalType", ""))
+            column = long_column(numbers)
+            if moment is not None:
+                column = (column.cast(pa.int32(), safe=False) if pa.types.is_date(moment) else column).view(
+                    moment
+                )
+            self._add(rows, at, column)
+        elif kind.name == "enum":
+            numbers, at = self._long(at)
+            symbols = kind.schema["symbols"]
+            good = (numbers >= 0) & (numbers < len(symbols))
+            self.left.append(rows[~good])
+            self._add(rows[good], at[good], texts_column(symbols).take(long_column(numbers[good])))
+        elif kind.name == "boolean":
+            self._add(rows, at + 1, as_column(self._byte(at), pa.uint8()).cast(pa.bool_()))
+        elif kind.name in ("float", "double"):
+            size = _FIXED[kind.name]
+            places = np.minimum(at[:, None] + np.arange(size), len(self._data) - 1)
+            numbers = self._data[places].reshape(-1).view(f"<f{size}").astype(np.float64)
+            self._add(rows, at + size, as_column(numbers, pa.float64()))
+        elif kind.name == "string":
+            self._strings(rows, at)
+        else:
+            self.left.append(rows)
+
+    def _strings(self, rows: Rows, at: Positions) -> None:
+        sizes, begin = self._length(at)
+        good = begin + sizes <= self._ends[rows]
+        self.left.append(rows[~good])
+        rows, begin, sizes = rows[good], begin[good], sizes[good]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        places = np.repeat(begin - offsets[:-1], sizes) + np.arange(offsets[-1])
+        column = text_column(offsets, self._data[places])
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            self.left.append(rows)  # one of them is no UTF-8
+        else:
+            self._add(rows, begin + sizes, column)
+
+    def _add(self, rows: Rows, at: Positions, column: pa.Array) -> None:
+        """Take what was read, but for rows that ended before."""
+        good = at <= self._ends[rows]
+        if not good.all():
+            self.left.append(rows[~good])
+            rows, column = rows[good], column.take(long_column(np.flatnonzero(good)))
+        if len(rows):
+            self._found.pieces.append((rows, column))
+
+    # -- passing over ----------------------------------------------------------------------------
+
+    def _past(self, schema: Any, at: Positions) -> Positions:  # noqa: PLR0911 - one for each kind of type
+        """The positions behind a value. Behind one that is broken they are beyond all rows."""
+        if not len(at):
+            return at
+        kind = self._type(schema)
+        if kind.name in _FIXED:
+            return at + _FIXED[kind.name]
+        if kind.name == "fixed":
+            return at + int(kind.schema["size"])
+        if kind.name in ("int", "long", "enum"):
+            return self._long(at)[1]
+        if kind.name in ("string", "bytes"):
+            sizes, at = self._length(at)
+            return at + sizes
+        if kind.name in ("array", "map"):
+            return self._past_items(kind, at)
+        if kind.name == "union":
+            return self._past_union(kind.schema, at)
+        for field in kind.schema["fields"]:
+            at = self._past(field["type"], at)
+        return at
+
+    def _past_union(self, branches: Sequence[Any], at: Positions) -> Positions:
+        numbers, at = self._long(at)
+        behind = np.full(len(at), _BEYOND)
+        for number, branch in enumerate(branches):
+            chosen = numbers == number
+            behind[chosen] = self._past(branch, at[chosen])
+        return behind
+
+    def _past_items(self, kind: _Type, at: Positions) -> Positions:
+        """Blocks, each with its number of items before it, until one has none."""
+        behind = np.full(len(at), _BEYOND)
+        rows = np.arange(len(at))
+        while len(rows):
+            counts, at = self._long(at)
+            sized = counts < 0  # its bytes are told as well
+            sizes, behind_sizes = self._length(at)
+            at = np.where(sized, behind_sizes + sizes, at)
+            ended = counts == 0
+            behind[rows[ended]] = at[ended]
+            left = np.where(sized, 0, counts)
+            going = ~ended & (counts <= _MOST_ITEMS) & (at < len(self._data))
+            rows, at, left = rows[going], at[going], left[going]
+            size = _FIXED.get(self._type(kind.schema["items"]).name) if kind.name == "array" else None
+            if size is not None:
+                at, left = at + left * size, np.zeros_like(left)
+            while (left > 0).any():
+                more = left > 0
+                items = at[more]
+                if kind.name == "map":
+                    items = self._past("string", items)
+                at[more] = self._past(kind.schema["values" if kind.name == "map" else "items"], items)
+                left = left - more
+        return behind
+
+    # -- bytes -----------------------------------------------------------------------------------
+
+    def _byte(self, at: Positions) -> npt.NDArray[np.uint8]:
+        return self._data[np.minimum(at, len(self._data) - 1)]
+
+    def _long(self, at: Positions) -> tuple[Positions, Positions]:
+        """The numbers at these positions, and the positions behind them."""
+        byte = self._byte(at)
+        bits = (byte & 0x7F).astype(np.uint64)
+        at = at + 1
+        going = np.flatnonzero(byte >= _MORE)
+        for place in range(1, _LONGEST):
+            if not len(going):
+                break
+            byte = self._byte(at[going])
+            bits[going] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * place)
+            at[going] += 1
+            going = going[byte >= _MORE]
+        at[going] = _BEYOND
+        signs = -(bits & np.uint64(1)).astype(np.int64)
+        return (bits >> np.uint64(1)).astype(np.int64) ^ signs, at
+
+    def _length(self, at: Positions) -> tuple[Positions, Positions]:
+        """Lengths at these positions, and the positions behind them; impossible ones lead beyond all rows."""
+        sizes, at = self._long(at)
+        good = (sizes >= 0) & (sizes <= len(self._data))
+        return np.where(good, sizes, 0), np.where(good, at, _BEYOND)
+
+    # -- schemas ---------------------------------------------------------------------------------
+
+    def _type(self, schema: Any) -> _Type:
+        if isinstance(schema, list):
+            return _Type("union", schema)
+        if isinstance(schema, str):
+            return self._type(self._named[schema]) if schema in self._named else _Type(schema, {})
+        inner = schema["type"]
+        if isinstance(inner, str) and inner not in self._named:
+            return _Type(inner, schema)
+        return self._type(inner)
+
+    def moment(self, schema: Any, path: Path) -> pa.DataType | None:
+        """What the numbers at a path stand for, if they are moments."""
+        kind = self._type(schema)
+        if kind.name == "union":
+            found = (self.moment(branch, path) for branch in kind.schema)
+            return next((each for each in found if each is not None), None)
+        if not path:
+            return _MOMENTS.get(kind.schema.get("logicalType", ""))
+        inner = [each for each in kind.schema.get("fields", ()) if each["name"] == path[0]]
+        return self.moment(inner[0]["type"], path[1:]) if inner else None

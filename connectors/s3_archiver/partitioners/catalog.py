@@ -1,0 +1,66 @@
+"""The partitioners by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from sinksdk.connectors.s3_archiver.partitioners.path_format import DAY, HOUR
+
+
+class Partitioner(NamedTuple):
+    """One of Confluent's partitioners, or the one by fields and time of its community.
+
+    Args:
+        pattern: its format, whose delimiters are ``/`` here; None if ``path.format`` says it.
+        duration: milliseconds of a bucket; None if ``partition.duration.ms`` says it.
+    """
+
+    name: str
+    has_fields: bool = False
+    has_time: bool = False
+    pattern: str | None = None
+    duration: int | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether folders are by Kafka partition."""
+        return not self.has_fields and not self.has_time
+
+
+_DAILY: Final = "'year'=YYYY/'month'=MM/'day'=dd"
+
+_PARTITIONERS: Final[Mapping[str, Partitioner]] = {
+    each.name: each
+    for each in (
+        Partitioner("DefaultPartitioner"),
+        Partitioner("DailyPartitioner", has_time=True, pattern=_DAILY, duration=DAY),
+        Partitioner("HourlyPartitioner", has_time=True, pattern=f"{_DAILY}/'hour'=HH", duration=HOUR),
+        Partitioner("TimeBasedPartitioner", has_time=True),
+        Partitioner("FieldPartitioner", has_fields=True),
+        Partitioner("FieldAndTimeBasedPartitioner", has_fields=True, has_time=True),
+    )
+}
+
+EXTRACTORS: Final = ("Wallclock", "Record", "RecordField")
+
+
+def partitioner(name: str) -> Partitioner | None:
+    """The partitioner of a class's name, with its package or without; None if there is none here."""
+    return _PARTITIONERS.get(name.rpartition(".")[2])
+
+
+def unknown_partitioner(name: str) -> str:
+    if name.rpartition(".")[2] == "TimeAndFieldBasedPartitioner":
+        return (
+            f"'partitioner.class' is '{name}': take FieldAndTimeBasedPartitioner with the field as "
+            f"'partition.field.name' and 'partition.field.format.path' = false, which makes the same folders"
+        )
+    return (
+        f"'partitioner.class' is '{name}': take one of {', '.join(_PARTITIONERS)} (or Confluent's class "
+        f"name); a class of one's own in Java cannot run here"
+    )
+
+
+OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
+"""A name that the partitioner by fields and time had, and the one it has. The older does not name fields."""

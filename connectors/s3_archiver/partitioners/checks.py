@@ -1,0 +1,218 @@
+"""Checks of folders and of the length of keys, before any record is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import Final
+
+from sinksdk import ConfigException, TopicPartition
+from sinksdk.connectors.s3_archiver.archive.checks import path_problem, topic_problem
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, folder_of
+from sinksdk.connectors.s3_archiver.partitioners.catalog import (
+    EXTRACTORS,
+    Partitioner,
+    partitioner,
+    unknown_partitioner,
+)
+from sinksdk.connectors.s3_archiver.partitioners.path_format import Moment, PathFormat
+from sinksdk.connectors.s3_archiver.partitioners.settings import PartitionerSettings
+
+
+def folder_problems(config: PartitionerSettings) -> list[str]:
+    """What is wrong with a configuration's folders, in sentences that name the keys."""
+    kind = partitioner(config.partitioner_class)
+    if kind is None:
+        return [unknown_partitioner(config.partitioner_class)]
+    found: list[str] = []
+    if kind.has_fields and not config.partition_field_name:
+        found.append(
+            f"'partition.field.name' is empty: name the fields that {kind.name} makes folders of, separated "
+            f"by commas"
+        )
+    found += [
+        f"'{key}': '{name}' is no field's name: write it as in country, or meta.country for one inside "
+        f"another"
+        for key, names in (
+            ("partition.field.name", config.partition_field_name if kind.has_fields else ()),
+            ("timestamp.field", (config.timestamp_field,) if kind.has_time else ()),
+        )
+        for name in names
+        if not all(name.split("."))
+    ]
+    if kind.has_time:
+        found += _time_problems(config, kind)
+    return [*found, *_value_problems(config, kind)]
+
+
+def _value_problems(config: PartitionerSettings, kind: Partitioner) -> Iterator[str]:
+    """Yield that values have no fields where folders are made of some: their converter gives text or numbers.
+
+    Values that a format takes as they were read are bytes, which are read as JSON. What transforms make of
+    values is not known.
+    """
+    by_field = kind.has_time and config.extractor == "RecordField"
+    if config.has_transforms or not (kind.has_fields or by_field):
+        return
+    with suppress(ConfigException):  # there is no such converter, which is said of all connectors
+        given = config.value_spec().kind
+        if given not in _WITH_FIELDS and not config.takes_what_was_read():
+            key = "partition.field.name" if kind.has_fields else "timestamp.field"
+            yield (
+                f"'value.converter': folders are made of fields ('{key}'), and {given} gives values "
+                f"without any: take Avro's or JSON's, or another 'partitioner.class'"
+            )
+
+
+def _time_problems(config: PartitionerSettings, kind: Partitioner) -> list[str]:
+    found: list[str] = []
+    if kind.duration is None and config.partition_duration_ms < 1:
+        found.append(
+            f"'partition.duration.ms' must be at least 1 for {kind.name}: the milliseconds of one folder, as "
+            f"3600000 for an hour"
+        )
+    if config.extractor not in EXTRACTORS:
+        found.append(
+            f"'timestamp.extractor' is '{config.timestamp_extractor}': take Wallclock, Record (the record's "
+            f"own timestamp) or RecordField (a field of its value, 'timestamp.field')"
+        )
+    try:
+        form = PathFormat(config.time_pattern(kind), config.locale)
+    except ConfigException as error:
+        return [*found, f"'path.format': {error}"]
+    if why := path_problem(form(Moment(0, 0, "UTC"))):
+        found.append(f"'path.format': {why}")
+    return found
+
+
+_WITH_FIELDS: Final = ("avro", "json", "bytes")
+
+MOST_BYTES: Final = 1_024  # of a key, S3's limit
+
+_LONGEST_EXTENSION: Final = ".snappy.parquet"
+
+_LARGEST_PARTITION: Final = 2**31 - 1
+
+_LARGEST_NUMBER: Final = 2**31 - 1  # of a record among those that a transform has made of one
+
+
+def longest_path(config: PartitionerSettings, partition: TopicPartition, last: int) -> int:
+    """Bytes that a folder's name may have, so that the longest key of its files is not too long."""
+    view = "headers" if config.has_headers_beside else "keys" if config.has_keys_beside else ""
+    number = _LARGEST_NUMBER if config.is_transformed else 0
+    extension = max(_LONGEST_EXTENSION, f"{config.format_bytearray_extension}.gz", key=len)
+    key = config.layout().file(FileName(partition, last, "", number, extension, view))
+    return MOST_BYTES - len(key.encode())
+
+
+_LARGEST_OFFSET: Final = 2**63 - 1
+
+_EXTENSIONS: Final = {"AvroFormat": ".avro", "ParquetFormat": _LONGEST_EXTENSION, "JsonFormat": ".json"}
+
+
+def key_problems(config: PartitionerSettings, topics: Collection[str] | None = None) -> Iterator[str]:
+    """Yield what may make keys of files longer than S3 allows, or lead them into another topic's folder.
+
+    Partitions and offsets count with the most digits that Kafka gives them, and folders that values make with
+    the fewest bytes that these have: longer ones are bad records.
+
+    Args:
+        topics: those that are subscribed to; None for those that are named, or any if none is.
+    """
+    known = [topic for topic in topics or config.topics if not topic_problem(topic)]
+    wrong = [topic for topic in known if config.directory_delim in topic]
+    if wrong:
+        yield (
+            f"'directory.delim': the name of topic '{wrong[0]}' has '{config.directory_delim}' in it, and "
+            f"its files would lie in another folder: take a delimiter that is in no topic's name"
+        )
+        return
+    topic = max(known, key=len, default="")
+    keys = [
+        (config.layout().file(name), name)
+        for name in _longest_names(config, TopicPartition(topic or "t", _LARGEST_PARTITION))
+    ]
+    key, name = max(keys, key=lambda item: len(item[0].encode()))
+    size = len(key.encode())
+    if size <= MOST_BYTES:
+        return
+    mine, parts = _parts_of(config, key, name)
+    where = f"keys of files of topic '{topic}'" if topic else "keys of files"
+    excess = size - MOST_BYTES
+    how = (
+        f"shorten it by {excess:,}"
+        if parts[mine] > excess
+        else f"shorten it, which has {parts[mine]:,} of them"
+    )
+    yield f"'{mine}': {where} can have {size:,} bytes, and S3 allows {MOST_BYTES:,}: {how}"
+
+
+def _longest_names(config: PartitionerSettings, partition: TopicPartition) -> Iterator[FileName]:
+    """The names of a partition's last files: of values, keys and headers, and of those without a value."""
+    number = _LARGEST_NUMBER if config.is_transformed else 0
+    gzip = ".gz" if config.s3_compression_type == "gzip" else ""
+    ends = {
+        **_EXTENSIONS,
+        "JsonFormat": f".json{gzip}",
+        "ByteArrayFormat": f"{config.format_bytearray_extension}{gzip}",
+    }
+    beside = [("keys", config.keys_format_class)] if config.has_keys_beside else []
+    beside += [("headers", config.headers_format_class)] if config.has_headers_beside else []
+    paths = [(_shortest_folder(config, partition), [("", config.format_name), *beside])]
+    if config.has_keys_beside and config.behavior_on_null_values == "write":
+        paths.append((config.tombstone_encoded_partition, beside))
+    for path, views in paths:
+        for view, kind in views:
+            yield FileName(partition, _LARGEST_OFFSET, path, number, ends.get(kind, ""), view)
+
+
+def _shortest_folder(config: PartitionerSettings, partition: TopicPartition) -> str:
+    """The folder of a partition's files, with values of one letter and a time of the year 1970 in it."""
+    kind = partitioner(config.partitioner_class)
+    if kind is None or kind.is_default:
+        return folder_of(partition)
+    are_named = config.partition_field_format_path or not kind.has_time
+    levels = [f"{name}=x" if are_named else "x" for name in config.partition_field_name if kind.has_fields]
+    if kind.has_time:
+        with suppress(ConfigException):  # which is said of 'path.format'
+            levels.append(PathFormat(config.time_pattern(kind), config.locale)(Moment(0, 0, "UTC")))
+    return config.directory_delim.join(levels)
+
+
+def _parts_of(config: PartitionerSettings, key: str, name: FileName) -> tuple[str, dict[str, int]]:
+    """The configuration's key that has most bytes in a file's key, and how many each has."""
+    is_of_tombstones = name.path == config.tombstone_encoded_partition
+    kind = partitioner(config.partitioner_class)
+    by_field = "partition.field.name" if kind is not None and kind.has_fields else "path.format"
+    of_path = "tombstone.encoded.partition" if is_of_tombstones else by_field
+    texts = {
+        "topics.dir": config.layout().topics_dir,
+        "directory.delim": config.directory_delim * key.count(config.directory_delim),
+        "file.delim": config.file_delim * key.count(config.file_delim),
+        "format.bytearray.extension": name.extension,
+        **({} if name.path == folder_of(name.partition) else {of_path: name.path}),
+    }
+    sizes = {part: len(text.encode()) for part, text in texts.items()}
+    return max(sizes, key=lambda part: sizes[part]), sizes
+
+
+_QUOTED: Final = re.compile(r"'[^']*'")
+
+
+def letters_warnings(pattern: str) -> Iterator[str]:
+    """Yield what letters of ``path.format`` may not be meant."""
+    letters = re.sub(r"[^a-zA-Z]", "", _QUOTED.sub("", pattern))
+    of_day, of_hour = set("dDwe"), set("HkhK")
+    if "D" in letters and ("M" in letters or "DD" in letters.replace("DDD", "")):
+        yield "'path.format': D is the day of the year; the day of the month is dd"
+    if set("hK") & set(letters) and "a" not in letters:
+        yield "'path.format': h and K are hours of half a day, without a saying which half; the hour is HH"
+    if "m" in letters and not of_hour & set(letters):
+        yield "'path.format': m is the minute, and there is no hour; the month is MM"
+    if re.search(r"[HkhK].*M", letters):
+        yield "'path.format': M behind the hour is the month; the minute is mm"
+    if "x" in letters and "w" not in letters:
+        yield "'path.format': x is the year of the week, another one around New Year; the year is yyyy"
+    if of_hour & set(letters) and not of_day & set(letters):
+        yield "'path.format' has an hour and no day: the same hours of all days lie in one folder"

@@ -1,0 +1,505 @@
+"""Where a record's file lies: in folders by Kafka partition, by time, by fields of the value, or by both.
+
+Records of a batch are split without an object for each. Its timestamps become local times, these become
+buckets, and each distinct bucket becomes text once; each distinct value of a field likewise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinksdk import ConfigException, DataException, TopicPartition
+from sinksdk.connectors.s3_archiver.archive.layout import folder_of
+from sinksdk.connectors.s3_archiver.formats.columns import long_column
+from sinksdk.connectors.s3_archiver.partitioners.avro_fields import AvroFields
+from sinksdk.connectors.s3_archiver.partitioners.catalog import Partitioner, partitioner
+from sinksdk.connectors.s3_archiver.partitioners.checks import MOST_BYTES, folder_problems, longest_path
+from sinksdk.connectors.s3_archiver.partitioners.fields import (
+    Field,
+    FieldReader,
+    JsonFields,
+    Rows,
+    TypedFields,
+)
+from sinksdk.connectors.s3_archiver.partitioners.iso import milliseconds
+from sinksdk.connectors.s3_archiver.partitioners.path_format import (
+    DAY,
+    LAST,
+    Integers,
+    Moment,
+    PathFormat,
+    Spans,
+    Zone,
+)
+from sinksdk.connectors.s3_archiver.partitioners.settings import PartitionerSettings
+
+Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The folders of a batch's rows.
+
+    Args:
+        paths: the distinct folders below the topic's, without a delimiter at their ends, in the order of
+            their first rows.
+        codes: for each row the index into ``paths``; -1 where the row is bad.
+        timestamps: for each row the milliseconds that its folder was named after; None where folders are not
+            by time. Those of bad rows mean nothing.
+        bad: why a row has no folder.
+    """
+
+    paths: list[str]
+    codes: Codes
+    timestamps: Integers | None = None
+    bad: dict[int, DataException] = field(default_factory=dict)
+
+
+class Folders(Protocol):
+    """Splits batch after batch."""
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Ask others for what a batch needs, before anything of it is taken.
+
+        Raises:
+            RetriableException: they do not answer now; nothing has changed.
+            ConfigException: they never will.
+        """
+
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+        """The folders of a batch of one topic partition.
+
+        Args:
+            now: seconds since the epoch, for folders by the wall clock: one reading for all of a ``put``.
+        """
+        ...
+
+
+def folders_of(config: PartitionerSettings, schema_of: Callable[[int], Any] | None = None) -> Folders:
+    """The folders that a configuration asks for.
+
+    Args:
+        schema_of: the parsed Avro schema of a registry's id; None for the configured registry's.
+
+    Raises:
+        ConfigException: what :func:`folder_problems` finds, or Avro without a registry.
+    """
+    kind = partitioner(config.partitioner_class)
+    problems = list(folder_problems(config))
+    if problems or kind is None:
+        raise ConfigException(problems)
+    if kind.is_default:
+        return PartitionFolders()
+    extractor = config.extractor
+    needs_fields = kind.has_fields or (kind.has_time and extractor == "RecordField")
+    return ValueFolders(
+        names=tuple(config.partition_field_name) if kind.has_fields else (),
+        are_named=config.partition_field_format_path or not kind.has_time,
+        time=_time_of(config, kind) if kind.has_time else None,
+        extractor=extractor,
+        timestamp_field=config.timestamp_field,
+        reader=_reader_of(config, kind, schema_of) if needs_fields else None,
+        delimiter=config.directory_delim,
+        room=partial(longest_path, config),
+    )
+
+
+def _time_of(config: PartitionerSettings, kind: Partitioner) -> TimeFolders:
+    return TimeFolders(
+        PathFormat(config.time_pattern(kind), config.locale),
+        config.partition_duration_ms if kind.duration is None else kind.duration,
+        Zone(config.timezone),
+    )
+
+
+def _reader_of(
+    config: PartitionerSettings, kind: Partitioner, schema_of: Callable[[int], Any] | None
+) -> FieldReader:
+    names = [*(config.partition_field_name if kind.has_fields else ())]
+    by_field = kind.has_time and config.extractor == "RecordField"
+    paths = [tuple(name.split(".")) for name in (*names, *((config.timestamp_field,) if by_field else ()))]
+    spec = config.read_spec()
+    moment = {paths[-1]} - set(paths[:-1]) if by_field else set()
+    of_json = JsonFields(paths, fractions=moment)
+    if spec.kind != "avro":
+        of_bytes = JsonFields(paths, schemas_enable=spec.schemas_enable, fractions=moment)
+        return TypedFields(paths, of_json, of_bytes)
+    schema_of = schema_of or config.schema_of()
+    if schema_of is None:
+        message = "fields of Avro values need a schema registry: set 'value.converter.schema.registry.url'"
+        raise ConfigException(message)
+    return TypedFields(paths, of_json, AvroFields(paths, schema_of))
+
+
+# -- splitting -----------------------------------------------------------------------------------
+
+
+class PartitionFolders:
+    """One folder for each Kafka partition."""
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Nothing is asked."""
+
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002 - of the protocol
+        """See :class:`Folders`."""
+        return Split([folder_of(partition)], np.zeros(batch.num_rows, np.int32))
+
+
+class _Level(NamedTuple):
+    """One part of all paths: texts, and for each row the index of its own. -1: it has none."""
+
+    texts: Sequence[str]
+    codes: Codes
+
+
+class ValueFolders:
+    """Folders by fields of the value, by time, or by fields and then by time.
+
+    Args:
+        names: the fields folders are made of.
+        are_named: folders are ``name=value``, else the value alone.
+        time: how timestamps become folders; None without time.
+        extractor: ``Wallclock``, ``Record`` or ``RecordField``.
+        timestamp_field: where ``RecordField`` looks; for messages.
+        reader: reads ``names``, and behind them the field with the timestamp.
+        room: bytes that a path may have, in a topic partition, given an offset.
+    """
+
+    def __init__(
+        self,
+        *,
+        names: Sequence[str],
+        are_named: bool,
+        time: TimeFolders | None,
+        extractor: str,
+        timestamp_field: str,
+        reader: FieldReader | None,
+        delimiter: str,
+        room: Callable[[TopicPartition, int], int],
+    ) -> None:
+        self._prefixes = [(name, f"{name}=" if are_named else "") for name in names]
+        self._time = time
+        self._extractor = extractor
+        self._timestamp_field = timestamp_field
+        self._reader = reader
+        self._delimiter = delimiter
+        self._room = room
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """See :class:`Folders`."""
+        if self._reader is not None:
+            self._reader.learn(batch.column("value"))
+
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
+        """See :class:`Folders`."""
+        rows = batch.num_rows
+        if not rows:
+            return Split([], np.empty(0, np.int32), np.empty(0, np.int64) if self._time else None)
+        bad: dict[int, str] = {}
+        fields = [] if self._reader is None else self._reader.read(batch.column("value"))
+        levels = [
+            _named(prefix, name, found, rows, self._delimiter, bad)
+            for (name, prefix), found in zip(self._prefixes, fields, strict=False)
+        ]
+        timestamps = None
+        if self._time is not None:
+            timestamps = self._timestamps(batch, fields, now, bad)
+            levels.append(self._time.level(timestamps, bad))
+        room = self._room(partition, batch.column("offset")[rows - 1].as_py())
+        paths, codes = _joined(levels, self._delimiter, room, bad)
+        return Split(paths, codes, timestamps, _exceptions(partition, batch, bad))
+
+    def _timestamps(
+        self, batch: pa.RecordBatch, fields: Sequence[Field], now: float, bad: dict[int, str]
+    ) -> Integers:
+        if self._extractor == "Wallclock":
+            return np.full(batch.num_rows, int(now * 1_000), np.int64)
+        if self._extractor == "Record":
+            timestamps = _of_records(batch)
+            missing = timestamps == _NO_TIMESTAMP
+            why = (
+                "it has no timestamp, which 'timestamp.extractor' = Record makes its folder of: take "
+                "RecordField or Wallclock, or have the producer set it"
+            )
+        else:
+            found = fields[-1]
+            timestamps = np.zeros(batch.num_rows, np.int64)
+            for row, reason in found.bad.items():
+                bad.setdefault(row, f"its value {reason} ('timestamp.field')")
+            for rows, column in found.pieces:
+                timestamps[rows], wrong = milliseconds(column)
+                for place, what in wrong.items():
+                    bad.setdefault(
+                        int(rows[place]),
+                        f"its value has {what} as '{self._timestamp_field}' ('timestamp.field'), which must "
+                        f"be milliseconds since 1970, a timestamp, or text as 2024-02-29T12:34:56Z",
+                    )
+            return timestamps
+        if missing.any():
+            for row in np.flatnonzero(missing).tolist():
+                bad.setdefault(row, why)
+        return timestamps
+
+
+_NO_TIMESTAMP: Final = -1
+
+
+def _of_records(batch: pa.RecordBatch) -> Integers:
+    """The records' own timestamps, -1 where there is none."""
+    index = batch.schema.get_field_index("timestamp")
+    if index < 0:
+        return np.full(batch.num_rows, _NO_TIMESTAMP, np.int64)
+    column = batch.column(index)
+    if column.type.unit != "ms":
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    column = column.view(pa.int64())
+    if column.null_count:
+        column = pc.coalesce(column, long_column(np.full(len(column), _NO_TIMESTAMP)))
+    return np.from_dlpack(column).view(np.int64)
+
+
+def _exceptions(
+    partition: TopicPartition, batch: pa.RecordBatch, bad: Mapping[int, str]
+) -> dict[int, DataException]:
+    if not bad:
+        return {}
+    offsets = batch.column("offset")
+    return {
+        row: DataException(
+            f"topic {partition.topic}, partition {partition.partition}, offset {offsets[row].as_py()}: the "
+            f"record has no folder: {bad[row]}; correct what produces such records, or have them passed over "
+            f"with 'errors.tolerance' = all"
+        )
+        for row in sorted(bad)
+    }
+
+
+def _distinct(keys: Integers) -> tuple[Rows, Codes]:
+    """Where each distinct key stands first, in that order, and for each key its index there."""
+    low, high = int(keys.min()), int(keys.max())
+    if low == high:
+        return np.zeros(1, np.int64), np.zeros(len(keys), np.int32)
+    span = high - low + 1
+    if span > 4 * len(keys) + 4_096:
+        _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        ranks = np.empty(len(order), np.int32)
+        ranks[order] = np.arange(len(order), dtype=np.int32)
+        return first[order], ranks[codes]
+    keys = keys - low
+    first = np.full(span, -1, np.int64)
+    first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)  # what is assigned last stays
+    used = np.flatnonzero(first >= 0)
+    order = used[np.argsort(first[used])]
+    ranks = np.empty(span, np.int32)
+    ranks[order] = np.arange(len(order), dtype=np.int32)
+    return first[order], ranks[keys]
+
+
+def _joined(
+    levels: Sequence[_Level], delimiter: str, room: int, bad: dict[int, str]
+) -> tuple[list[str], Codes]:
+    """The paths of all levels, and the index of each row's own."""
+    keys = levels[0].codes.astype(np.int64)
+    for level in levels[1:]:
+        keys = keys * len(level.texts) + level.codes
+    good = None
+    if bad:
+        good = np.ones(len(keys), bool)
+        good[list(bad)] = False
+        keys = keys[good]
+    codes = np.full(0 if good is None else len(good), -1, np.int32)
+    if not len(keys):
+        return [], codes
+    first, found = _distinct(keys)
+    rows = first if good is None else np.flatnonzero(good)[first]
+    paths = [delimiter.join([level.texts[level.codes[row]] for level in levels]) for row in rows.tolist()]
+    if good is None:
+        codes = found
+    else:
+        codes[good] = found
+    return _of_good_length(paths, codes, room, bad)
+
+
+def _of_good_length(
+    paths: list[str], codes: Codes, room: int, bad: dict[int, str]
+) -> tuple[list[str], Codes]:
+    """Without those that would make keys longer than S3 allows."""
+    sizes = [len(path.encode()) for path in paths]
+    if max(sizes) <= room:
+        return paths, codes
+    ranks = np.full(len(paths) + 1, -1, np.int32)  # the last is for -1
+    kept = [number for number, size in enumerate(sizes) if size <= room]
+    ranks[kept] = np.arange(len(kept), dtype=np.int32)
+    for number, size in enumerate(sizes):
+        if size > room:
+            for row in np.flatnonzero(codes == number).tolist():
+                bad[row] = (
+                    f"the folder's name has {size:,} bytes, and the file's key would have more than the "
+                    f"{MOST_BYTES:,} of S3: take a field with shorter values"
+                )
+    return [paths[number] for number in kept], ranks[codes]
+
+
+# -- fields --------------------------------------------------------------------------------------
+
+_IMPOSSIBLE: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _named(  # noqa: PLR0917 - the parts of a level, and where its failures go
+    prefix: str, name: str, found: Field, rows: int, delimiter: str, bad: dict[int, str]
+) -> _Level:
+    """Folders of one field's values."""
+    for row, reason in found.bad.items():
+        bad.setdefault(row, f"its value {reason} ('partition.field.name')")
+    codes = np.full(rows, -1, np.int32)
+    texts: dict[str, int] = {}
+    for places, column in found.pieces:
+        values = _texts(column)
+        if isinstance(values, str):
+            for row in places.tolist():
+                bad.setdefault(row, _bad_value(name, values))
+            continue
+        index, distinct = values
+        ranks = np.empty(len(distinct), np.int32)
+        for number, text in enumerate(distinct):
+            why = _problem(text, delimiter)
+            if why is None:
+                ranks[number] = texts.setdefault(prefix + text, len(texts))
+            else:
+                ranks[number] = -1
+                for row in places[index == number].tolist():
+                    bad.setdefault(row, _bad_value(name, why))
+        codes[places] = ranks[index]
+    return _Level(list(texts), codes)
+
+
+def _bad_value(name: str, what: str) -> str:
+    return (
+        f"its value has {what} as '{name}' ('partition.field.name'): folders are made of text, whole numbers "
+        f"and booleans that can be the name of one folder"
+    )
+
+
+def _texts(column: pa.Array) -> tuple[Rows, list[str]] | str:
+    """Distinct values as text, and the index of each row's; or what they are, if they can be no folders."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (is_text or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        return f"a value of type {kind}"
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64), ["null"]
+    encoded = column.dictionary_encode(null_encoding="encode")
+    index = np.from_dlpack(encoded.indices).astype(np.int64)
+    values = encoded.dictionary.to_pylist()
+    if pa.types.is_boolean(kind):
+        return index, ["null" if each is None else str(each).lower() for each in values]
+    return index, ["null" if each is None else str(each) for each in values]
+
+
+def _problem(text: str, delimiter: str) -> str | None:
+    """Why a value can be no folder's name; a clause that follows on "has"."""
+    if not text:
+        return "an empty text"
+    if text in (".", ".."):
+        return f"'{text}'"
+    if "/" in text or delimiter in text:
+        return f"a text with '{'/' if '/' in text else delimiter}', which would be several folders,"
+    if _IMPOSSIBLE.search(text):
+        return "a text with control characters"
+    return None
+
+
+# -- time ----------------------------------------------------------------------------------------
+
+_MOST_REMEMBERED: Final = 10_000
+
+
+class TimeFolders:
+    """Folders by time: the local time, cut to a multiple of a duration, in a format.
+
+    Args:
+        duration: milliseconds.
+    """
+
+    def __init__(self, pattern: PathFormat, duration: int, zone: Zone) -> None:
+        self._format = pattern
+        self._duration = duration
+        self._zone = zone
+        self._cell = max(pattern.unit, duration)
+        """Within it, from midnight on, the text of a local time does not change, if it is a bucket."""
+        self._texts: dict[tuple[int, bool], str] = {}
+
+    def level(self, timestamps: Integers, bad: dict[int, str]) -> _Level:
+        """The folders of timestamps; those of bad rows do not count."""
+        first, last = int(timestamps.min()), int(timestamps.max())
+        if first < -LAST or last > LAST:
+            beyond = (timestamps < -LAST) | (timestamps > LAST)
+            for row in np.flatnonzero(beyond).tolist():
+                bad.setdefault(
+                    row,
+                    f"its timestamp {timestamps[row]} is beyond the years -292275055 to 292278994, which "
+                    f"can be formatted",
+                )
+            timestamps = np.where(beyond, 0, timestamps)
+            first, last = int(timestamps.min()), int(timestamps.max())
+        spans = self._zone.spans(timestamps, self._duration)
+        local = timestamps + spans.offsets
+        buckets = local // self._duration
+        if first < DAY:  # Java cuts towards zero
+            buckets += (local < 0) & (buckets * self._duration != local)
+        keys, moved = self._keys(timestamps, local, buckets, spans)
+        rows, codes = _distinct(keys)
+        texts: dict[str, int] = {}
+        ranks = []
+        for row in rows.tolist():
+            is_moved = moved is not None and bool(moved[row])
+            text = self._text(int(buckets[row] if is_moved else keys[row]), is_moved=is_moved)
+            ranks.append(texts.setdefault(text, len(texts)))
+        if len(texts) < len(ranks):
+            codes = np.array(ranks, np.int32)[codes]
+        return _Level(list(texts), codes)
+
+    def _keys(
+        self, timestamps: Integers, local: Integers, buckets: Integers, spans: Spans
+    ) -> tuple[Integers, npt.NDArray[np.bool_] | None]:
+        """What rows of one folder have in common, and the rows whose bucket may be another local time."""
+        keys = buckets if self._cell == self._duration else buckets * self._duration // self._cell
+        if self._format.has_offset:
+            return buckets, np.ones(len(keys), bool)
+        if isinstance(spans.begins, int):
+            return keys, None
+        # A bucket may begin before the offset changed, at a local time that the clock was put past.
+        begins = timestamps + (buckets * self._duration - local)
+        moved = np.not_equal(self._zone.spans(begins).begins, spans.begins)
+        if not moved.any():
+            return keys, None
+        _, places = np.unique(buckets[moved], return_inverse=True)
+        keys = keys.copy()
+        keys[moved] = int(keys.max()) + 1 + places
+        return keys, moved
+
+    def _text(self, key: int, *, is_moved: bool) -> str:
+        found = self._texts.get((key, is_moved))
+        if found is None:
+            if len(self._texts) >= _MOST_REMEMBERED:
+                self._texts.clear()
+            found = self._format(
+                self._zone.moment(key * self._duration)
+                if is_moved
+                else Moment(key * self._cell, 0, self._zone.name)
+            )
+            self._texts[key, is_moved] = found
+        return found

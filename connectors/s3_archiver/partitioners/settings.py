@@ -1,0 +1,181 @@
+"""Keys that say where in the bucket files lie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from sinksdk.config import NameList
+from sinksdk.connectors.s3_archiver.archive.checks import path_problem, topic_problem
+from sinksdk.connectors.s3_archiver.archive.layout import Layout
+from sinksdk.connectors.s3_archiver.formats.settings import FormatSettings
+from sinksdk.connectors.s3_archiver.partitioners.catalog import Partitioner, partitioner
+from sinksdk.connectors.s3_archiver.s3.checks import bucket_problem
+from sinksdk.connectors.s3_archiver.s3.settings import AccessSettings
+
+_LONGEST_FOLDER: Final = 512  # bytes of 'topics.dir'; topic, folder and file follow
+
+
+class LayoutSettings(AccessSettings, FormatSettings):
+    """Names of folders and files in the bucket."""
+
+    topics_dir: str = Field(
+        default="topics",
+        alias="topics.dir",
+        description="Prefix of all keys; one archive owns it per topic. Empty: no prefix.",
+    )
+    directory_delim: str = Field(
+        default="/", min_length=1, alias="directory.delim", description="Separates folders in keys."
+    )
+    file_delim: str = Field(
+        default="+",
+        min_length=1,
+        alias="file.delim",
+        description="Separates topic, partition and start offset in a file's name.",
+    )
+    filename_offset_zero_pad_width: int = Field(
+        default=10,
+        ge=0,
+        le=19,
+        alias="filename.offset.zero.pad.width",
+        description="Digits of the start offset in a file's name.",
+    )
+
+    def layout(self) -> Layout:
+        """Where things are in the bucket."""
+        return Layout(
+            self.topics_dir if self.topics_dir.strip() else "",
+            self.directory_delim,
+            self.file_delim,
+            self.filename_offset_zero_pad_width,
+            self.format_bytearray_extension,
+        )
+
+    def topics_dir_problem(self) -> str:
+        why = _folder_problem(self.topics_dir)
+        return (
+            f"'topics.dir' must be a folder's name, or several with slashes between them: {why}"
+            if why
+            else ""
+        )
+
+    def name_of_key_problems(self) -> Iterator[str]:
+        if why := bucket_problem(self.s3_bucket_name):
+            yield f"'s3.bucket.name': {why}"
+        for key, text in (
+            ("directory.delim", f"x{self.directory_delim}x"),
+            ("file.delim", f"x{self.file_delim}x"),
+            ("tombstone.encoded.partition", self.tombstone_encoded_partition),
+            ("format.bytearray.extension", f"x{self.format_bytearray_extension}"),
+        ):
+            if why := path_problem(text):
+                yield f"'{key}': {why}"
+        yield from (f"'topics': {why}" for topic in self.topics if (why := topic_problem(topic)))
+
+
+class PartitionerSettings(LayoutSettings):
+    """Folders below the topic's."""
+
+    timezone: str = Field(
+        default="UTC",
+        alias="timezone",
+        description="Time zone of folders by time, and whose midnight `rotate.schedule.interval.ms` counts "
+        "from: a name like `Europe/Berlin`, or an offset like `+05:30` or `UTC+08:00`.",
+    )
+    partitioner_class: str = Field(
+        default="DefaultPartitioner",
+        alias="partitioner.class",
+        description="Folders below the topic's: `DefaultPartitioner` (`partition=0`), `DailyPartitioner`, "
+        "`HourlyPartitioner`, `TimeBasedPartitioner` (`path.format`), `FieldPartitioner` "
+        "(`partition.field.name`) or `FieldAndTimeBasedPartitioner` (fields, then time); also with the "
+        "package of Confluent's class.",
+    )
+    path_format: str = Field(
+        default="",
+        alias="path.format",
+        description="Folders by time in Joda-Time's letters, as in `'year'=YYYY/'month'=MM/'day'=dd`, for "
+        "TimeBasedPartitioner and FieldAndTimeBasedPartitioner.",
+    )
+    partition_duration_ms: int = Field(
+        default=-1,
+        ge=-1,
+        alias="partition.duration.ms",
+        description="Milliseconds that `path.format` is written of: local time is cut to a multiple of them.",
+    )
+    locale: str = Field(
+        default="",
+        alias="locale",
+        description="Language of months, weekdays and halves of the day as text (`MMM`, `EEE`, `a`): English "
+        "only. Numbers are the same in all languages.",
+    )
+    timestamp_extractor: str = Field(
+        default="Wallclock",
+        alias="timestamp.extractor",
+        description="What folders by time are of: `Wallclock`, when a record is archived; `Record`, its "
+        "Kafka timestamp; or `RecordField`, a field of its value.",
+    )
+    timestamp_field: str = Field(
+        default="timestamp",
+        alias="timestamp.field",
+        description="The field for `RecordField`, as in `meta.created`: milliseconds since 1970 as a number "
+        "or text, text in ISO 8601 (in UTC unless it says otherwise), or a timestamp.",
+    )
+    partition_field_name: NameList = Field(
+        default=(),
+        alias="partition.field.name",
+        description="Fields of the value that folders are made of, as in `country,meta.shop`: text, whole "
+        "numbers and booleans; a null is the folder `country=null`.",
+    )
+    partition_field_format_path: bool = Field(
+        default=True,
+        alias="partition.field.format.path",
+        description="With FieldAndTimeBasedPartitioner: folders are `country=DE`; false: `DE`.",
+    )
+
+    @field_validator("timezone", "partitioner_class", "timestamp_extractor", "timestamp_field")
+    @classmethod
+    def _default_where_empty(cls, name: str, info: ValidationInfo) -> str:
+        """An exported configuration holds every key, also those without a value."""
+        return name or str(cls.model_fields[str(info.field_name)].default)
+
+    @property
+    def partitioner(self) -> Partitioner | None:
+        return partitioner(self.partitioner_class)
+
+    @property
+    def extractor(self) -> str:
+        """The short name of the timestamp extractor, also of Confluent's classes, which are nested ones."""
+        name = re.split(r"[.$]", self.timestamp_extractor)[-1]
+        return name.removesuffix("TimestampExtractor") or name
+
+    @property
+    def reads_fields(self) -> bool:
+        """Whether folders are made of fields of values."""
+        kind = self.partitioner
+        return kind is not None and (kind.has_fields or (kind.has_time and self.extractor == "RecordField"))
+
+    def time_pattern(self, kind: Partitioner) -> str:
+        """Return the format of folders by time, in the configured delimiter."""
+        if kind.pattern is not None:
+            return kind.pattern.replace("/", self.directory_delim)
+        return self.path_format.removesuffix(self.directory_delim)
+
+
+def _folder_problem(name: str) -> str:
+    """What keeps a text from being the folder of an archive; empty if nothing does."""
+    if not name.strip():
+        return ""
+    parts = name.split("/")
+    if not name.strip("/"):
+        return "leave it empty for archives at the top of the bucket"
+    if not (parts[0] and parts[-1]):
+        return f"write it without slashes at its ends, as '{name.strip('/')}'"
+    if "" in parts:
+        return "'' is no folder, and tools that list folders would not find what lies below it"
+    if why := path_problem(name):
+        return why
+    size = len(name.encode())
+    return f"it has {size:,} bytes, and an object's key has 1,024 at most" if size > _LONGEST_FOLDER else ""

@@ -1,0 +1,469 @@
+"""S3 through boto3: one client per process and configuration, parts checksummed by us.
+
+How a part travels decides the speed. boto3 by default either hashes every body with SHA-256 (plain
+http) or wraps it into signed chunks (TLS). Here the part's CRC32, computed while it was filled, goes
+as a header and the payload is left unsigned: TLS keeps the body from being altered on its way, and
+S3 checks the CRC32. Over plain http the body is left unsigned only to this very machine; on a
+network, the signature is all that protects it (and AWS refuses unsigned payloads over http).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import logging
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
+
+import botocore.session
+from botocore import exceptions as boto
+from botocore import xform_name
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    CredentialProvider,
+    CredentialResolver,
+    Credentials,
+    DeferredRefreshableCredentials,
+)
+
+from sinksdk.connectors.s3_archiver.s3.client import (
+    Checksum,
+    Location,
+    ObjectInfo,
+    ObjectSummary,
+    Part,
+    PendingUpload,
+)
+from sinksdk.connectors.s3_archiver.s3.errors import (
+    NO_ANSWER,
+    NO_SUCH_KEY,
+    NO_SUCH_UPLOAD,
+    NOT_IMPLEMENTED,
+    PASSING,
+    PRECONDITION_FAILED,
+    ROLE_REFUSED,
+    Request,
+    S3Error,
+    S3Trouble,
+    failure_of,
+)
+from sinksdk.connectors.s3_archiver.s3.settings import Keys, Role, UploadSettings
+
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+    from botocore.session import Session
+    from mypy_boto3_s3 import S3Client
+
+T = TypeVar("T")
+
+_CONNECT_TIMEOUT: Final = 5  # seconds
+# A part answers within seconds, and a long CompleteMultipartUpload sends spaces to keep the connection
+# alive: more silence than this is a lost connection, and a closing task has no minute to find it out.
+_READ_TIMEOUT: Final = 30  # seconds
+_MOST_CONNECTIONS: Final = 32  # kept by one client; a process has one for all connectors alike
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_READ_SIZE: Final = 256 * 1024
+_STS_ATTEMPTS: Final = 3  # of a request for credentials, 5 s each; botocore's own limit would be five minutes
+_ASSUME_ROLE: Final = "AssumeRole"  # STS's operation, as its errors name it
+_IF_ABSENT: Final = {"IfNoneMatch": "*"}
+_CREATED_WITH: Final[Mapping[Checksum, Mapping[str, str]]] = {
+    Checksum.FULL: {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"},
+    Checksum.COMPOSITE: {"ChecksumAlgorithm": "CRC32"},
+    Checksum.NONE: {},
+}
+_CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModified"})  # S3Mock: 304
+_NO_ANSWER = (
+    boto.ConnectionError,
+    boto.HTTPClientError,
+    boto.IncompleteReadError,
+    boto.CredentialRetrievalError,
+    boto.MetadataRetrievalError,
+)
+
+
+class _ClientKey(NamedTuple):
+    """What makes one boto3 client differ from another."""
+
+    process: int  # a forked process must not share its parent's connections
+    endpoint: str
+    region: str
+    is_path_style: bool
+    is_accelerated: bool
+    attempts: int
+    keys: Keys
+    role: Role | None
+    proxy: str
+
+
+_MAKING = threading.Lock()
+
+
+def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
+    """A client for a configuration, from this process's cache.
+
+    Args:
+        endpoint: instead of the configured ``store.url``; empty for AWS's own.
+    """
+    address = config.store_url if endpoint is None else endpoint
+    key = _ClientKey(
+        process=os.getpid(),
+        endpoint=address,
+        region=config.s3_region,
+        is_path_style=config.s3_path_style_access,
+        is_accelerated=config.s3_wan_mode,
+        attempts=config.s3_part_retries + 1,
+        keys=config.keys_of_access(),
+        role=config.role(),
+        proxy=config.proxy(),
+    )
+    with _MAKING:  # tasks that begin at the same time in one process would each make one
+        client = _client(key)
+    return BotoS3(client, address, config.creation_options())
+
+
+def _is_no_full_pool(record: logging.LogRecord) -> bool:
+    """Drop urllib3's warning that a connection was closed because its pool is full.
+
+    Tasks that start at the same moment share one client, whose pool only bounds how many connections stay.
+    """
+    return not str(record.msg).startswith("Connection pool is full")
+
+
+@lru_cache(maxsize=16)  # a session and a client cost about half a second
+def _client(key: _ClientKey) -> S3Client:
+    import boto3  # noqa: PLC0415 - 0.2 s that only a process which talks to S3 should pay
+
+    s3: dict[str, Any] = {"addressing_style": "path" if key.is_path_style else "virtual"}
+    if leaves_payload_unsigned(key.endpoint, key.proxy):
+        s3["payload_signing_enabled"] = False
+    if key.is_accelerated:
+        s3["use_accelerate_endpoint"] = True
+    logging.getLogger("urllib3.connectionpool").addFilter(_is_no_full_pool)
+    session = boto3.session.Session(
+        botocore_session=_session(key.keys, key.role, key.proxy), region_name=key.region
+    )
+    return session.client(
+        "s3",
+        endpoint_url=key.endpoint or None,
+        config=Config(
+            s3=cast("Any", s3),
+            proxies=_proxies(key.proxy),
+            retries={"mode": "standard", "total_max_attempts": key.attempts},
+            max_pool_connections=_MOST_CONNECTIONS,
+            connect_timeout=_CONNECT_TIMEOUT,
+            read_timeout=_READ_TIMEOUT,
+            tcp_keepalive=True,
+            # We say ourselves which checksum goes with a request: some stores refuse the headers (S3Proxy).
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
+
+
+def leaves_payload_unsigned(endpoint: str, proxy: str = "") -> bool:
+    """Whether bodies go unsigned to this address: over TLS, and to this machine itself."""
+    address = urlsplit(endpoint)
+    return address.scheme != "http" or (address.hostname in _LOOPBACK and not proxy)
+
+
+def _session(keys: Keys, role: Role | None, proxy: str) -> Session:
+    """A botocore session with these keys, or with the role they assume when the first request is made."""
+    made = botocore.session.get_session()
+    if keys.key_id:
+        made.set_credentials(keys.key_id, keys.secret)
+    if role is None:
+        return made
+    assuming = botocore.session.get_session()
+    assuming.register_component("credential_provider", CredentialResolver([_AssumedRole(made, role, proxy)]))
+    return assuming
+
+
+class _AssumedRole(CredentialProvider):
+    """Assumes the role when keys are needed, and again before they expire."""
+
+    METHOD = "assume-role"
+
+    def __init__(self, source: Session, role: Role, proxy: str) -> None:
+        super().__init__()
+        self._source = source
+        self._role = role
+        self._proxy = proxy
+
+    def load(self) -> Credentials | None:
+        source, role = self._source, self._role
+        own = source.get_credentials()
+        if own is None:
+            return None  # as any provider that has none: the request fails with NoCredentialsError
+        config = Config(
+            proxies=_proxies(self._proxy),
+            retries={"mode": "standard", "total_max_attempts": _STS_ATTEMPTS},
+            connect_timeout=_CONNECT_TIMEOUT,
+            read_timeout=_CONNECT_TIMEOUT,
+        )
+        wanted = {"RoleSessionName": role.session, "ExternalId": role.external_id}
+        fetcher = AssumeRoleCredentialFetcher(
+            client_creator=partial(source.create_client, region_name=role.region, config=config),
+            source_credentials=own,
+            role_arn=role.arn,
+            extra_args={name: value for name, value in wanted.items() if value},
+        )
+        return DeferredRefreshableCredentials(fetcher.fetch_credentials, self.METHOD)
+
+
+def _proxies(url: str) -> dict[str, str] | None:
+    return {"http": url, "https": url} if url else None
+
+
+_REFUSED_HEADERS: Final = frozenset({NOT_IMPLEMENTED, "501", "400", "BadRequest", "InvalidArgument"})
+"""Codes of a HeadObject that asks for a checksum, by endpoints that have none; 404 and 403 tell nothing."""
+
+_CONTENT_TYPES: Final = {
+    ".avro": "application/avro",
+    ".gz": "application/gzip",
+    ".json": "application/json",
+    ".parquet": "application/vnd.apache.parquet",
+}
+
+
+class BotoS3:
+    """Implements :class:`~sinksdk.connectors.s3_archiver.s3.client.S3`.
+
+    Args:
+        client: boto3's client.
+        endpoint: its address, empty for AWS's own.
+        options: arguments of CreateMultipartUpload: encryption, ACL, storage class.
+    """
+
+    def __init__(self, client: S3Client, endpoint: str, options: Mapping[str, str] | None = None) -> None:
+        self._client = client
+        self.endpoint = endpoint
+        self._options: Mapping[str, str] = options or {}
+        self._has_checksums = True
+
+    def head_bucket(self, bucket: str) -> float:
+        answer: Mapping[str, Any] = self._ask(
+            "HeadBucket", Location(bucket, ""), lambda: self._client.head_bucket(Bucket=bucket)
+        )
+        try:
+            date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+            return parsedate_to_datetime(date).timestamp()
+        except (KeyError, ValueError):
+            return -math.inf
+
+    def create_upload(
+        self, location: Location, metadata: Mapping[str, str], checksum: Checksum = Checksum.FULL
+    ) -> str:
+        answer = self._ask_of(
+            "CreateMultipartUpload",
+            location,
+            Metadata=metadata,
+            ContentType=_CONTENT_TYPES.get(
+                location.key[location.key.rfind(".") :], "application/octet-stream"
+            ),
+            **_CREATED_WITH[checksum],
+            **self._options,
+        )
+        upload_id: str = answer["UploadId"]
+        return upload_id
+
+    def upload_part(
+        self,
+        location: Location,
+        upload_id: str,
+        number: int,
+        body: bytes | bytearray,
+        crc32: str,
+        *,
+        checksum: Checksum = Checksum.FULL,
+    ) -> Part:
+        if checksum is Checksum.NONE:
+            md5 = hashlib.md5(body, usedforsecurity=False).digest()
+            sums = {"ContentMD5": base64.b64encode(md5).decode()}
+        else:
+            sums = {"ChecksumCRC32": crc32}
+        answer = self._ask_of(
+            "UploadPart", location, UploadId=upload_id, PartNumber=number, Body=body, **sums
+        )
+        return Part(answer["ETag"], crc32)
+
+    def complete_upload(
+        self,
+        location: Location,
+        upload_id: str,
+        parts: Sequence[Part],
+        *,
+        size: int,
+        crc32: str,
+        if_absent: bool = True,
+        checksum: Checksum = Checksum.FULL,
+    ) -> None:
+        has_sums = checksum is not Checksum.NONE
+        listed = [
+            {"PartNumber": number, "ETag": part.etag} | ({"ChecksumCRC32": part.crc32} if has_sums else {})
+            for number, part in enumerate(parts, 1)
+        ]
+        whole: dict[str, Any] = {"MpuObjectSize": size} if has_sums else {}
+        if checksum is Checksum.FULL:
+            whole |= {"ChecksumCRC32": crc32, "ChecksumType": "FULL_OBJECT"}
+        self._ask_of(
+            "CompleteMultipartUpload",
+            location,
+            UploadId=upload_id,
+            MultipartUpload={"Parts": listed},
+            **whole,
+            **(_IF_ABSENT if if_absent else {}),
+        )
+
+    def abort_upload(self, location: Location, upload_id: str) -> None:
+        self._ask_of("AbortMultipartUpload", location, UploadId=upload_id)
+
+    def head(self, location: Location) -> ObjectInfo | None:
+        try:
+            answer = self._head(location)
+        except S3Error as failure:
+            if failure.code in ("404", NO_SUCH_KEY, "NotFound"):
+                return None
+            raise
+        checksum = answer.get("ChecksumCRC32", "")
+        # "…-3" is a checksum of checksums: of a store that does not know the FULL_OBJECT kind.
+        is_whole = bool(checksum) and "-" not in checksum and answer.get("ChecksumType") != "COMPOSITE"
+        whole = checksum if is_whole else None
+        return ObjectInfo(answer["ContentLength"], answer["Metadata"], whole, answer.get("ETag", ""))
+
+    def _head(self, location: Location) -> dict[str, Any]:
+        """Ask for the checksum as well, unless the endpoint has refused that before."""
+        if self._has_checksums:
+            try:
+                return self._ask_of("HeadObject", location, ChecksumMode="ENABLED")
+            except S3Error as failure:
+                if failure.code not in _REFUSED_HEADERS:
+                    raise
+                answer = self._ask_of("HeadObject", location)
+                self._has_checksums = False
+                return answer
+        return self._ask_of("HeadObject", location)
+
+    def put_if_absent(self, location: Location, body: bytes) -> bool:
+        return self._put_if(location, body, IfNoneMatch="*")
+
+    def put_if_match(self, location: Location, body: bytes, etag: str) -> bool:
+        return self._put_if(location, body, IfMatch=etag)
+
+    def _put_if(self, location: Location, body: bytes, **condition: str) -> bool:
+        try:
+            self._ask_of("PutObject", location, Body=body, ContentType="application/json", **condition)
+        except S3Error as failure:
+            if failure.code == PRECONDITION_FAILED or (
+                "IfMatch" in condition and failure.code == NO_SUCH_KEY
+            ):
+                return False
+            raise
+        return True
+
+    def put(self, location: Location, body: bytes) -> None:
+        self._ask_of("PutObject", location, Body=body, ContentType="application/json")
+
+    def read(self, location: Location) -> BinaryIO:
+        answer = self._ask_of("GetObject", location)
+        body = _Body(answer["Body"], lambda request: self._ask("GetObject", location, request))
+        return io.BufferedReader(body, _READ_SIZE)
+
+    def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
+        begin: Any = {"StartAfter": after} if after else {}
+        paginator = self._client.get_paginator("list_objects_v2")
+        pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix, **begin))
+        while page := self._ask("ListObjectsV2", Location(bucket, prefix), lambda: next(pages, None)):
+            for item in page.get("Contents", ()):
+                yield ObjectSummary(item["Key"], item["Size"])
+
+    def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
+        paginator = self._client.get_paginator("list_multipart_uploads")
+        pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix))
+        while page := self._ask("ListMultipartUploads", Location(bucket, prefix), lambda: next(pages, None)):
+            for item in page.get("Uploads", ()):
+                initiated = item.get("Initiated")
+                yield PendingUpload(
+                    item["Key"], item["UploadId"], initiated.timestamp() if initiated else math.inf
+                )
+
+    def part_sizes(self, location: Location, upload_id: str) -> Sequence[int] | None:
+        paginator = self._client.get_paginator("list_parts")
+        pages = paginator.paginate(Bucket=location.bucket, Key=location.key, UploadId=upload_id)
+        try:
+            return self._ask(
+                "ListParts",
+                location,
+                lambda: [part["Size"] for page in pages for part in page.get("Parts", ())],
+            )
+        except S3Error as failure:
+            if failure.code == NO_SUCH_UPLOAD:
+                return None
+            raise
+
+    def delete(self, location: Location) -> None:
+        self._ask_of("DeleteObject", location)
+
+    def tag(self, location: Location, tags: Mapping[str, str]) -> None:
+        pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+        self._ask_of("PutObjectTagging", location, Tagging={"TagSet": pairs})
+
+    def _ask_of(self, operation: str, location: Location, **arguments: Any) -> dict[str, Any]:
+        """Make one request about an object. Raises what :meth:`_ask` raises."""
+        request: Callable[..., dict[str, Any]] = getattr(self._client, xform_name(operation))
+        return self._ask(
+            operation, location, lambda: request(Bucket=location.bucket, Key=location.key, **arguments)
+        )
+
+    def _ask(self, operation: str, location: Location, request: Callable[[], T]) -> T:
+        """Make a request; its failure as one of our exceptions."""
+        try:
+            return request()
+        except boto.ClientError as failure:
+            described = failure.response.get("Error", {})
+            status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+            code, detail = str(described.get("Code", status)), str(described.get("Message", ""))
+            if code in _CONDITION_FAILED:
+                code = PRECONDITION_FAILED
+            if failure.operation_name == _ASSUME_ROLE and code not in PASSING:
+                code = ROLE_REFUSED + code  # it is not S3 that denies
+            raise self._error(operation, location, code, detail, status) from failure
+        except _NO_ANSWER as failure:
+            raise self._error(operation, location, NO_ANSWER, str(failure)) from failure
+        except boto.BotoCoreError as failure:  # no credentials, an impossible region or bucket name
+            raise self._error(operation, location, type(failure).__name__, str(failure)) from failure
+
+    def _error(
+        self, operation: str, location: Location, code: str, detail: str, status: int | None = None
+    ) -> S3Error | S3Trouble:
+        endpoint = self.endpoint or self._client.meta.endpoint_url
+        request = Request(operation, location.bucket, location.key, endpoint)
+        return failure_of(request, code, detail, status)
+
+
+class _Body(io.RawIOBase):
+    """A download as a raw stream, so that it can be buffered; failures come as our exceptions."""
+
+    def __init__(self, body: StreamingBody, ask: Callable[[Callable[[], bytes]], bytes]) -> None:
+        super().__init__()
+        self._body = body
+        self._ask = ask
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._ask(lambda: self._body.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._body.close()
+        super().close()

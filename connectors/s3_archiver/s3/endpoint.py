@@ -1,0 +1,354 @@
+"""What an endpoint can do with uploads as configured: tried at the start, before any record is read."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Container
+from functools import partial
+from typing import Final, TypeVar
+
+from sinksdk import ConfigException
+from sinksdk.connectors.s3_archiver.archive.layout import Layout
+from sinksdk.connectors.s3_archiver.s3 import crc
+from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities, Checksum, Location, PendingUpload
+from sinksdk.connectors.s3_archiver.s3.errors import (
+    CONFLICT,
+    DENIED,
+    NO_SUCH_KEY,
+    NO_SUCH_UPLOAD,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    S3Error,
+    S3Trouble,
+    may_be_a_checksum,
+)
+from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_UPLOAD_KEYS: Final = {
+    "s3_sse_algorithm": "s3.ssea.name",
+    "s3_sse_kms_key_id": "s3.sse.kms.key.id",
+    "s3_acl_canned": "s3.acl.canned",
+    "s3_storage_class": "s3.storage.class",
+}
+_BODY: Final = b"written by sinksdk at a start, to find out what this endpoint can do"
+_CRC32: Final = crc.encode(crc.of(_BODY))
+
+_BAD_DIGEST: Final = "BadDigest"
+
+_SKEW: Final = 5.0
+"""Seconds by which clocks of one endpoint's servers may differ."""
+
+_FIRST_DELAY: Final = 0.3  # seconds; doubles with each attempt
+
+
+class Patience:
+    """Repeats a probe that a transient response, a lost one or another start has disturbed.
+
+    Args:
+        sleep: waits for so many seconds.
+        clock: monotonic seconds.
+        timeout: seconds after its first failure until which a probe is repeated: as long as a task retries in
+            place. After them the start fails with the S3Trouble, and the driver waits, reports it, and starts
+            again.
+    """
+
+    def __init__(
+        self,
+        sleep: Callable[[float], object] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        timeout: float = 5.0,
+    ) -> None:
+        self._sleep = sleep
+        self._clock = clock
+        self._timeout = timeout
+
+    def __call__(self, attempt: Callable[[], T]) -> T:
+        """Make attempts until one succeeds or is refused for good.
+
+        Raises:
+            S3Error: refused.
+            S3Trouble: no attempt succeeded in time.
+        """
+        give_up, delay = None, _FIRST_DELAY
+        while True:
+            try:
+                return attempt()
+            except S3Trouble as error:
+                now = self._clock()
+                give_up = now + self._timeout if give_up is None else give_up
+                if now + delay > give_up:
+                    raise
+                log.info("what an endpoint can do is tried again in %.1f s: %s", delay, error)
+                self._sleep(delay)
+                delay *= 2
+
+
+def find_abilities(
+    s3: S3, config: UploadSettings, layout: Layout, incarnation: str, patience: Patience | None = None
+) -> Abilities:
+    """Complete a small upload with the best checksum that the endpoint takes, and remove the object.
+
+    Without s3:DeleteObject it stays, and the next start writes over it. Starts at the same time share the
+    object, and abort no upload of each other.
+
+    Args:
+        incarnation: of the connector, so that connectors that start at the same time have a key each.
+
+    Raises:
+        ConfigException: uploads as configured are refused.
+        S3Trouble: try again later.
+    """
+    patience = patience or Patience()
+    where = Location(config.s3_bucket_name, layout.tried(incarnation))
+    kinds = list(Checksum) if config.s3_checksum == "auto" else [Checksum(config.s3_checksum)]
+    refused: list[S3Error] = []
+    for kind in kinds:
+        try:
+            _expect_permission(lambda: s3.abort_upload(where, "probe"))
+            has_conditions = _has_conditions(s3, where, kind, config.s3_conditional_writes, patience)
+        except S3Error as error:
+            refused.append(error)
+            if not may_be_a_checksum(error.code):
+                break
+        else:
+            _tell(s3, config, kind, refused, has_conditions=has_conditions)
+            return Abilities(kind, has_conditions)
+    raise _refusal(config, kinds, refused) from refused[-1]
+
+
+def _tell(
+    s3: S3, config: UploadSettings, kind: Checksum, refused: list[S3Error], *, has_conditions: bool
+) -> None:
+    """Say once per start what this endpoint lacks, and the key that keeps it from being tried again."""
+    endpoint = s3.endpoint or "S3"
+    if refused:
+        log.warning(
+            "connector %s: %s refuses uploads with a better checksum than '%s' (%s): files are written with "
+            "this one. 's3.checksum=%s' says so without a try",
+            config.name,
+            endpoint,
+            kind,
+            refused[-1].code,
+            kind,
+        )
+    if not has_conditions and config.s3_conditional_writes == "auto":
+        log.warning(
+            "connector %s: %s does not honour If-None-Match of CompleteMultipartUpload: the archiver looks "
+            "whether an object is there before it completes an upload",
+            config.name,
+            endpoint,
+        )
+
+
+def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, patience: Patience) -> bool:
+    """Complete uploads to one key, the second one over the object of the first."""
+
+    def completes(at: Location, *, if_absent: bool) -> bool:
+        return patience(lambda: _complete(s3, at, kind, if_absent=if_absent))
+
+    def are_honoured(at: Location) -> bool:
+        if completes(at, if_absent=True):
+            return not completes(at, if_absent=True)
+        # Left by an earlier start that may not delete: is the checksum good, too?
+        completes(at, if_absent=False)
+        return True
+
+    made = [where]
+    if configured == "false":
+        completes(where, if_absent=False)
+        has_conditions = False
+    else:
+        try:
+            has_conditions = are_honoured(where)
+            if not has_conditions:
+                # Another start of this connector may have removed the object in between.
+                made.append(where._replace(key=f"{where.key}-{uuid.uuid4().hex}"))
+                has_conditions = are_honoured(made[-1])
+        except S3Error as error:
+            if error.code != NOT_IMPLEMENTED:
+                raise
+            completes(where, if_absent=False)
+            has_conditions = False
+    try:
+        for each in made:
+            patience(partial(s3.delete, each))
+    except (S3Error, S3Trouble) as error:
+        log.info("%s stays: %s", where, error)
+    return has_conditions or configured == "true"
+
+
+def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bool:
+    """Upload a few bytes and complete them. False: an object is there, and the condition is honoured.
+
+    An upload that is gone was aborted by the sweep of another start, which took it for left over; or it is
+    completed, and the response was lost. Both are tried again with a new upload.
+    """
+    upload_id = s3.create_upload(where, {}, kind)
+    try:
+        part = s3.upload_part(where, upload_id, 1, _BODY, _CRC32, checksum=kind)
+        s3.complete_upload(
+            where,
+            upload_id,
+            [part],
+            size=len(_BODY),
+            crc32=_CRC32,
+            if_absent=if_absent,
+            checksum=kind,
+        )
+    except (S3Error, S3Trouble) as error:
+        _give_up(s3, where, upload_id)
+        if error.code == PRECONDITION_FAILED and if_absent:
+            return False
+        if error.code == NO_SUCH_UPLOAD:
+            raise S3Trouble(str(error), CONFLICT) from error
+        if error.code == _BAD_DIGEST:
+            # Sent several times: not damaged on its way, but compared with another kind of checksum.
+            raise S3Error(str(error), error.code) from error
+        raise
+    return True
+
+
+def _give_up(s3: S3, where: Location, upload_id: str) -> None:
+    """Abort an upload that failed; the sweep of a later start aborts what cannot be aborted now."""
+    try:
+        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
+    except S3Trouble as error:
+        log.info("an upload to %s is left to the next start: %s", where, error)
+
+
+def _refusal(config: UploadSettings, kinds: list[Checksum], refused: list[S3Error]) -> ConfigException:
+    bucket = config.s3_bucket_name
+    if config.s3_checksum != "auto" and may_be_a_checksum(refused[-1].code):
+        return ConfigException(
+            f"files cannot be written to bucket {bucket}{_asked(config, checksum=True)}: {refused[-1]}. If "
+            f"this endpoint has no such checksum: set 's3.checksum' to auto, which finds one that works"
+        )
+    tried = f". No 's3.checksum' helps, tried: {', '.join(kinds[: len(refused)])}" if len(refused) > 1 else ""
+    return ConfigException(
+        f"files cannot be written to bucket {bucket}{_asked(config)}: {refused[-1]}{tried}"
+    )
+
+
+def _asked(config: UploadSettings, *, checksum: bool = False) -> str:
+    """What the configuration asks of each upload, by its keys."""
+    asked = {key: getattr(config, field) for field, key in _UPLOAD_KEYS.items()}
+    if checksum:
+        asked["s3.checksum"] = config.s3_checksum
+    wanted = " and ".join(f"'{key}' = {value}" for key, value in asked.items() if value)
+    return f" with {wanted}" if wanted else ""
+
+
+def sweep(
+    s3: S3,
+    config: UploadSettings,
+    layout: Layout,
+    topics: Collection[str],
+    *,
+    claimed: float,
+    named: Container[str],
+) -> None:
+    """Abort empty uploads of predecessors: a crash between CreateMultipartUpload and its note leaves them.
+
+    Called after this driver has claimed a generation. What was begun before that claim and is in no commit
+    can never be committed any more: its writer is fenced. What a successor begins is younger than its own
+    claim, which follows ours: so this process aborts nothing of it, however late it is.
+
+    Args:
+        claimed: the endpoint's time at some moment before the claim.
+        named: ids of uploads that are committed.
+    """
+    bucket = config.s3_bucket_name
+    swept = 0
+    try:
+        for prefix in (*map(layout.folder, topics), layout.tried("")):
+            for found in s3.list_uploads(bucket, prefix):
+                where = Location(bucket, found.key)
+                if found.initiated >= claimed - _SKEW or found.upload_id in named:
+                    continue
+                # A start that was killed leaves the upload it tried; one that lives is made again.
+                is_probe = prefix == layout.tried("")
+                if is_probe or (layout.parse(found.key) and s3.part_sizes(where, found.upload_id) == []):
+                    _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, found.upload_id))
+                    swept += 1
+    except (S3Error, S3Trouble) as error:
+        log.info("connector %s: empty uploads of earlier runs may be left: %s", config.name, error)
+    if swept:
+        log.info("connector %s: aborted %d empty uploads of earlier runs", config.name, swept)
+
+
+def probe(
+    s3: S3,
+    config: UploadSettings,
+    layout: Layout,
+    topic: str,
+    *,
+    checksum: Checksum,
+    patience: Patience | None = None,
+) -> None:
+    """Try what uploads need, before any record is taken, with a key that no file has.
+
+    Nothing stays behind: where nothing may be aborted, nothing is created, and what an answer that was lost
+    has left is found by the next start.
+
+    Raises:
+        ConfigException: refused for good.
+        S3Trouble: try again later.
+    """
+    where = Location(config.s3_bucket_name, layout.probe(topic))
+    patience = patience or Patience()
+    try:
+        patience(lambda: _probe(s3, where, config, checksum))
+    except S3Error as error:
+        raise ConfigException(f"files of topic {topic} cannot be written{_asked(config)}: {error}") from error
+
+
+def _probe(s3: S3, where: Location, config: UploadSettings, checksum: Checksum) -> None:
+    # MinIO begins uploads of names that it cannot have.
+    _expect(NO_SUCH_KEY, lambda: s3.read(where).close())
+    _expect_permission(lambda: s3.abort_upload(where, "probe"))
+    if config.s3_object_tagging:
+        _probe_tags(s3, where, config)
+    _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, s3.create_upload(where, {}, checksum)))
+    for left in _uploads_left(s3, where):
+        _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, left.upload_id))
+
+
+def _expect(code: str, request: Callable[[], object]) -> None:
+    """Make a request that need not succeed. Raises S3Error if it is refused for another reason."""
+    try:
+        request()
+    except S3Error as error:
+        if error.code != code:
+            raise
+
+
+def _expect_permission(request: Callable[[], object]) -> None:
+    """Make a request for something that is not there: only a denial counts, whatever stores say else."""
+    try:
+        request()
+    except (S3Error, S3Trouble) as error:
+        if error.code in DENIED:
+            raise
+
+
+def _probe_tags(s3: S3, where: Location, config: UploadSettings) -> None:
+    try:
+        _expect(NO_SUCH_KEY, lambda: s3.tag(where, config.tags()))
+    except S3Error as error:
+        if config.s3_tagging_error == "fail":
+            raise
+        log.warning("files will be archived but not tagged: %s", error)
+
+
+def _uploads_left(s3: S3, where: Location) -> list[PendingUpload]:
+    """Uploads of that key; none for those who may not list them."""
+    try:
+        return [pending for pending in s3.list_uploads(*where) if pending.key == where.key]
+    except S3Error:
+        return []

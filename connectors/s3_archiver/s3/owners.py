@@ -1,0 +1,159 @@
+"""Owner markers: one small object per topic says which connector archives it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Final
+
+from sinksdk import ConfigException
+from sinksdk.connector import ConnectorIdentity
+from sinksdk.connectors.s3_archiver.archive.layout import Layout
+from sinksdk.connectors.s3_archiver.s3.client import S3, Location
+from sinksdk.connectors.s3_archiver.s3.errors import NO_SUCH_KEY, NOT_IMPLEMENTED, S3Error
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The owner markers of one connector."""
+
+    s3: S3
+    bucket: str
+    layout: Layout
+    identity: ConnectorIdentity
+
+    def claim(self, topics: Iterable[str]) -> None:
+        """Mark topics as this connector's, or find them so.
+
+        Raises:
+            ConfigException: others own some of them; all are named.
+            S3Trouble: try again later.
+            S3Error: refused.
+        """
+        problems = [problem for topic in topics if (problem := self._claim(topic))]
+        if problems:
+            raise ConfigException(problems)
+
+    def release(self) -> None:
+        """Give up all markers, because the connector is deleted: archived files stay.
+
+        The markers themselves stay, too: a process that is late would delete those of the topics' next
+        owner. Instead an object that no other connector ever writes says that this incarnation owns nothing
+        any more; the next owner of a topic replaces the marker, on condition that it has not changed.
+
+        Uploads are not looked for: the runtime has had the connector's published or discarded, by their
+        tokens. A listing would also show uploads of the topics' next owner, if this process is late.
+
+        Raises:
+            S3Trouble: try again later.
+            S3Error: refused.
+        """
+        body = json.dumps(self._own(), indent=2).encode()
+        self.s3.put(Location(self.bucket, self.layout.released(self.identity.incarnation)), body)
+
+    def topics(self) -> list[str]:
+        """Topics whose marker names a connector of this name, of whatever store."""
+        found = []
+        for each in list(self.s3.list(self.bucket, self.layout.markers())):
+            topic = self.layout.marked(each.key)
+            marker = self._read(Location(self.bucket, each.key)) if topic is not None else None
+            if topic is not None and marker and marker.get("connector") == self.identity.connector:
+                found.append(topic)
+        return found
+
+    def take_over(self, topics: Iterable[str]) -> None:
+        """Replace others' markers with this connector's, because an operator says that it owns the archive.
+
+        Raises:
+            ConfigException: another one was written meanwhile.
+            S3Trouble: try again later.
+            S3Error: refused.
+        """
+        for topic in topics:
+            location = Location(self.bucket, self.layout.marker(topic))
+            marker = self._read(location)
+            if marker is not None and marker != self._own():
+                self._replace(location, marker)
+        self.claim(topics)
+
+    def _claim(self, topic: str) -> str | None:
+        """The problem, if any."""
+        location = Location(self.bucket, self.layout.marker(topic))
+        marker = self._read(location)
+        if marker is None:
+            self._write(location, self.s3.put_if_absent)
+        elif marker != self._own() and self._is_released(marker):
+            self._replace(location, marker)
+        else:
+            return None if marker == self._own() else self._refusal(topic, location, marker)
+        # Read it back, whatever the answer was: it may have been lost, another connector may have
+        # been first, and some stores ignore the condition.
+        marker = self._read(location)
+        if marker is None:
+            return f"{location}, the owner marker of topic {topic}, is gone after it was written: start again"
+        return None if marker == self._own() else self._refusal(topic, location, marker)
+
+    def _own(self) -> dict[str, Any]:
+        return {"format": _FORMAT, **asdict(self.identity)}
+
+    def _read(self, location: Location) -> dict[str, Any] | None:
+        try:
+            with self.s3.read(location) as content:
+                found = json.loads(content.read())
+        except S3Error as error:
+            if error.code == NO_SUCH_KEY:
+                return None
+            raise
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _is_released(self, marker: dict[str, Any]) -> bool:
+        """Whether the connector of a marker was deleted."""
+        incarnation = marker.get("incarnation")
+        if marker.get("format") != _FORMAT or not isinstance(incarnation, str):
+            return False
+        return self._read(Location(self.bucket, self.layout.released(incarnation))) == marker
+
+    def _replace(self, location: Location, marker: dict[str, Any]) -> None:
+        """Replace a marker that is still this one."""
+        found = self.s3.head(location)
+        if found is not None and self._read(location) == marker:
+            self._write(location, partial(self.s3.put_if_match, etag=found.etag))
+
+    def _write(self, location: Location, write: Callable[[Location, bytes], bool]) -> None:
+        body = json.dumps(self._own(), indent=2).encode()
+        try:
+            write(location, body)
+        except S3Error as error:
+            if error.code != NOT_IMPLEMENTED:
+                raise
+            self.s3.put(location, body)  # no conditions here; we have just seen what is there
+
+    def _refusal(self, topic: str, location: Location, marker: dict[str, Any]) -> str:
+        mine = self.identity
+        where = f"{self.layout.folder(topic)} in bucket {self.bucket}"
+        if marker.get("format") != _FORMAT:
+            return (
+                f"{location}, the owner marker of topic {topic}, cannot be read: it is damaged, or was "
+                f"written by a newer version"
+            )
+        if marker["connector"] != mine.connector:
+            whose = f"connector '{marker['connector']}'"
+        elif marker["store_id"] != mine.store_id:
+            whose = (
+                f"a connector of the same name whose commits are in another store (id {marker['store_id']}, "
+                f"this one is {mine.store_id})"
+            )
+        else:
+            whose = "an earlier connector of the same name, which was deleted"
+        return (
+            f"the archive of topic {topic} under {where} belongs to {whose} ({location} says so): writing "
+            f"there would archive its records twice. Start with that connector's store, or choose another "
+            f"'topics.dir'. If nobody writes there any more (that store is lost), and you want to go on in "
+            f"this place: 'sinksdk offsets recover CONFIG' takes the archive over, and commits what it holds"
+        )

@@ -1,0 +1,287 @@
+"""Keys that say how S3 is reached, and what uploads are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from pydantic import Field, SecretStr
+
+from sinksdk import ConnectorConfig
+from sinksdk.config import address_problem
+from sinksdk.connectors.s3_archiver.s3.checks import endpoint_problem, region_problem
+from sinksdk.connectors.s3_archiver.s3.client import Abilities, Checksum
+
+_ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
+
+
+class Keys(NamedTuple):
+    """An access key; empty texts ask the default chain."""
+
+    key_id: str = ""
+    secret: str = ""
+
+
+class Role(NamedTuple):
+    """A role to assume, for an hour at a time.
+
+    Args:
+        session: what its uses are logged under, or empty.
+        external_id: what the role's trust may ask for, or empty.
+        region: of the STS endpoint.
+    """
+
+    arn: str
+    session: str
+    external_id: str
+    region: str
+
+
+class AccessSettings(ConnectorConfig):
+    """Bucket, endpoint, credentials and the way there."""
+
+    s3_bucket_name: str = Field(
+        min_length=1, alias="s3.bucket.name", description="Bucket the archive is written to."
+    )
+    s3_region: str = Field(default="us-west-2", alias="s3.region", description="The bucket's AWS region.")
+    store_url: str = Field(
+        default="",
+        alias="store.url",
+        description="Address of an S3-compatible endpoint, as in `https://minio.example:9000`; "
+        "AWS's own if not set. Bodies sent over plain http to another machine are signed, which is slow.",
+    )
+    s3_path_style_access: bool = Field(
+        default=True,
+        alias="s3.path.style.access.enabled",
+        description="Put the bucket into the path, not into the host name.",
+    )
+    s3_wan_mode: bool = Field(
+        default=False,
+        alias="s3.wan.mode",
+        description="Upload through S3's transfer acceleration, which the bucket must allow; needs AWS's "
+        "own S3 and `s3.path.style.access.enabled=false`.",
+    )
+    aws_access_key_id: str = Field(
+        default="",
+        alias="aws.access.key.id",
+        description="Access key; without it boto3's default chain is used (environment, profile, role).",
+    )
+    aws_secret_access_key: SecretStr | None = Field(
+        default=None, alias="aws.secret.access.key", description="Secret of the access key."
+    )
+    s3_credentials_provider: str = Field(
+        default="",
+        alias="s3.credentials.provider.class",
+        description="`AwsAssumeRoleCredentialsProvider` assumes the role that is named below with the keys "
+        "above, or with what the default chain finds. Otherwise only the default chain.",
+    )
+    sts_role_arn: str = Field(
+        default="", alias="s3.credentials.provider.sts.role.arn", description="Role to assume."
+    )
+    sts_role_session_name: str = Field(
+        default="",
+        alias="s3.credentials.provider.sts.role.session.name",
+        description="Session name, under which AWS logs the role's uses; boto3 chooses one if not set.",
+    )
+    sts_role_external_id: str = Field(
+        default="",
+        alias="s3.credentials.provider.sts.role.external.id",
+        description="External id that the role's trust policy requires.",
+    )
+    sts_region: str = Field(
+        default="",
+        alias="s3.credentials.provider.sts.region",
+        description="Region of the STS endpoint; `s3.region` if not set.",
+    )
+    s3_proxy_url: str = Field(
+        default="",
+        alias="s3.proxy.url",
+        description="Proxy on the way to S3, as in `http://proxy.example:3128`; HTTPS_PROXY of the "
+        "environment if not set.",
+    )
+    s3_proxy_user: str = Field(default="", alias="s3.proxy.user", description="User name for the proxy.")
+    s3_proxy_password: SecretStr | None = Field(
+        default=None, alias="s3.proxy.password", description="Password for the proxy."
+    )
+
+    def access_problems(self) -> Iterator[str]:
+        if self.store_url and (why := endpoint_problem(self.store_url)):
+            yield f"'store.url': {why}"
+        for key, region in (
+            ("s3.region", self.s3_region),
+            *([("s3.credentials.provider.sts.region", self.sts_region)] if self.sts_region else []),
+        ):
+            is_aws = not self.store_url or key != "s3.region"
+            if why := region_problem(region, is_aws=is_aws):
+                yield f"'{key}': {why}"
+        if bool(self.aws_access_key_id) != bool(self.aws_secret_access_key):
+            yield (
+                "'aws.access.key.id' and 'aws.secret.access.key' must be set both, or neither (then the "
+                "default credential chain is used)"
+            )
+        if self._assumes_role != bool(self.sts_role_arn):
+            yield (
+                "'s3.credentials.provider.sts.role.arn' and AwsAssumeRoleCredentialsProvider as "
+                "'s3.credentials.provider.class' must be set both, or neither"
+            )
+        if self.s3_proxy_url and (why := address_problem(self.s3_proxy_url, "http://proxy.example:3128")):
+            yield f"'s3.proxy.url': {why}"
+        has_user = bool(self.s3_proxy_user)
+        if has_user != bool(self.s3_proxy_password) or (has_user and not self.s3_proxy_url):
+            yield "'s3.proxy.user' and 's3.proxy.password' must be set both, with 's3.proxy.url', or none"
+        if self.s3_wan_mode and (self.store_url or self.s3_path_style_access):
+            yield (
+                "'s3.wan.mode' needs AWS's own S3 and the bucket in the host name: take 'store.url' out, and "
+                "set 's3.path.style.access.enabled' to false"
+            )
+
+    @property
+    def _assumes_role(self) -> bool:
+        return self.s3_credentials_provider.rpartition(".")[2] == _ASSUME_ROLE
+
+    def keys_of_access(self) -> Keys:
+        """The access key, or empty texts."""
+        secret = self.aws_secret_access_key
+        return Keys(self.aws_access_key_id, secret.get_secret_value() if secret else "")
+
+    def role(self) -> Role | None:
+        """The role to assume, if any."""
+        if not self._assumes_role:
+            return None
+        return Role(
+            self.sts_role_arn,
+            self.sts_role_session_name,
+            self.sts_role_external_id,
+            self.sts_region or self.s3_region,
+        )
+
+    def proxy(self) -> str:
+        """The proxy's URL with user and password in it; empty without a proxy."""
+        if not self.s3_proxy_user or self.s3_proxy_password is None:
+            return self.s3_proxy_url
+        address = urlsplit(self.s3_proxy_url)
+        user, password = quote(self.s3_proxy_user, ""), quote(self.s3_proxy_password.get_secret_value(), "")
+        return address._replace(netloc=f"{user}:{password}@{address.netloc.rpartition('@')[2]}").geturl()
+
+
+MIB = 1024 * 1024
+
+_MAX_TAGS = 10  # S3's limit for one object
+_OWN_TAGS = ("startOffset", "endOffset", "recordCount")
+
+
+class UploadSettings(AccessSettings):
+    """Multipart uploads and the objects that they become."""
+
+    s3_part_size: int = Field(
+        default=8 * MIB,
+        ge=5 * MIB,
+        le=5 * 1024 * MIB,
+        alias="s3.part.size",
+        description="Bytes of one part of a multipart upload, and the memory an open file takes at most; up "
+        "to two parts of a task are on their way besides. A file can have 10,000 parts. (Confluent: 25 MiB.)",
+    )
+    s3_part_retries: int = Field(
+        default=3,
+        ge=0,
+        alias="s3.part.retries",
+        description="Attempts, after the first, within one request to S3. After them the archiver retries "
+        "from memory for `errors.retry.timeout`.",
+    )
+    s3_retry_backoff_ms: int = Field(
+        default=200,
+        ge=1,
+        alias="s3.retry.backoff.ms",
+        description="Milliseconds before the first of these further attempts at a commit; doubles each time.",
+    )
+    s3_sse_algorithm: Literal["", "AES256", "aws:kms", "aws:kms:dsse"] = Field(
+        default="", alias="s3.ssea.name", description="Server-side encryption; the bucket's own if not set."
+    )
+    s3_sse_kms_key_id: str = Field(
+        default="", alias="s3.sse.kms.key.id", description="KMS key for `aws:kms`; the account's if not set."
+    )
+    s3_acl_canned: Literal[
+        "",
+        "private",
+        "public-read",
+        "public-read-write",
+        "authenticated-read",
+        "aws-exec-read",
+        "bucket-owner-read",
+        "bucket-owner-full-control",
+    ] = Field(default="", alias="s3.acl.canned", description="Canned ACL of each object.")
+    s3_storage_class: str = Field(
+        default="",
+        alias="s3.storage.class",
+        description="Storage class of each object, as in `STANDARD_IA`; the bucket's own if not set.",
+    )
+    s3_object_tagging: bool = Field(
+        default=False,
+        alias="s3.object.tagging",
+        description="Tag each object with startOffset, endOffset (of its last record) and recordCount once "
+        "it is visible.",
+    )
+    s3_object_tags: str = Field(
+        default="",
+        alias="s3.object.tagging.key.value.pairs",
+        description="Further tags with `s3.object.tagging`: `name:value, name:value`.",
+    )
+    s3_tagging_error: Literal["ignore", "fail"] = Field(
+        default="ignore",
+        alias="s3.object.behavior.on.tagging.error",
+        description="Whether an object that cannot be tagged fails its partition or is only logged.",
+    )
+    s3_checksum: Literal["auto", "full", "composite", "none"] = Field(
+        default="auto",
+        alias="s3.checksum",
+        description="Checksum that the endpoint verifies of each object: `full`, the CRC32 of the whole; "
+        "`composite`, the CRC32 of each part; `none`, the MD5 of each part, for endpoints that know no "
+        "additional checksums. `auto`: the first of them that the endpoint takes at the start.",
+    )
+    s3_conditional_writes: Literal["auto", "true", "false"] = Field(
+        default="auto",
+        alias="s3.conditional.writes",
+        description="Whether the endpoint refuses to complete an upload over an existing object "
+        "(`If-None-Match`). `false`: the archiver looks for an object before it completes an upload. `auto`: "
+        "tried at the start.",
+    )
+
+    def upload_problems(self) -> Iterator[str]:
+        if self.s3_sse_kms_key_id and not self.s3_sse_algorithm.startswith("aws:kms"):
+            yield "'s3.sse.kms.key.id' needs 's3.ssea.name' to be 'aws:kms'"
+        try:
+            tags = self.tags()
+        except ValueError as error:
+            yield f"'s3.object.tagging.key.value.pairs': {error}"
+        else:
+            if len(tags) > _MAX_TAGS - len(_OWN_TAGS):
+                yield (
+                    f"'s3.object.tagging.key.value.pairs' has {len(tags)} tags; S3 allows {_MAX_TAGS} on an "
+                    f"object, and {', '.join(_OWN_TAGS)} are three of them"
+                )
+
+    def creation_options(self) -> dict[str, str]:
+        """Arguments of CreateMultipartUpload."""
+        options = {
+            "ServerSideEncryption": self.s3_sse_algorithm,
+            "SSEKMSKeyId": self.s3_sse_kms_key_id,
+            "ACL": self.s3_acl_canned,
+            "StorageClass": self.s3_storage_class,
+        }
+        return {name: value for name, value in options.items() if value}
+
+    def abilities(self) -> Abilities:
+        """What uploads may ask of the endpoint; what is `auto` is found at the start, see the connector."""
+        checksum = Checksum.FULL if self.s3_checksum == "auto" else Checksum(self.s3_checksum)
+        return Abilities(checksum, self.s3_conditional_writes != "false")
+
+    def tags(self) -> dict[str, str]:
+        """Further tags of each object. Raises ValueError for a text that is no list of ``name:value``."""
+        tags = {}
+        for pair in filter(None, (pair.strip() for pair in self.s3_object_tags.split(","))):
+            name, separator, value = pair.partition(":")
+            if not separator or not name.strip():
+                raise ValueError(f"'{pair}' is not of the form name:value")
+            tags[name.strip()] = value.strip()
+        return tags

@@ -1,0 +1,1 @@
+"""Archived files read back: to verify an archive, and to find where it ends."""

@@ -1,0 +1,673 @@
+"""Checking an archive against its commits: reads every file to its end, trusts no name.
+
+Gaps in a topic's offsets are legitimate (compaction, transactions), so a missing file cannot be told
+from offsets alone. Each file says what its group follows and each commit says what it covers (see
+:mod:`sinksdk.connectors.s3_archiver.archive.layout`): that proves the archive complete.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sinksdk import OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk.connectors.s3_archiver.archive.header import Archived
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
+from sinksdk.connectors.s3_archiver.archive.ranges import RowRanges, Skip
+from sinksdk.connectors.s3_archiver.partitioners.settings import LayoutSettings
+from sinksdk.connectors.s3_archiver.s3.client import S3, Location
+from sinksdk.connectors.s3_archiver.verify.inspection import ArchivedFile, Configured, Unreadable, inspect
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The visible files that were committed together.
+
+    Args:
+        before: what the partition's archive consisted of without them, as each of them says.
+        files: by their places in the group.
+    """
+
+    before: Archived
+    files: Sequence[ArchivedFile]
+
+    @property
+    def key(self) -> str:
+        """Of its first file, for messages."""
+        return self.files[0].key
+
+    @property
+    def start(self) -> int:
+        """Offset of its first record."""
+        return min(file.first for file in self.files)
+
+    @property
+    def end(self) -> int:
+        """Offset after its last record."""
+        return max(file.last for file in self.files) + 1
+
+    @property
+    def records(self) -> int:
+        """Number of its records that can be counted."""
+        return sum(file.records or 0 for file in self.files if not file.view)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether all its records can be counted."""
+        return all(file.records is not None for file in self.files if not file.view)
+
+    @property
+    def at_most(self) -> int | None:
+        """How many records it may have; None where nothing says so."""
+        most = [
+            file.at_most if file.records is None else file.records for file in self.files if not file.view
+        ]
+        return sum(count for count in most if count is not None) if None not in most else None
+
+    @property
+    def archived(self) -> Archived:
+        """What the partition's archive consists of with it."""
+        return self.before.with_group(len(self.files), self.records, self.end)
+
+    def is_followed_by(self, before: Archived) -> bool:
+        """Whether a group follows it that says this of what was before.
+
+        One whose commit was withdrawn is no end: only those of its files count that were visible by then.
+        """
+        whole = self.archived
+        if not self.is_counted:
+            whole = replace(whole, records=before.records)
+        if (
+            not all(file.has_offsets for file in self.files)
+            and before.end is not None
+            and whole.end is not None
+        ):
+            whole = replace(whole, end=max(whole.end, before.end))
+        return before in (whole, replace(whole, end=self.before.end))
+
+
+Commits = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """Findings of one topic partition.
+
+    Args:
+        committed: the committed offset.
+        files: number of readable files; the next four are of these.
+        size: in bytes.
+        first: offset of the first record.
+        last: offset of the last.
+        gaps: offsets in between that no file holds; the topic itself may not have them. None: they cannot be
+            told, since a transform may have made several values of an offset.
+        overlaps: offsets that more than one file holds.
+        left_out: offsets before the connector's start, as set by an operator or at its first start.
+        problems: as sentences.
+        notes: other findings, which are no problems.
+        judged: for each file, by its key, what it was judged as, and where that is configured.
+    """
+
+    partition: TopicPartition
+    committed: int | None = None
+    files: int = 0
+    records: int = 0
+    size: int = 0
+    first: int | None = None
+    last: int | None = None
+    gaps: int | None = 0
+    overlaps: int = 0
+    left_out: list[OffsetRange] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    judged: list[Judged] = field(default_factory=list)
+
+
+class Judged(NamedTuple):
+    """Files of one partition that follow each other and were judged by one configuration.
+
+    Args:
+        files: how many.
+        where: bucket and prefix that they were committed to.
+        content: what they hold, by their own schema, columns and metadata.
+    """
+
+    files: int
+    first: str
+    last: str
+    where: str
+    content: str
+
+
+class Place(NamedTuple):
+    """Where files of the archive are, or were written by an earlier configuration."""
+
+    bucket: str
+    layout: Layout
+
+    @property
+    def text(self) -> str:
+        """As commits say it."""
+        return self.layout.to_text(self.bucket)
+
+
+class Found(NamedTuple):
+    """A file that is there."""
+
+    name: FileName
+    place: Place
+
+    @property
+    def location(self) -> Location:
+        """Where it is."""
+        return Location(self.place.bucket, self.place.layout.file(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A listing of the bucket: each partition's files, and keys that are not file names of this archive."""
+
+    files: Mapping[TopicPartition, Sequence[Found]]
+    others: Sequence[str]
+
+
+@dataclass(slots=True)
+class Report:
+    """Findings of the whole archive.
+
+    Args:
+        notes: those that concern no single partition.
+        places: where its files are.
+    """
+
+    partitions: list[PartitionReport] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    places: Sequence[Place] = ()
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is wrong."""
+        return [problem for partition in self.partitions for problem in partition.problems]
+
+
+def verify(config: LayoutSettings, s3: S3, commits: Callable[[], Commits]) -> Report:
+    """Read the archive back and check it.
+
+    Each file is judged by what was configured when it was committed: commits say where files were written
+    before ``topics.dir`` or the bucket changed, files say what they hold.
+
+    Args:
+        commits: reads what is committed. Asked before and after the archive is listed, so that a
+            running connector does not look wrong.
+
+    Raises:
+        S3Trouble: no response.
+        S3Error: refused.
+    """
+    before = commits()
+    topics = sorted({*config.topics, *(partition.topic for partition in before)})
+    places = _places(config, before)
+    listing = list_files(s3, places, topics)
+    after = commits()
+    unread = [f"{key} is no file of this archive and was not read" for key in listing.others]
+    report = Report(notes=unread, places=places)
+    uncounted = False
+    for partition in sorted({*listing.files, *before}):
+        found = PartitionReport(partition)
+        commits_of = before.get(partition), after.get(partition)
+        files = listing.files.get(partition, ())
+        window = _Window(
+            found, config.is_transformed, min((c.offset for c in commits_of if c is not None), default=0)
+        )
+        groups = _grouped(_read(config, s3, found, files, window))
+        window.close()
+        _check_chain(found, groups)
+        found.gaps = window.gaps
+        if not all(file.has_offsets for group in groups for file in group.files):
+            tombstones = (
+                config.tombstone_encoded_partition if config.behavior_on_null_values == "write" else None
+            )
+            _count_offsets(found, groups, commits_of, tombstones, may_share=config.is_transformed)
+        _check_commit(found, groups, *commits_of)
+        uncounted = uncounted or any(not group.is_counted for group in groups)
+        report.partitions.append(found)
+    if uncounted:
+        report.notes.append(
+            "files of bytes do not tell their values apart: there are as many records as the commits say"
+        )
+    report.notes += _judgements(report)
+    report.notes += _pending_uploads(s3, places, topics, after)
+    return report
+
+
+def _places(config: LayoutSettings, commits: Commits) -> list[Place]:
+    """Where the archive is: as configured today first, then as commits say."""
+    texts = [config.layout().to_text(config.s3_bucket_name)]
+    for commit in commits.values():
+        said = Archived.of(commit)
+        texts += [where for where in (said.where, *(where for _, where in said.earlier)) if where]
+    return [Place(*Layout.of_text(text)) for text in dict.fromkeys(texts)]
+
+
+def list_files(s3: S3, places: Sequence[Place], topics: Iterable[str]) -> Listing:
+    """List what is there of some topics."""
+    files: dict[TopicPartition, dict[Location, Found]] = defaultdict(dict)
+    others: dict[Location, None] = {}
+    for topic in topics:
+        for place in places:
+            for item in s3.list(place.bucket, place.layout.folder(topic)):
+                location = Location(place.bucket, item.key)
+                name = place.layout.parse(item.key)
+                if name is None:
+                    others[location] = None
+                else:
+                    # Layouts may share a prefix: a file counts once, by the first that knows its name.
+                    files[name.partition].setdefault(location, Found(name, place))
+    known = {location for found in files.values() for location in found}
+    return Listing(
+        {partition: list(found.values()) for partition, found in files.items()},
+        [location.key for location in others if location not in known],
+    )
+
+
+def _judgements(report: Report) -> list[str]:
+    """Say by which configuration files were judged: one line if all are alike, else one per run of files."""
+    judged = [(found.partition, each) for found in report.partitions for each in found.judged]
+    kinds = {(each.where, each.content) for _, each in judged}
+    if len(kinds) == 1:
+        ((where, content),) = kinds
+        files = sum(each.files for _, each in judged)
+        return [f"{files:,} files were judged as {content} in {where}"]
+    return [
+        f"{partition}: {each.files:,} files, {each.first} to {each.last}, were judged as {each.content} in "
+        f"{each.where}"
+        for partition, each in judged
+    ]
+
+
+def _read(
+    config: LayoutSettings,
+    s3: S3,
+    found: PartitionReport,
+    files: Iterable[Found],
+    window: _Window,
+) -> Iterator[ArchivedFile]:
+    """Read a partition's files, and count; runs of offsets are kept as long as they are needed."""
+    configured = Configured(config.is_transformed, config.bytes_separator.encode())
+    for each in sorted(files, key=lambda one: (one.name.start, one.name.number, one.name.path)):
+        try:
+            file = inspect(s3, each.location, each.name, configured)
+        except Unreadable as error:
+            found.problems.append(str(error))
+            continue
+        found.files += 1
+        found.records += 0 if file.view else file.records or 0
+        found.size += file.size
+        found.first = file.first if found.first is None else min(found.first, file.first)
+        found.last = file.last if found.last is None else max(found.last, file.last)
+        _note_judgement(found, file, each.place.text)
+        yield window.add(file)
+
+
+def _note_judgement(found: PartitionReport, file: ArchivedFile, where: str) -> None:
+    last = found.judged[-1] if found.judged else None
+    if last is not None and (last.where, last.content) == (where, file.content):
+        found.judged[-1] = last._replace(files=last.files + 1, last=file.key)
+    else:
+        found.judged.append(Judged(1, file.key, file.key, where, file.content))
+
+
+def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
+    """Files by group, groups in the order in which they were committed."""
+    by_before: dict[Archived, list[ArchivedFile]] = defaultdict(list)
+    for file in files:
+        by_before[file.header.before].append(file)
+    groups = [
+        Group(before, sorted(found, key=lambda file: file.header.index))
+        for before, found in by_before.items()
+    ]
+    return sorted(groups, key=lambda group: (group.before.end or 0, group.before.files, group.start))
+
+
+def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
+    """Each group must follow the one before it, and hold each of its files once."""
+    if groups and groups[0].before.files:
+        before = groups[0].before
+        found.problems.append(
+            f"{found.partition}: the first {before.files} files, of {before.records} records up to offset "
+            f"{before.end}, are missing; {groups[0].key} follows them"
+        )
+    elif groups and groups[0].before.end is not None:
+        found.left_out.append(OffsetRange(0, groups[0].before.end))
+    for group in groups:
+        for one, other in itertools.pairwise(group.files):
+            if one.header.index == other.header.index:
+                found.problems.append(
+                    f"{found.partition}: {one.key} and {other.key} both say that they are file "
+                    f"{one.header.index} of the same commit"
+                )
+    for group in groups:
+        _check_views(found, group)
+    for previous, group in itertools.pairwise(groups):
+        _check_link(found, previous, group)
+
+
+def _check_views(found: PartitionReport, group: Group) -> None:
+    """What is beside a file has as many rows: a group's files of one start are of the same records."""
+    by_name: dict[tuple[int, str, int], ArchivedFile] = {}
+    for file in group.files:
+        if file.name is None or file.records is None:
+            continue
+        other = by_name.setdefault(file.name[1:4], file)
+        if other.records != file.records:
+            found.problems.append(
+                f"{found.partition}: {other.key} has {other.records} rows and {file.key} {file.records}, "
+                f"though they are of the same records"
+            )
+
+
+def _check_link(found: PartitionReport, previous: Group, group: Group) -> None:
+    says, is_now = group.before, previous.archived
+    if previous.is_followed_by(says):
+        return
+    if not says.files:
+        found.left_out.append(OffsetRange(is_now.end or 0, says.end or 0))
+        found.notes.append(
+            f"{found.partition}: {group.key} begins a new chain at offset {says.end}, after an archive that "
+            f"ended at {is_now.end}: the offsets were altered by hand"
+        )
+        return
+    found.problems.append(
+        f"{found.partition}: {group.key} follows {says.files} files of {says.records} records up to "
+        f"offset {says.end}, but {_called(previous)} before it is number {is_now.files}, of "
+        f"{is_now.records} records up to offset {is_now.end}: files in between are missing or unreadable, "
+        f"or not what was committed"
+    )
+
+
+def _called(group: Group) -> str:
+    if len(group.files) == 1:
+        return group.key
+    return f"the last of {len(group.files)} files of one commit, {group.key} first,"
+
+
+def _count_offsets(
+    found: PartitionReport,
+    groups: Sequence[Group],
+    commits: Iterable[OffsetAndMetadata | None],
+    tombstones: str | None,
+    *,
+    may_share: bool,
+) -> None:
+    """Values do not say their offsets: gaps are the offsets that commits span, without the records."""
+    last = groups[-1].archived.files
+    ends = [commit for commit in filter(None, commits) if _is_end_of(last, Archived.of(commit))]
+    begins = [place for place, group in enumerate(groups) if place == 0 or not group.before.files]
+    gaps = []
+    for begin, stop in itertools.pairwise([*begins, len(groups)]):
+        commit = ends[-1] if ends and stop == len(groups) else None
+        gaps.append(_gaps_of_values(found, groups[begin:stop], commit, tombstones, may_share=may_share))
+    known = [count for count in gaps if count is not None]
+    found.gaps = sum(known) if len(known) == len(gaps) else None
+
+
+def _is_end_of(files: int, said: Archived) -> bool:
+    return said.files == files and said.end is not None
+
+
+def _gaps_of_values(
+    found: PartitionReport,
+    chain: Sequence[Group],
+    commit: OffsetAndMetadata | None,
+    tombstones: str | None,
+    *,
+    may_share: bool,
+) -> int | None:
+    """What follows a group says where it ended, and how many records there were then.
+
+    Args:
+        commit: of the last one; None: its end is not known, nor are gaps in it.
+        tombstones: folder of the keys of records without a value; None where there is none.
+        may_share: values may share an offset.
+
+    Returns:
+        The gaps; None if they cannot be told.
+    """
+    said = None if commit is None else Archived.of(commit)
+    is_withdrawn = False
+    for group, after in zip(chain, [*(group.before for group in chain[1:]), said], strict=True):
+        _check_most(found, group, after)
+        is_withdrawn = is_withdrawn or (after is not None and after.end == group.before.end)
+    if said is not None and said.end is not None:
+        found.last = said.end - 1
+    else:
+        *chain, unended = chain
+        said = unended.before
+    if not chain:
+        return 0
+    start, latest = min(group.start for group in chain), max(group.start for group in chain)
+    if said.end is None or said.end <= latest:
+        return None  # its last group's commit was withdrawn
+    records = sum(group.records for group in chain)
+    if not all(group.is_counted for group in chain):
+        records = said.records - chain[0].before.records
+        found.records += records
+    records += sum(
+        file.records or 0
+        for group in chain
+        for file in group.files
+        if file.view == "keys" and file.name and file.name.path == tombstones
+    )
+    end = said.end
+    if is_withdrawn:  # its visible files may reach further than what was written since
+        if commit is None:
+            return None
+        end = max(end, commit.offset, Skip.of_text(said.skip).end or 0)
+    if may_share:
+        return None
+    if records > end - start:
+        found.problems.append(
+            f"{found.partition}: there are {records} records of offsets {start} to {end - 1}, more than "
+            f"there are offsets"
+        )
+    return max(said.end - start - records, 0)
+
+
+def _check_most(found: PartitionReport, group: Group, after: Archived | None) -> None:
+    """Bytes are no fewer than what was committed."""
+    if group.is_counted or group.at_most is None or after is None or after.files != group.archived.files:
+        return
+    committed = after.records - group.before.records
+    if group.at_most < committed:
+        found.problems.append(
+            f"{found.partition}: {_called(group)} holds {group.at_most} values at most, and {committed} were "
+            f"committed"
+        )
+
+
+class _Window:
+    """Checks that each offset is in one file, unless a transform has made several records of it.
+
+    Files come in the order of their first offsets, so only those that reach beyond the next one's can share
+    offsets with it: runs of the others are forgotten, and memory does not grow with the archive. Groups do
+    not overlap, but for one whose commit was withdrawn when some of its files were visible: those that
+    follow it hold the rest.
+
+    Args:
+        committed: runs of files that reach beyond this offset are kept, to be compared with the commit.
+    """
+
+    def __init__(self, found: PartitionReport, may_share: bool, committed: int) -> None:  # noqa: FBT001 - of one call
+        self._found = found
+        self._may_share = may_share
+        self._committed = committed
+        self._near: list[ArchivedFile] = []
+        self._reach: int | None = None
+        self._files: dict[int | None, int] = {}
+        """By where groups begin: how many files the last one has before it. One whose commit was withdrawn to
+        there has fewer."""
+        self.gaps = 0
+
+    def add(self, file: ArchivedFile) -> ArchivedFile:
+        """Take the next file; returns it as it is to be kept."""
+        if file.has_offsets:
+            if self._reach is not None and file.first >= self._reach:
+                self.gaps += file.first - self._reach
+                self._flush()
+            self._near.append(file)
+            before = file.header.before
+            self._files[before.end] = max(self._files.get(before.end, 0), before.files)
+            self._reach = max(self._reach or 0, file.last + 1)
+        return replace(file, firsts=None, lasts=None) if file.last < self._committed else file
+
+    def close(self) -> None:
+        """There are no more files."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._near:
+            self._check_disjoint(self._near)
+        self._near = []
+
+    def _check_disjoint(self, files: Sequence[ArchivedFile]) -> None:
+        """Records that lie near each other: no offset twice, and the gaps between them."""
+        runs = [_runs(file) for file in files]
+        firsts, lasts = (
+            np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs])
+        )
+        whose = np.repeat(np.arange(len(files)), [each.runs for each in runs])
+        order = np.lexsort((whose, firsts))
+        firsts, lasts, whose = firsts[order], lasts[order], whose[order]
+        reach = np.maximum.accumulate(lasts)
+        self.gaps += int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
+        may_share = self._may_share or any(file.header.may_repeat for file in files)
+        twice = np.flatnonzero(firsts[1:] <= reach[:-1]) + 1
+        holders = np.maximum.accumulate(np.where(lasts == reach, np.arange(len(lasts)), 0))
+        pairs = whose[holders[twice - 1]] * len(files) + whose[twice]
+        until = np.minimum(reach[twice - 1], lasts[twice])
+        for pair in np.unique(pairs):
+            one, other = (files[place] for place in divmod(int(pair), len(files)))
+            if may_share and self._may_meet(one, other):
+                continue
+            of = np.flatnonzero(pairs == pair)
+            self._found.overlaps += int((until[of] - firsts[twice[of]] + 1).sum())
+            self._found.problems.append(
+                f"{self._found.partition}: offsets {firsts[twice[of[0]]]} to {until[of].max()} are in "
+                f"{one.key} and again in {other.key}"
+            )
+
+    def _may_meet(self, one: ArchivedFile, other: ArchivedFile) -> bool:
+        """Whether two files may have records that a transform has made of one record.
+
+        They may be files of one group. They may be files of two groups when the commit of one was withdrawn
+        and some of its files were visible: the rest of the records is in a later group.
+        """
+        before = one.header.before, other.header.before
+        return before[0].end == before[1].end or any(self._files[each.end] > each.files for each in before)
+
+
+def _check_commit(
+    found: PartitionReport,
+    groups: Sequence[Group],
+    before: OffsetAndMetadata | None,
+    after: OffsetAndMetadata | None,
+) -> None:
+    """Nothing may be visible above the commit, and everything below it must be."""
+    found.committed = after.offset if after else None
+    _check_above(found, groups, after)
+    pending = _pending(found, after, {file.key for group in groups for file in group.files})
+    committed, archived = Archived.of(before), groups[-1].archived if groups else Archived()
+    if not groups and not committed.files and committed.end is not None:
+        found.left_out.append(OffsetRange(0, committed.end))
+    missing = committed.files - archived.files - pending
+    if missing > 0:
+        found.problems.append(
+            f"{found.partition}: {missing} files are missing at the end: {committed.files} files up to "
+            f"offset {committed.end} are committed, those there end at {archived.end}"
+        )
+    is_last = bool(groups) and groups[-1].is_counted and committed.files == archived.files
+    if is_last and committed.records != archived.records and not found.problems:
+        found.problems.append(
+            f"{found.partition}: {committed.records} records are committed up to offset {committed.end}, the "
+            f"files that end with {_called(groups[-1])} have {archived.records}"
+        )
+
+
+def _check_above(
+    found: PartitionReport, groups: Sequence[Group], committed: OffsetAndMetadata | None
+) -> None:
+    """What is visible above the commit is of a group whose commit was withdrawn, and the commit says so."""
+    end, visible_end = committed.offset if committed else 0, max((group.end for group in groups), default=0)
+    if visible_end <= end:
+        return
+    skip = Skip.of_text(Archived.of(committed).skip)
+    files = [file for group in groups for file in group.files]
+    if all(skip.covers(file.view, _runs(file).beyond(end)) for file in files):
+        found.notes.append(
+            f"{found.partition}: offsets up to {visible_end - 1} are visible, {end} is committed: a "
+            f"commit was withdrawn since others of its files had expired; the next start archives those again"
+        )
+        return
+    found.problems.append(
+        f"{found.partition}: offsets up to {visible_end - 1} are visible, but "
+        f"{f'only those below {end} are' if committed else 'nothing is'} committed: was the "
+        f"archive written by another store's connector?"
+    )
+
+
+def _runs(file: ArchivedFile) -> RowRanges:
+    first, last = file.firsts, file.lasts
+    if first is None or last is None:  # of values only the first offset is known
+        first = last = np.array([file.first])
+    nothing = np.zeros(len(first), np.int64)
+    return RowRanges(first, nothing, last, nothing)
+
+
+def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: set[str]) -> int:
+    """How many committed files are not visible yet."""
+    waiting = [token for token in (committed.tokens if committed else ()) if token.data["key"] not in keys]
+    for token in waiting:
+        found.problems.append(
+            f"{found.partition}: {token.data['key']}, offsets [{token.data['start']}, {token.data['end']}), "
+            f"is committed but not visible yet: start the connector, which publishes it first of all"
+        )
+    return len(waiting)
+
+
+def _pending_uploads(s3: S3, places: Sequence[Place], topics: Iterable[str], commits: Commits) -> list[str]:
+    """Uploads under way: a running task's, or a dead one's that the next generation discards."""
+    committed = {token.id for offset in commits.values() for token in offset.tokens}
+    folders = dict.fromkeys(
+        (place.bucket, place.layout.folder(topic)) for topic in topics for place in places
+    )
+    uploads = dict.fromkeys(
+        (Location(bucket, upload.key), upload.upload_id)
+        for bucket, folder in folders
+        for upload in s3.list_uploads(bucket, folder)
+    )
+    notes, empty = [], 0
+    for location, upload_id in uploads:
+        sizes = s3.part_sizes(location, upload_id)
+        if sizes is None:  # completed or aborted since it was listed
+            continue
+        size = sum(sizes)
+        if upload_id in committed:
+            what = f"{size} bytes, is committed and will be published"
+        elif size:
+            what = f"{size} bytes, is a running task's, or will be discarded when the connector starts"
+        else:
+            empty += 1
+            continue
+        notes.append(f"upload {upload_id} of {location}: {what}")
+    if empty:
+        notes.append(
+            "1 upload is empty; it costs nothing"
+            if empty == 1
+            else f"{empty} uploads are empty; they cost nothing"
+        )
+    return notes

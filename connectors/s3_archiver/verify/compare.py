@@ -1,0 +1,323 @@
+"""Comparing an archive with what it was made from, record for record, a batch at a time."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sinksdk import ConfigException, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.s3.client import S3
+from sinksdk.connectors.s3_archiver.verify.check import Found, PartitionReport, Report, list_files
+from sinksdk.connectors.s3_archiver.verify.inspection import kept_parquet, open_parquet
+from sinksdk.connectors.s3_archiver.verify.reading import RECORDS, AvroFile, decoded, normalized
+from sinksdk.records import NO_TIMESTAMP, RECORD_COLUMNS
+
+_MOST_NAMED: Final = 5
+_ROWS: Final = 8192  # of a Parquet batch
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Original(Protocol):
+    """What an archive was made from; ``str()`` is its name in messages."""
+
+    def batches(self, partition: TopicPartition, end: int) -> Iterator[pa.RecordBatch]:
+        """The records of a partition that a connector would have read below an offset, in order of offsets.
+
+        Returns:
+            Batches of :data:`~sinksdk.connectors.s3_archiver.verify.reading.RECORDS`, none of them empty.
+
+        Raises:
+            ConnectException: they cannot be read.
+        """
+
+    def why_gone(self, partition: TopicPartition, offset: int) -> str:
+        """Why a record that was once there need not be there any more; empty when nothing explains it."""
+
+
+def compare(s3: S3, original: Original, report: Report) -> None:
+    """Add to a report what differs from the original.
+
+    Every record of it below a partition's commit must be archived, as it is. Both sides are read in
+    order and in bounded memory. What the original has removed since, and what the connector was told to
+    begin behind, is counted, and no difference.
+
+    Raises:
+        ConnectException: the original cannot be read.
+        S3Trouble: no response.
+        S3Error: refused.
+    """
+    for found in report.partitions:
+        if found.problems:  # it is known to differ
+            continue
+        if any(not judged.content.startswith("whole records") for judged in found.judged):
+            found.notes.append(
+                f"{found.partition}: not compared with {original}: some of its files hold values, which do "
+                f"not say their offsets"
+            )
+            continue
+        files = list_files(s3, report.places, [found.partition.topic]).files.get(found.partition, ())
+        comparison = _Comparison(original, found)
+        source = _Rows(original.batches(found.partition, found.committed or 0))
+        archived = _Rows(_archived(s3, files))
+        while source.is_more or archived.is_more:
+            reach = min(rows.last for rows in (source, archived) if rows.is_more)
+            comparison.rows(source.until(reach), archived.until(reach))
+        comparison.close()
+
+
+class _Rows:
+    """Batches in order of offsets, of which the rows up to an offset are taken."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._batch = next(batches, None)
+
+    @property
+    def is_more(self) -> bool:
+        """Whether there are rows."""
+        return self._batch is not None
+
+    @property
+    def last(self) -> int:
+        """The last offset of the batch that is being taken."""
+        assert self._batch is not None  # noqa: S101 - asked where there is more
+        last: int = self._batch.column("offset")[-1].as_py()
+        return last
+
+    def until(self, offset: int) -> pa.RecordBatch:
+        """The rows up to an offset, which :attr:`last` is not below."""
+        batch = self._batch
+        if batch is None:
+            return _NOTHING
+        count = int(np.searchsorted(batch.column("offset").to_numpy(), offset, side="right"))
+        rest = batch.slice(count)
+        self._batch = rest if len(rest) else next(self._batches, None)
+        found: pa.RecordBatch = batch.slice(0, count)
+        return found
+
+
+_NOTHING: Final = pa.RecordBatch.from_pylist([], schema=RECORDS)
+
+
+class _Comparison:
+    """Counts equal records of a partition, and lists the first different ones."""
+
+    def __init__(self, original: Original, found: PartitionReport) -> None:
+        self._original = original
+        self._found = found
+        self._same = 0
+        self._differing = 0
+        self._before = 0
+        self._gone: Counter[str] = Counter()
+
+    def rows(self, there: pa.RecordBatch, archived: pa.RecordBatch) -> None:
+        """Compare the rows of the same offsets."""
+        ours, theirs = archived.column("offset").to_numpy(), there.column("offset").to_numpy()
+        if len(ours) == len(theirs) and (ours == theirs).all():
+            self._both(there, archived)
+            return
+        both, at_theirs, at_ours = np.intersect1d(theirs, ours, return_indices=True)
+        self._both(there.take(pa.array(at_theirs)), archived.take(pa.array(at_ours)))
+        findings = [
+            *((offset, self._only_there) for offset in np.setdiff1d(theirs, both).tolist()),
+            *((offset, self._only_archived) for offset in np.setdiff1d(ours, both).tolist()),
+        ]
+        for offset, note in sorted(findings, key=lambda finding: finding[0]):
+            note(offset)
+
+    def _both(self, there: pa.RecordBatch, archived: pa.RecordBatch) -> None:
+        differing = {name: ~_are_equal(there.column(name), archived.column(name)) for name in _COMPARED}
+        rows: list[int] = np.flatnonzero(np.logical_or.reduce(list(differing.values()))).tolist()
+        self._same += len(there) - len(rows)
+        for row in rows:
+            fields = ", ".join(name for name, are_other in differing.items() if are_other[row])
+            offset = there.column("offset")[row].as_py()
+            self._differs(f"offset {offset} has another {fields} in the archive")
+
+    def _only_there(self, offset: int) -> None:
+        if any(left_out.start <= offset < left_out.end for left_out in self._found.left_out):
+            self._before += 1
+        else:
+            self._differs(f"offset {offset} is in {self._original} and not in the archive")
+
+    def _only_archived(self, offset: int) -> None:
+        if why := self._original.why_gone(self._found.partition, offset):
+            self._gone[why] += 1
+        else:
+            self._differs(f"offset {offset} is in the archive and not in {self._original}")
+
+    def close(self) -> None:
+        """Add what was counted to the report."""
+        partition, notes = self._found.partition, self._found.notes
+        if self._differing > _MOST_NAMED:
+            self._found.problems.append(f"{partition}: {self._differing - _MOST_NAMED} more records differ")
+        notes += [
+            f"{partition}: {count:,} archived records are no longer in {self._original}, {why}"
+            for why, count in self._gone.items()
+        ]
+        if self._before:
+            notes.append(
+                f"{partition}: {self._before:,} records of {self._original} are not in the archive: the "
+                f"connector began behind them"
+            )
+        if not self._differing:
+            notes.append(f"{partition}: {self._same:,} records are the same as in {self._original}")
+
+    def _differs(self, how: str) -> None:
+        self._differing += 1
+        if self._differing <= _MOST_NAMED:
+            self._found.problems.append(f"{self._found.partition}: {how}")
+
+
+_COMPARED: Final = [name for name in RECORDS.names if name != "offset"]
+
+
+def _are_equal(one: pa.Array, other: pa.Array) -> Flags:
+    """Row by row; null equals null."""
+    if pa.types.is_list(one.type):
+        return _are_equal_lists(one, other)
+    equal = pc.fill_null(pc.equal(one, other), False)
+    if one.null_count and other.null_count:
+        equal = pc.or_(equal, pc.and_(one.is_null(), other.is_null()))
+    found: Flags = equal.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _are_equal_lists(one: pa.Array, other: pa.Array) -> Flags:
+    """Headers: of the same number, each with the same key and value."""
+    lengths = pc.list_value_length(one).to_numpy(zero_copy_only=False)
+    equal: Flags = lengths == pc.list_value_length(other).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(equal & (lengths > 0))
+    if not len(rows):
+        return equal
+    mine, theirs = (column.take(pa.array(rows)).flatten() for column in (one, other))
+    items = np.logical_and.reduce(
+        [_are_equal(left, right) for left, right in zip(mine.flatten(), theirs.flatten(), strict=True)]
+    )
+    starts = np.concatenate([[0], np.cumsum(lengths[rows])[:-1]]).astype(np.int64)
+    equal[rows] &= np.logical_and.reduceat(items, starts)
+    return equal
+
+
+def _archived(s3: S3, files: Sequence[Found]) -> Iterator[pa.RecordBatch]:
+    """Records by offset. Files of one commit hold them in turns: no more are open than do."""
+    waiting = deque(sorted(files, key=lambda found: found.name.start))
+    opened: list[_Rows] = []
+    while waiting or opened:
+        if not opened:
+            opened = _begun(s3, waiting.popleft())
+            continue
+        reach = min(rows.last for rows in opened)
+        if waiting and waiting[0].name.start <= reach:
+            opened += _begun(s3, waiting.popleft())
+            continue
+        if len(opened) == 1:
+            batch = opened[0].until(reach)
+        else:
+            pieces = pa.Table.from_batches([rows.until(reach) for rows in opened]).combine_chunks()
+            (batch,) = pieces.take(pc.sort_indices(pieces.column("offset"))).combine_chunks().to_batches()
+        yield batch
+        opened = [rows for rows in opened if rows.is_more]
+
+
+def _begun(s3: S3, found: Found) -> list[_Rows]:
+    rows = _Rows(_records(s3, found))
+    return [rows] if rows.is_more else []
+
+
+def _records(s3: S3, found: Found) -> Iterator[pa.RecordBatch]:
+    with s3.read(found.location) as content, kept_parquet() as kept:
+        if found.name.extension == ".avro":
+            for block in AvroFile(content).blocks():
+                yield decoded(block, found.name.partition)
+            return
+        for batch in open_parquet(content, kept).iter_batches(_ROWS):
+            yield normalized(batch)
+
+
+class TopicDirectory:
+    """A topic directory. Nothing in it is ever removed.
+
+    Args:
+        root: its folder.
+
+    Raises:
+        ConfigException: there is no such directory.
+    """
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise ConfigException(f"'{root}' is no directory")
+        self._root = root
+
+    def __str__(self) -> str:
+        return f"the topic directory {self._root}"
+
+    def batches(self, partition: TopicPartition, end: int) -> Iterator[pa.RecordBatch]:
+        folder = self._root / f"topic={partition.topic}" / f"partition={partition.partition}"
+        for path in sorted(folder.glob("*.parquet"), key=_first_offset):
+            with pq.ParquetFile(path) as file:
+                columns = [name for name in file.schema_arrow.names if name in RECORD_COLUMNS]
+                for batch in file.iter_batches(_ROWS, columns=columns):
+                    kept = _as_archived(SinkRecords(partition, _as_records(batch)))
+                    kept = kept.filter(pc.less(kept.column("offset"), end))
+                    if len(kept):
+                        yield kept
+
+    def why_gone(self, partition: TopicPartition, offset: int) -> str:  # noqa: ARG002 - as for other originals
+        """Nothing explains a record that is not there."""
+        return ""
+
+
+def _as_archived(records: SinkRecords) -> pa.RecordBatch:
+    """Records as connectors see them, in the columns of archived ones."""
+    batch, columns = records.arrow, list[pa.Array]()
+    missing: dict[str, Callable[[], Any]] = {
+        "timestamp_type": lambda: pa.array([0] * len(batch), pa.int32()),
+        "headers": lambda: pa.array([[]] * len(batch), RECORDS.field("headers").type),
+    }
+    for wanted in RECORDS:
+        name = "timestampType" if wanted.name == "timestamp_type" else wanted.name
+        place = batch.schema.get_field_index(name)
+        if place < 0:
+            make = missing.get(wanted.name, lambda kind=wanted.type: pa.nulls(len(batch), kind))
+            columns.append(make())
+            continue
+        column = batch.column(place)
+        if name == "timestamp":
+            column = (
+                column.cast(pa.timestamp("ms", "UTC"), safe=False)
+                if pa.types.is_timestamp(column.type)
+                else column
+            )
+            column = column.cast(pa.int64())
+            column = pc.if_else(pc.equal(column, NO_TIMESTAMP), pa.scalar(None, pa.int64()), column)
+        if name == "headers":
+            empty = pa.scalar([], column.type)
+            column = pc.fill_null(column, empty) if column.null_count else column
+        columns.append(column.cast(wanted.type))
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
+
+
+def _first_offset(path: Path) -> int:
+    with pq.ParquetFile(path) as file:
+        index = file.schema_arrow.names.index("offset")
+        groups = [file.metadata.row_group(i).column(index) for i in range(file.num_row_groups)]
+        offsets = [group.statistics.min for group in groups if group.statistics]
+        return min(offsets, default=-1)
+
+
+def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns in the types that tasks see."""
+    arrays = [batch.column(name).cast(RECORD_COLUMNS[name], safe=False) for name in batch.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

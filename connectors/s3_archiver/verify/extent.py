@@ -1,0 +1,424 @@
+"""Where an archive ends, by its files: asked before offsets go back, and when commits are older than files.
+
+Commits and files can come apart: an operator moves offsets back, a store is restored from an older copy or
+lost, files are lost. Reading on from a commit below the files would archive records a second time, under
+other names wherever files end at other offsets than before. So this is found out before anything is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, folder_of
+from sinksdk.connectors.s3_archiver.archive.ranges import Skip
+from sinksdk.connectors.s3_archiver.partitioners.settings import LayoutSettings
+from sinksdk.connectors.s3_archiver.s3.client import S3, Location
+from sinksdk.connectors.s3_archiver.s3.publisher import is_replaced
+from sinksdk.connectors.s3_archiver.verify.inspection import ArchivedFile, Configured, Unreadable, inspect
+
+log = logging.getLogger(__name__)
+
+_PAGE: Final = 1_000
+_MOST_LISTED: Final = 200_000
+"""Keys of a topic that a start lists, in 200 requests; more would hold it up for minutes."""
+
+_NAMED: Final = 3
+
+Commits = Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+"""Reads what is committed, afresh."""
+
+Names = Mapping[TopicPartition, Sequence[FileName]]
+
+
+class End(NamedTuple):
+    """Where the files of a topic partition end.
+
+    Args:
+        offset: after their last record; None if they do not say: values have no offsets.
+        at_least: the end that is certain all the same.
+        keys: of the files that were committed last.
+        begin: where the archive ended before their commit: all below is visible.
+        at_most: the end that they cannot be above, as the commits say; None if these do not know the files.
+        is_committed: whether the commit counts exactly these files: it is published as a whole.
+    """
+
+    offset: int | None
+    at_least: int
+    keys: Sequence[str]
+    begin: int
+    at_most: int | None
+    is_committed: bool
+
+
+def files_of(
+    s3: S3,
+    config: LayoutSettings,
+    topics: Iterable[str],
+    begin: Mapping[TopicPartition, int] | None = None,
+    most: int | None = None,
+) -> Names:
+    """List the files of topics, by partition and start offset.
+
+    Args:
+        begin: of each partition, the start offset of the first file that matters.
+        most: keys of each topic to list; those that follow are left out, which is logged.
+    """
+    found: dict[TopicPartition, list[FileName]] = defaultdict(list)
+    for topic in topics:
+        for name in _listed(s3, config, topic, begin or {}, most):
+            if name is not None and name.start >= (begin or {}).get(name.partition, 0):
+                found[name.partition].append(name)
+    return {partition: sorted(names, key=lambda name: name.start) for partition, names in found.items()}
+
+
+def _listed(
+    s3: S3, config: LayoutSettings, topic: str, begin: Mapping[TopicPartition, int], most: int | None
+) -> Iterator[FileName | None]:
+    """Yield what each key of a topic says; goes past pages of files that begin too early."""
+    layout, prefix, after, count = config.layout(), config.layout().folder(topic), "", 0
+    while True:
+        further = ""
+        for listed, found in enumerate(s3.list(config.s3_bucket_name, prefix, after), 1):
+            if count == most:
+                log.warning(
+                    "connector %s: topic %s has more than %s keys; those from %s on are not compared with "
+                    "the commits, so that an older copy of the store may go unnoticed. 'python -m "
+                    "sinksdk.connectors.s3_archiver verify CONFIG' compares them all",
+                    *(config.name, topic, f"{most:,}", found.key),
+                )
+                return
+            name = layout.parse(found.key)
+            yield name
+            count += 1
+            wanted = 0 if name is None else begin.get(name.partition, 0)
+            # In a folder, a partition's names are in the order of offsets, if these have no more digits.
+            if (
+                name is not None
+                and listed >= _PAGE
+                and name.start < wanted
+                and len(str(wanted)) <= layout.offset_width
+            ):
+                wanted_key = layout.file(name._replace(start=wanted, number=0, view="", extension=""))
+                further = max(wanted_key, found.key)
+                break
+        if not further:
+            return
+        after = further
+
+
+def end_of(
+    s3: S3, config: LayoutSettings, names: Sequence[FileName], commit: OffsetAndMetadata | None
+) -> End | None:
+    """Return where the files of one partition end; None if there are none. Reads those committed last.
+
+    Values do not say their offsets; the commit that counts these files, and no later ones, says it.
+
+    Raises:
+        S3Trouble: no answer.
+        S3Error: refused.
+    """
+    if not names:
+        return None
+    begin, together, group, before = _last_group(s3, config, names)
+    layout, ends, at_least = config.layout(), list[int | None](), 0
+    main = [name for name in together if not name.view] or together
+    configured = Configured(config.is_transformed, config.bytes_separator.encode())
+    for name in main:
+        location = Location(config.s3_bucket_name, layout.file(name))
+        at_least = max(at_least, name.start + 1)
+        try:
+            read = inspect(s3, location, name, configured)
+            if read.has_offsets:
+                ends.append(read.last + 1)
+                at_least = max(at_least, read.last + 1)
+            else:
+                rows = 1 if config.is_transformed else max(read.records or 1, 1)
+                ends.append(None)
+                at_least = max(at_least, name.start + rows)
+        except Unreadable:  # damaged, or another writer's
+            ends.append(None)
+    known = [end for end in ends if end is not None]
+    keys = [layout.file(name) for name in group]
+    exact, at_most = _said_by(commit, group, before)
+    is_committed = exact is not None
+    if commit is not None and exact is not None and len(together) > len(group):
+        at_most, exact = max(exact, commit.offset), None
+    offset = max(known) if len(known) == len(ends) else exact
+    return End(
+        offset, at_least, keys, begin, at_most if offset is None else offset, is_committed=is_committed
+    )
+
+
+def _said_by(
+    commit: OffsetAndMetadata | None, group: Sequence[FileName], before: Archived | None
+) -> tuple[int | None, int | None]:
+    """Return where files end, and an offset that they do not end above, as a commit says; None: it does not.
+
+    Args:
+        before: what the archive consisted of before them.
+    """
+    if commit is None or commit.tokens or before is None:
+        return None, None
+    archived, files = Archived.of(commit), before.files + len(group)
+    ahead, start = Skip.of_text(archived.skip).end or 0, max(name.start for name in group)
+    end = max(archived.end or 0, ahead)
+    # Numbers begin again after an operator's commit: a later file may have the same one.
+    if files == archived.files and start < end:
+        return end, end
+    # An operator's commit counts no files; but it was refused unless it was above all of them.
+    is_covered = start < commit.offset and (not archived.files or files <= archived.files)
+    return None, max(commit.offset, ahead) if is_covered else None
+
+
+class _Last(NamedTuple):
+    """What was committed last.
+
+    Args:
+        begin: where the archive ended before the commit of the file that begins the furthest, or before one
+            that was withdrawn in part and reaches beyond that.
+        together: the files from there on. Those of a commit that was withdrawn in part may begin, or end,
+            further than those committed after it.
+        group: those of them that were committed last.
+        before: what the archive consisted of before them; None: another writer's file stands alone.
+    """
+
+    begin: int
+    together: Sequence[FileName]
+    group: Sequence[FileName]
+    before: Archived | None
+
+
+def _last_group(s3: S3, config: LayoutSettings, names: Sequence[FileName]) -> _Last:
+    """Return the files that were committed last, as their objects say."""
+    layout = config.layout()
+
+    def before(name: FileName) -> Archived | None:
+        found = s3.head(Location(config.s3_bucket_name, layout.file(name)))
+        try:
+            return FileHeader.of_object(found.metadata).before if found else None
+        except ValueError:  # another writer's
+            return None
+
+    newest = max(names, key=lambda name: name.start)
+    furthest = before(newest)
+    begin = (furthest and furthest.end) or 0
+    if furthest is not None and furthest.withdrawn_to is not None:
+        begin = min(begin, furthest.withdrawn_to)
+    together = [name for name in names if name.start >= begin]
+    if furthest is None:
+        return _Last(begin, together, [newest], None)
+    said = [furthest if name == newest else before(name) for name in together]
+    last = max((each for each in said if each), key=lambda each: (each.end or 0, each.files))
+    group = [name for name, each in zip(together, said, strict=True) if each == last]
+    return _Last(begin, together, group, last)
+
+
+def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Commits) -> list[str]:
+    """Return the problems of partitions with files that no commit covers; empty if all is well.
+
+    Whatever is visible was committed before: so commits are read after the files are listed.
+    """
+    before = {partition: _certain(commit) for partition, commit in commits().items()}
+    names = files_of(s3, config, topics, before, _MOST_LISTED)
+    if not names:
+        return []
+    now, problems = commits(), []
+    for partition, files in sorted(names.items()):
+        commit = now.get(partition)
+        if wrong := _unknown(s3, config, commit, files):
+            committed = "nothing is committed" if commit is None else f"offset {commit.offset} is committed"
+            if commit and commit.tokens:
+                committed += f", not yet visible from {_certain(commit)} on"
+            problems.append(f"of {partition} {committed}, and {_described(config, wrong)}")
+    return problems
+
+
+def _certain(commit: OffsetAndMetadata) -> int:
+    """Return the offset up to which a commit surely stands: where what it has yet to publish begins.
+
+    It goes back to there if one of these uploads has expired.
+    """
+    begins = [token.data.get("group", [token.data.get("start", commit.offset)])[0] for token in commit.tokens]
+    return min(begins, default=commit.offset)
+
+
+def _unknown(
+    s3: S3, config: LayoutSettings, commit: OffsetAndMetadata | None, files: Iterable[FileName]
+) -> list[FileName]:
+    """Return the files that a commit does not know, from where it is certain on.
+
+    It knows those it has to publish, and those that were visible when a commit was withdrawn. Each row is in
+    one file, so a file is known by its first row.
+    """
+    begin = _certain(commit) if commit else 0
+    tokens = {token.data.get("key"): token for token in (commit.tokens if commit else ())}
+    texts = (Archived.of(commit).skip, *(token.data.get("skip", "") for token in tokens.values()))
+    skip, layout = Skip.union(map(Skip.of_text, texts)), config.layout()
+
+    def is_known(name: FileName) -> bool:
+        token = tokens.get(layout.file(name)) if tokens else None
+        if token is not None:
+            return not is_replaced(s3, token, config.name)
+        return bool(skip.holds([name.view], np.array([name.start]), np.array([name.number])).any())
+
+    return [name for name in files if name.start >= begin and not is_known(name)]
+
+
+def problems_of(
+    s3: S3,
+    config: LayoutSettings,
+    offsets: Mapping[TopicPartition, int | None],
+    commits: Mapping[TopicPartition, OffsetAndMetadata],
+    given: Mapping[TopicPartition, int],
+) -> list[str]:
+    """Return why partitions cannot be read from these offsets (None: from the first record).
+
+    Args:
+        given: where the files end of which neither they nor the commits say it, by the operator's word.
+
+    Raises:
+        S3Trouble: no answer.
+        S3Error: refused.
+    """
+    names = files_of(s3, config, sorted({partition.topic for partition in offsets}))
+    problems = []
+    for partition, wanted in sorted(offsets.items()):
+        files, offset = names.get(partition, ()), wanted or 0
+        end = end_of(s3, config, files, commits.get(partition))
+        if end is None:
+            continue
+        at_most = end.at_most
+        if end.offset is None and given.get(partition) == offset:
+            at_most = end.at_least
+        if at_most is not None and max(end.at_least, at_most) <= offset:
+            continue
+        covering = [name for name in files if name.start >= offset] or _last_group(s3, config, files).group
+        reach = max(end.at_least, end.offset or 0)
+        if end.offset is not None or offset < end.at_least:
+            problem, where = "would", "at" if end.offset is not None else "not before"
+            advice = "Set an offset from there on"
+        else:
+            problem, where = "may", "not before"
+            until = "" if at_most is None else f", and not after offset {at_most}"
+            advice = (
+                f"Its files and the commits do not say where{until}. If you know that it is at or before "
+                f"this offset: 'sinksdk offsets recover CONFIG {partition}={offset}'. Otherwise set another"
+                f"{'' if at_most is None else f', {at_most} or above'}"
+            )
+        problems.append(
+            f"{partition}{'' if wanted is None else f'={wanted}'} {problem} be archived twice from offset "
+            f"{offset} on: {_described(config, covering)}, and the archive ends {where} offset {reach}. "
+            f"{advice}, or move these files out of {config.layout().folder(partition.topic)} first"
+        )
+    return problems
+
+
+def recovered(
+    s3: S3,
+    config: LayoutSettings,
+    topics: Iterable[str],
+    given: Mapping[TopicPartition, int],
+    *,
+    commits: Mapping[TopicPartition, OffsetAndMetadata],
+    replaced: Mapping[TopicPartition, Sequence[Token] | None],
+) -> dict[TopicPartition, int]:
+    """Return the offset of each partition up to which the archive goes.
+
+    A partition is left out if its commit counts exactly the files that are there, or was withdrawn and knows
+    all files above it: only the commit says which of their records are visible.
+
+    Args:
+        given: what an operator knows of partitions whose files do not say where they end.
+        commits: what the store has committed, and has published as far as possible.
+        replaced: of each partition with an unpublished commit, which of its tokens are visible, if others
+            were archived again; None: it may still be published, and the partition is left out.
+
+    Raises:
+        ConnectException: he has to say more; S3 refuses, or does not answer.
+    """
+    names, unknown = files_of(s3, config, topics), []
+    waiting = {partition for partition, tokens in replaced.items() if tokens is None}
+    offsets = {partition: offset for partition, offset in given.items() if partition not in waiting}
+    for partition, files in sorted(names.items()):
+        commit = commits.get(partition)
+        if (
+            partition in waiting
+            or partition in given
+            or (Archived.of(commit).skip and not _unknown(s3, config, commit, files))
+        ):
+            continue
+        end = end_of(s3, config, files, commit)
+        if end is None or end.is_committed:
+            continue
+        last = sum(name.start >= end.begin for name in files)
+        away = f"move what was committed last ({last} files) away, and give {partition}={end.begin}"
+        if end.offset is None:
+            unknown.append(
+                f"{partition}: {', '.join(end.keys[:_NAMED])} do not say where they end. If the topic has "
+                f"no gaps, as compaction and transactions leave them, and each commit has one file: "
+                f"{partition}={end.at_least}. Otherwise "
+                f"{away}"
+            )
+        elif (commit and not commit.tokens and commit.offset == end.offset) or (
+            missing := _missing(s3, config, files, end)
+        ) is None:
+            offsets[partition] = end.offset
+        else:
+            unknown.append(
+                f"{partition}: {', '.join(end.keys[:_NAMED])} were committed last, perhaps with other files, "
+                f"and may have been published only in part: records from offset {missing} on may be "
+                f"missing. If the topic has none that is not archived, because of compaction or "
+                f"transactions: {partition}={end.offset}. Otherwise {away}"
+            )
+    if unknown:
+        raise ConnectException("; ".join(unknown))
+    return offsets
+
+
+def _missing(s3: S3, config: LayoutSettings, files: Sequence[FileName], end: End) -> int | None:
+    """Return the lowest offset that a file beside those committed last may have held; None: there was none.
+
+    Files are published one after another, and nothing says how many were committed together. Those of the
+    commits before are all visible.
+    """
+    layout, bucket = config.layout(), config.s3_bucket_name
+    if all(name.path == folder_of(name.partition) for name in files if layout.file(name) in end.keys):
+        return None  # whole records in the partition's own folder: one file at a time is open
+    configured = Configured(config.is_transformed)
+
+    def read(name: FileName) -> ArchivedFile:
+        return inspect(s3, Location(bucket, layout.file(name)), name, configured)
+
+    return _first_gap(end.begin, [read(name) for name in files if name.start >= end.begin], configured)
+
+
+def _first_gap(begin: int, files: Iterable[ArchivedFile], configured: Configured) -> int | None:
+    """Return the first offset from ``begin`` on of which files may not hold all rows; None: there is none."""
+    runs: list[tuple[int, int]] = []
+    for file in files:
+        repeats = configured.may_repeat if file.header.may_repeat is None else file.header.may_repeat
+        if repeats or file.firsts is None or file.lasts is None:
+            return begin
+        runs += zip(file.firsts.tolist(), file.lasts.tolist(), strict=True)
+    reach = begin
+    for first, last in sorted(runs):
+        if first > reach:
+            return reach
+        reach = max(reach, last + 1)
+    return None
+
+
+def _described(config: LayoutSettings, names: Sequence[FileName]) -> str:
+    """A few of the files, for a message."""
+    layout = config.layout()
+    keys = [layout.file(name) for name in names[:_NAMED]]
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    count = "1 file holds" if len(names) == 1 else f"{len(names):,} files hold"
+    return f"{count} records from there on ({', '.join(keys)}{more})"

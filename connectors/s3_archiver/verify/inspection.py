@@ -1,0 +1,380 @@
+"""Read one archived file to its end, as a reader does, in memory that does not grow with the file.
+
+The file's own schema and columns decide whether it holds whole records or values, and its metadata say what
+was configured when it was committed. Today's configuration counts only where the file says nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, BinaryIO, Final, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sinksdk import ConnectException
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
+from sinksdk.connectors.s3_archiver.archive.layout import FileName
+from sinksdk.connectors.s3_archiver.s3 import crc
+from sinksdk.connectors.s3_archiver.s3.client import S3, Location, ObjectInfo
+from sinksdk.connectors.s3_archiver.verify.reading import AvroFile, decoded
+from sinksdk.values.avro_walk import Fit, walk_block
+from sinksdk.values.json_text import bad_json
+
+Longs = npt.NDArray[np.int64]
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_AT_A_TIME: Final = 1024 * 1024  # bytes
+_INFLATED: Final = 4 * 1024 * 1024  # bytes that one piece of a gzip stream may become at a time
+_ROWS: Final = 8192  # rows of a Parquet batch
+_KEPT_IN_MEMORY: Final = 16 * 1024 * 1024  # bytes of a Parquet file; larger ones go to a temporary file
+_PLACES: Final = ["topic", "partition", "offset"]
+
+
+class Unreadable(Exception):
+    """A file is damaged, or not what its name says; the message says how."""
+
+
+class Configured(NamedTuple):
+    """What is configured today, for files that do not say what was when they were committed.
+
+    Args:
+        may_repeat: records that follow each other may share an offset: a transform has multiplied them.
+        separator: behind each value of a file of bytes; empty: there is none.
+    """
+
+    may_repeat: bool = False
+    separator: bytes = b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """The content of one archived file.
+
+    Args:
+        size: its bytes.
+        content: what it was judged as, in words.
+        records: how many; None where they cannot be told apart, being bytes.
+        firsts: offsets at which runs of its records begin; in between there are gaps, or records of others.
+            None: its records do not have offsets, being values.
+        lasts: offsets at which these runs end.
+        name: what its key says, where files may lie beside it.
+        at_most: how many there may be of bytes, which may hold their separator; None without one.
+    """
+
+    key: str
+    size: int
+    header: FileHeader
+    content: str
+    records: int | None
+    first: int
+    last: int
+    firsts: Longs | None = None
+    lasts: Longs | None = None
+    name: FileName | None = None
+    at_most: int | None = None
+
+    @property
+    def view(self) -> str:
+        """``keys`` or ``headers`` of records whose values are in a file beside it; empty for those."""
+        return self.name.view if self.name else ""
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether its records say their offsets: whole records do, values do not."""
+        return self.name is None
+
+
+class _Content(NamedTuple):
+    """What reading a file has found.
+
+    Args:
+        header: of a format that has a place for it; else the object's metadata are it.
+        runs: of whole records.
+    """
+
+    words: str
+    header: FileHeader | None = None
+    records: int | None = None
+    at_most: int | None = None
+    runs: tuple[Longs, Longs] | None = None
+
+
+def inspect(s3: S3, location: Location, name: FileName, configured: Configured) -> ArchivedFile:
+    """Read a file to its end.
+
+    Raises:
+        Unreadable: damaged, or not what its name says.
+        S3Trouble: no response.
+        S3Error: refused.
+    """
+    info = s3.head(location)
+    if info is None:
+        raise Unreadable(f"{location} was removed while it was being read")
+    said = _header_of(info)
+    if said is not None:
+        configured = Configured(
+            configured.may_repeat if said.may_repeat is None else said.may_repeat,
+            configured.separator if said.separator is None else said.separator.encode(),
+        )
+    with s3.read(location) as content, kept_parquet() as kept:
+        counted = _Counted(content)
+        try:
+            found = _read(counted, name, kept, configured)
+        except ConnectException:
+            raise
+        except Exception as error:
+            raise Unreadable(f"{location} cannot be read: {str(error) or type(error).__name__}") from error
+        counted.drain()
+    _check_whole(info, location, counted)
+    header = found.header or said
+    if header is None:
+        raise Unreadable(
+            f"{location}: its metadata do not say what it is: it was not written by this archiver"
+        )
+    firsts, lasts = found.runs or (None, None)
+    begins = "" if firsts is None else f", its records begin at {firsts[0] if len(firsts) else -1}"
+    is_as_named = firsts is None or (len(firsts) and firsts[0] == name.start)
+    if (header.partition, header.start) != (name.partition, name.start) or not is_as_named:
+        raise Unreadable(
+            f"{location} is not what its name says: its header says {header.partition} from offset "
+            f"{header.start}{begins}"
+        )
+    last = header.start if lasts is None else int(lasts[-1])
+    return ArchivedFile(
+        *(location.key, counted.size, header, found.words, found.records, header.start, last, firsts, lasts),
+        name=name if firsts is None else None,
+        at_most=found.at_most,
+    )
+
+
+def _header_of(info: ObjectInfo) -> FileHeader | None:
+    try:
+        return FileHeader.of_object(info.metadata)
+    except ValueError:
+        return None
+
+
+def _read(stream: _Counted, name: FileName, kept: IO[bytes], configured: Configured) -> _Content:
+    if name.extension == ".avro":
+        return _read_avro(stream, name, configured)
+    if name.extension.endswith(".parquet"):
+        return _read_parquet(stream, name, kept, configured)
+    pieces = _inflated(stream) if name.extension.endswith(".gz") else _pieces(stream)
+    if name.extension.startswith(".json"):
+        return _Content("values in JSON lines", records=_json_lines(pieces))
+    count = _occurrences(pieces, configured.separator)
+    return _Content("values as bytes", at_most=count if configured.separator else None)
+
+
+def _read_avro(stream: _Counted, name: FileName, configured: Configured) -> _Content:
+    file = AvroFile(stream)
+    header = FileHeader.of(file.metadata)
+    if file.holds_records:
+        order = _Order(may_repeat=_repeats(header, configured))
+        for block in file.blocks():
+            order.follow(decoded(block, name.partition).column("offset").to_numpy())
+        return _Content("whole records in Avro", header, order.records, runs=order.runs)
+    records = 0
+    for block in file.blocks():
+        ends, fit = walk_block(block.data, block.rows, file.schema)
+        if fit is not Fit.FITS:
+            raise ValueError(f"row {records + len(ends)} does not fit the file's schema: {_WHY[fit]}")
+        records += block.rows
+    return _Content("values in Avro", header, records)
+
+
+_WHY: Final = {fit: fit.name.lower().replace("_", " ") for fit in Fit} | {
+    Fit.LONGER: "there are bytes behind the last one of its block",
+    Fit.ODD: "it is not canonical Avro, which readers do not agree about",
+}
+
+
+def _read_parquet(stream: _Counted, name: FileName, kept: IO[bytes], configured: Configured) -> _Content:
+    file = open_parquet(stream, kept)
+    said = {key.decode(): text.decode() for key, text in (file.metadata.metadata or {}).items()}
+    try:
+        header = FileHeader.of(said)
+    except ValueError:
+        header = None
+    if header is None or not {*_PLACES, "timestamp_type"} <= {*file.schema_arrow.names}:
+        records = sum(batch.num_rows for batch in file.iter_batches(_ROWS))
+        return _Content("values in Parquet", header, records)
+    order = _Order(may_repeat=_repeats(header, configured))
+    for batch in file.iter_batches(_ROWS):
+        _check_partition(batch, name)
+        order.follow(batch.column("offset").to_numpy())
+    return _Content("whole records in Parquet", header, order.records, runs=order.runs)
+
+
+def _repeats(header: FileHeader, configured: Configured) -> bool:
+    return configured.may_repeat if header.may_repeat is None else header.may_repeat
+
+
+def _check_partition(batch: pa.RecordBatch, name: FileName) -> None:
+    rows = batch.select(_PLACES)
+    topics = rows.column("topic")
+    if pa.types.is_dictionary(topics.type):
+        topics = topics.dictionary_decode()
+    are_ours = np.asarray(topics.to_numpy(zero_copy_only=False) == name.partition.topic)
+    are_ours &= rows.column("partition").to_numpy() == name.partition.partition
+    if not are_ours.all():
+        row = rows.slice(int(np.flatnonzero(~are_ours)[0]), 1).to_pylist()[0]
+        raise ValueError(f"it holds a record of {row['topic']}-{row['partition']} (offset {row['offset']})")
+
+
+def kept_parquet() -> IO[bytes]:
+    """An empty file for :func:`open_parquet`, in memory as long as it is small."""
+    return tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY)
+
+
+def open_parquet(stream: _Counted | BinaryIO, kept: IO[bytes]) -> pq.ParquetFile:
+    """A Parquet file, which is read from its end: the whole stream is kept in another file first."""
+    shutil.copyfileobj(cast("BinaryIO", stream), kept, _AT_A_TIME)
+    kept.seek(0)
+    return pq.ParquetFile(kept)
+
+
+# -- lines and bytes ---------------------------------------------------------------------------------------
+
+
+def _pieces(stream: _Counted) -> Iterator[bytes]:
+    while data := stream.read(_AT_A_TIME):
+        yield data
+
+
+def _inflated(stream: _Counted) -> Iterator[bytes]:
+    inflate = zlib.decompressobj(_GZIP)
+    for data in _pieces(stream):
+        yield inflate.decompress(data, _INFLATED)
+        while inflate.unconsumed_tail:  # a few bytes may become gigabytes
+            yield inflate.decompress(inflate.unconsumed_tail, _INFLATED)
+    if not inflate.eof:
+        message = "it ends before its compressed data do"
+        raise ValueError(message)
+
+
+def _json_lines(pieces: Iterable[bytes]) -> int:
+    """The number of lines, each of which is JSON. Raises ValueError: one is not."""
+    count, rest = 0, b""
+    for piece in pieces:
+        data = rest + piece if rest else piece
+        end = data.rfind(b"\n") + 1
+        count += _checked_lines(data[:end], count) if end else 0
+        rest = data[end:]
+    if rest:
+        message = "its last line does not end with a newline"
+        raise ValueError(message)
+    return count
+
+
+def _checked_lines(data: bytes, before: int) -> int:
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+    borders = np.concatenate([np.zeros(1, np.int64), ends])
+    lines = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(ends), [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    )
+    for row, why in bad_json(lines).items():
+        raise ValueError(f"line {before + row + 1} is no JSON: {why}")
+    return len(ends)
+
+
+def _occurrences(pieces: Iterable[bytes], separator: bytes) -> int:
+    """How often it occurs in all of them together; 0 times if it is empty."""
+    count, rest = 0, b""
+    for piece in pieces:
+        if separator:
+            *found, last = (rest + piece).split(separator)
+            count += len(found)
+            rest = last[max(len(last) - len(separator) + 1, 0) :]
+    return count
+
+
+# -- order and checksum ------------------------------------------------------------------------------------
+
+
+class _Order:
+    """Follows the offsets of a file's records, which ascend."""
+
+    def __init__(self, *, may_repeat: bool) -> None:
+        self._may_repeat = may_repeat
+        self._firsts: list[Longs] = []
+        self._lasts: list[Longs] = []
+        self._last: int | None = None
+        self.records = 0
+
+    @property
+    def runs(self) -> tuple[Longs, Longs]:
+        """Where runs of consecutive offsets begin and end."""
+        nothing = np.empty(0, np.int64)
+        last = [] if self._last is None else [np.array([self._last])]
+        return np.concatenate([nothing, *self._firsts]), np.concatenate([nothing, *self._lasts, *last])
+
+    def follow(self, offsets: Longs) -> None:
+        """Add the offsets of a batch. Raises ValueError: they do not ascend."""
+        if not len(offsets):
+            return
+        before = np.concatenate([[offsets[0] - 2 if self._last is None else self._last], offsets[:-1]])
+        steps = offsets - before
+        wrong = np.flatnonzero(steps < (0 if self._may_repeat else 1))
+        if len(wrong):
+            row = int(wrong[0])
+            what = "twice" if steps[row] == 0 else f"after {before[row]}"
+            raise ValueError(f"it holds offset {offsets[row]} {what}")
+        begins = np.flatnonzero(steps > 1)
+        self._firsts.append(offsets[begins].copy())
+        self._lasts.append(before[begins if self._last is not None else begins[1:]].copy())
+        self._last = int(offsets[-1])
+        self.records += len(offsets)
+
+
+def _check_whole(info: ObjectInfo, location: Location, counted: _Counted) -> None:
+    """Compare the bytes read with the checksum that S3 verified at the upload."""
+    if info.size != counted.size:
+        raise Unreadable(f"{location} has {info.size} bytes, of which {counted.size} were received")
+    if info.crc32 is not None and info.crc32 != crc.encode(counted.crc32):
+        raise Unreadable(f"{location} is damaged: CRC32 {crc.encode(counted.crc32)}, S3 has {info.crc32}")
+
+
+class _Counted:
+    """A stream that counts and checksums the bytes read from it, in large reads whatever is asked for."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._ahead = b""
+        self._at = 0
+        self.size = 0
+        self.crc32 = 0
+
+    def read(self, count: int = -1) -> bytes:
+        """Read at most so many bytes; fewer only at the end."""
+        if count < 0:
+            return b"".join([self.read(_AT_A_TIME), *iter(lambda: self.read(_AT_A_TIME), b"")])
+        if self._at + count <= len(self._ahead):
+            found = self._ahead[self._at : self._at + count]
+            self._at += count
+            return found
+        pieces, missing = [self._ahead[self._at :]], count - (len(self._ahead) - self._at)
+        self._ahead, self._at = b"", 0
+        while missing > 0 and (data := self._fetch(max(missing, _AT_A_TIME))):
+            pieces.append(data[:missing])
+            self._ahead, self._at = data, min(missing, len(data))
+            missing -= len(pieces[-1])
+        return b"".join(pieces)
+
+    def _fetch(self, count: int) -> bytes:
+        data = self._stream.read(count)
+        self.size += len(data)
+        self.crc32 = zlib.crc32(data, self.crc32)
+        return data
+
+    def drain(self) -> None:
+        """Read what a reader has left."""
+        while self._fetch(_AT_A_TIME):
+            pass

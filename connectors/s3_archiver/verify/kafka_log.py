@@ -1,0 +1,190 @@
+"""The records of Kafka topics as a plain consumer reads them, to compare an archive with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, but not listed
+    AdminClient,
+    ConfigResource,
+)
+
+from sinksdk import ConfigException, ConnectException, TopicPartition
+from sinksdk.connectors.s3_archiver.verify.reading import HEADERS, RECORDS
+
+Answer = TypeVar("Answer")
+_Setting = str | int | float | bool
+
+_PATIENCE: Final = 60.0  # seconds without any answer
+_AT_A_TIME: Final = 2_000  # messages: several times as many bytes would wait in memory
+_WAIT: Final = 0.5  # seconds that a batch is waited for, if it is not full
+_REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's names
+_READING: Final[Mapping[str, _Setting]] = {
+    "group.id": "sinksdk-verify",  # asked for by librdkafka; it is never joined, nothing is committed to it
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",  # records removed while they are read are found missing, and explained
+    "queued.max.messages.kbytes": 16 * 1024,
+}
+
+
+class KafkaLog:
+    """Topics of one Kafka cluster, read partition by partition in bounded memory.
+
+    Args:
+        properties: of confluent-kafka's clients; ``isolation.level`` is ``read_committed`` unless they say
+            otherwise, as it is for connectors.
+
+    Raises:
+        ConfigException: confluent-kafka does not accept the properties.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        defaults: Mapping[str, _Setting] = {"log_level": 2, "isolation.level": "read_committed"}
+        self._properties: dict[str, _Setting] = {**defaults, **properties}
+        self._where = properties["bootstrap.servers"]
+        self._begins: dict[TopicPartition, int] = {}
+        self._unexplained: set[TopicPartition] = set()
+        self._compacted: dict[str, bool] = {}
+        self._refusal = ""
+        with closing(self._consumer()):
+            pass  # bad properties are found before anything is read
+
+    def __str__(self) -> str:
+        return f"the Kafka topic at {self._where}"
+
+    def batches(self, partition: TopicPartition, end: int) -> Iterator[pa.RecordBatch]:
+        with closing(self._consumer()) as consumer:
+            self._check(consumer, partition)
+            consumer.assign([KafkaPartition(partition.topic, partition.partition, 0)])
+            is_more = True
+            while is_more:
+                found, is_more = self._next(consumer, partition)
+                below = [message for message in found if (message.offset() or 0) < end]
+                if below:
+                    yield _batch_of(below)
+                is_more = is_more and len(below) == len(found)
+
+    def why_gone(self, partition: TopicPartition, offset: int) -> str:
+        """Retention and deleted records move the log's begin; compaction leaves gaps in it."""
+        if offset < self._begin(partition, offset):
+            return "which begins behind them"
+        if self._is_compacted(partition.topic):
+            return "which is compacted"
+        # The log's begin is not asked for again at each further record that is missing.
+        self._unexplained.add(partition)
+        return ""
+
+    def _consumer(self) -> Consumer:
+        try:
+            settings: dict[str, Any] = {**self._properties, **_READING, "error_cb": self._note}
+            return Consumer(settings)
+        except KafkaException as error:
+            raise ConfigException(
+                f"the Kafka client properties are not accepted: {error.args[0].str()}"
+            ) from error
+
+    def _check(self, consumer: Consumer, partition: TopicPartition) -> None:
+        """A consumer would wait for a topic that is not there."""
+        found = self._ask(
+            f"topic {partition.topic}",
+            consumer,
+            lambda: consumer.list_topics(partition.topic, timeout=_PATIENCE),
+        )
+        if partition.partition not in found.topics[partition.topic].partitions:
+            raise ConnectException(f"{partition} is not in Kafka at {self._where}: was the topic deleted?")
+
+    def _next(self, consumer: Consumer, partition: TopicPartition) -> tuple[list[Message], bool]:
+        """The next records, and whether there may be more."""
+        deadline = time.monotonic() + _PATIENCE
+        while (left := deadline - time.monotonic()) > 0:
+            found = consumer.consume(_AT_A_TIME, min(left, _WAIT))
+            errors = [error for message in found if (error := message.error()) is not None]
+            records = [message for message in found if message.error() is None]
+            for error in errors:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
+                    return records, False
+                if not error.retriable():
+                    raise ConnectException(
+                        f"{partition} cannot be read from Kafka at {self._where}: {error.str()}"
+                    )
+            if records:
+                return records, True
+        raise ConnectException(
+            f"{partition} cannot be read: no Kafka broker at {self._where} answered within {_PATIENCE:g} s"
+        )
+
+    def _begin(self, partition: TopicPartition, offset: int) -> int:
+        """The offset the log begins at; asked again when what is known does not explain a missing record."""
+        known = self._begins.get(partition, 0)
+        if offset < known or partition in self._unexplained:
+            return known
+        where = KafkaPartition(partition.topic, partition.partition)
+        with closing(self._consumer()) as consumer:
+            begin, _ = self._ask(
+                f"the begin of {partition}",
+                consumer,
+                lambda: consumer.get_watermark_offsets(where, _PATIENCE, cached=False),
+            )
+        self._begins[partition] = begin
+        return begin
+
+    def _is_compacted(self, topic: str) -> bool:
+        if topic not in self._compacted:
+            resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+            admin = AdminClient(self._properties)
+            found = self._ask(
+                f"the settings of topic {topic} (which needs the right DESCRIBE_CONFIGS)",
+                admin,
+                admin.describe_configs([resource], request_timeout=_PATIENCE)[resource].result,
+            )
+            self._compacted[topic] = "compact" in found["cleanup.policy"].value
+        return self._compacted[topic]
+
+    def _ask(self, what: str, client: Consumer | AdminClient, question: Callable[[], Answer]) -> Answer:
+        try:
+            return question()
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            client.poll(0)  # why a login was refused is reported on the side
+            raise ConnectException(
+                f"the Kafka cluster at {self._where} was asked for {what}: {self._refusal or reason.str()}"
+            ) from error
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() in _REFUSED:
+            self._refusal = error.str()
+
+
+def _batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
+    pairs = np.array([message.timestamp() for message in messages], np.int64)
+    kind, timestamp = pairs[:, 0], pairs[:, 1]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([message.offset() for message in messages], pa.int64()),
+            pa.array(timestamp, mask=(kind == TIMESTAMP_NOT_AVAILABLE) | (timestamp < 0)),
+            pa.array((kind - 1).astype(np.int32)),  # librdkafka counts from "none", Kafka from "create time"
+            pa.array([message.key() for message in messages], pa.large_binary()),
+            pa.array([message.value() for message in messages], pa.large_binary()),
+            _headers_of(messages),
+        ],
+        schema=RECORDS,
+    )
+
+
+def _headers_of(messages: Sequence[Message]) -> pa.Array:
+    # Keys and values as flat columns: a dict for each header took a third of the time that reading takes.
+    rows = [cast("list[tuple[str, bytes | None]] | None", message.headers()) or () for message in messages]
+    names, values = [name for row in rows for name, _ in row], [value for row in rows for _, value in row]
+    ends = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(row) for row in rows], out=ends[1:])
+    columns = [pa.array(names, pa.string()), pa.array(values, pa.binary())]
+    items = pa.StructArray.from_arrays(columns, fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(pa.array(ends), items, type=HEADERS)

@@ -1,0 +1,348 @@
+"""Read archived files as Arrow columns, with other code than the writer's.
+
+Whole records become batches in the columns that a connector reads. :mod:`sinksdk.values.avro_walk` finds
+where each datum of a block ends; this module decodes each field for all rows of the block at once. With a
+Python object for each record, or each row of headers, it takes several times the processor time
+(``python -m benchmarks.verify``).
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, cast
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, SYNC_BYTES
+from sinksdk.values.avro_schema import AvroSchema, as_schema, parse_schema
+from sinksdk.values.avro_walk import Fit, walk_block
+
+Octets = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_MAGIC: Final = b"Obj\x01"
+_METADATA: Final = fastavro.parse_schema({"type": "map", "values": "bytes"})
+_RAW_DEFLATE: Final = -15  # zlib's window size, negative for "no zlib header and checksum"
+_CRC_BYTES: Final = 4
+_MOST_BLOCK: Final = 1 << 30  # bytes: a longer one is damage, and would fill the memory
+_NO_TIMESTAMP: Final = -1
+
+HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+RECORDS: Final = pa.schema(
+    [
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.int64()),
+        pa.field("timestamp_type", pa.int32()),
+        pa.field("key", pa.large_binary()),
+        pa.field("value", pa.large_binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+"""Columns of whole records; the timestamp in milliseconds since 1970, null where there is none."""
+
+
+class AvroBlock(NamedTuple):
+    """A decompressed block: the number of its rows, and their datums."""
+
+    rows: int
+    data: bytes
+
+
+class AvroFile:
+    """An Avro object container file, read forward only.
+
+    Args:
+        stream: of the file.
+
+    Raises:
+        ValueError: the stream is not an Avro file, or its header is damaged.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        if self._exactly(len(_MAGIC)) != _MAGIC:
+            raise ValueError("it does not begin as an Avro object container file")  # noqa: EM101 - one sentence
+        metadata: Any = fastavro.schemaless_reader(cast("Any", _Reading(self._exactly)), _METADATA, None)
+        self._sync = self._exactly(SYNC_BYTES)
+        self.metadata: Mapping[str, str] = {
+            name: value.decode(errors="replace")
+            for name, value in metadata.items()
+            if not name.startswith("avro.")
+        }
+        self.schema: AvroSchema = parse_schema(metadata["avro.schema"].decode())
+        name = metadata.get("avro.codec", b"null").decode()
+        if name not in _DECOMPRESS:
+            raise ValueError(f"it is compressed with '{name}', which Avro does not have")
+        self._decompress = _DECOMPRESS[name]
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether these are whole records, in the schema of ``archive.content=record``."""
+        found = self.schema.resolved
+        return (
+            isinstance(found, dict)
+            and found.get("name") == "sinksdk.Record"
+            and [field["name"] for field in found["fields"]] == _FIELDS
+        )
+
+    def blocks(self) -> Iterator[AvroBlock]:
+        """Yield its blocks. Raises ValueError where it is damaged."""
+        while (rows := self._number()) is not None:
+            size = self._number()
+            if size is None or rows < 0 or not 0 <= size <= _MOST_BLOCK:
+                raise ValueError("a block of it has an impossible size")  # noqa: EM101 - one sentence
+            data = self._decompress(self._exactly(size))
+            if self._exactly(SYNC_BYTES) != self._sync:
+                raise ValueError("a block of it does not end with its sync marker")  # noqa: EM101
+            yield AvroBlock(rows, data)
+
+    def _number(self) -> int | None:
+        """A zigzag varint; None at the file's end."""
+        bits, shift = 0, 0
+        while byte := self._exactly_or_end():
+            bits |= (byte[0] & 0x7F) << shift
+            if byte[0] < 0x80:  # noqa: PLR2004 - no other byte follows
+                return (bits >> 1) ^ -(bits & 1)
+            shift += 7
+            if shift > 63:  # noqa: PLR2004 - ten bytes hold every long
+                break
+        if bits or shift:
+            raise ValueError("it ends within a block, or a block has an impossible size")  # noqa: EM101
+        return None
+
+    def _exactly_or_end(self) -> bytes:
+        byte: bytes = self._stream.read(1)
+        return byte
+
+    def _exactly(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        while len(data) < size:
+            more = self._stream.read(size - len(data))
+            if not more:
+                raise ValueError("it ends too soon")  # noqa: EM101 - one sentence
+            data += more
+        return data
+
+
+class _Reading:
+    """What fastavro reads a datum from."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self.read = read
+
+
+def _without_checksum(data: bytes) -> bytes:
+    """Decompress Avro's snappy, which appends the CRC32 of the uncompressed data."""
+    packed, said = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
+    size, shift = 0, 0
+    for byte in packed[:5]:  # raw snappy begins with its size
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:  # noqa: PLR2004 - no other byte follows
+            break
+    if size > _MOST_BLOCK:
+        raise ValueError("a block of it has an impossible size")  # noqa: EM101 - one sentence
+    found: bytes = pa.Codec("snappy").decompress(packed, size, asbytes=True)
+    if zlib.crc32(found).to_bytes(_CRC_BYTES, "big") != said:
+        raise ValueError("a block of it does not have its checksum")  # noqa: EM101 - one sentence
+    return found
+
+
+def _zstandard(data: bytes) -> bytes:
+    with pa.input_stream(pa.BufferReader(data), compression="zstd") as stream:
+        found: bytes = stream.read()
+    return found
+
+
+_DECOMPRESS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "null": lambda data: data,
+    "deflate": lambda data: zlib.decompress(data, _RAW_DEFLATE),
+    "snappy": _without_checksum,
+    "zstandard": _zstandard,
+    "bzip2": bz2.decompress,
+    "xz": lzma.decompress,
+}
+
+
+# -- whole records -----------------------------------------------------------------------------------------
+
+_RECORD: Final = as_schema(dict(RECORD_SCHEMA))
+_FIELDS: Final = [field["name"] for field in RECORD_SCHEMA["fields"]]
+
+
+def decoded(block: AvroBlock, partition: TopicPartition) -> pa.RecordBatch:
+    """Return the whole records of a block as :data:`RECORDS`.
+
+    Raises:
+        ValueError: a datum does not fit the schema, or a record is of another partition.
+    """
+    ends, fit = walk_block(block.data, block.rows, _RECORD)
+    if fit is not Fit.FITS:
+        raise ValueError(f"record {len(ends)} of a block is damaged ({fit.name.lower().replace('_', ' ')})")
+    data = np.frombuffer(block.data, np.uint8)
+    begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    cursor = _Cursor(data, begins)
+    topics, lengths = cursor.lengthy()
+    numbers = cursor.number()
+    offsets = cursor.number()
+    name = partition.topic.encode()
+    are_ours = (numbers == partition.partition) & (lengths == len(name))
+    for place, octet in enumerate(name):  # a few passes over the rows, where each text would be an object
+        are_ours[are_ours] = data[topics[are_ours] + place] == octet
+    if not are_ours.all():
+        row = int(np.flatnonzero(~are_ours)[0])
+        topic = block.data[topics[row] : topics[row] + lengths[row]].decode(errors="replace")
+        raise ValueError(f"it holds a record of {topic}-{numbers[row]} (offset {offsets[row]})")
+    has_timestamp = cursor.number() == 1
+    timestamps = cursor.number(has_timestamp)
+    types = cursor.number().astype(np.int32)
+    keys = cursor.optional()
+    values = cursor.optional()
+    borders = np.stack([begins, keys.begins, keys.ends, values.begins, values.ends], 1)
+    columns = _cut(block.data, borders.reshape(-1), {1: ~keys.is_there, 3: ~values.is_there}, 5)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(offsets),
+            pa.array(timestamps, mask=~has_timestamp | (timestamps == _NO_TIMESTAMP)),
+            pa.array(types),
+            *columns,
+            _headers(block.data, cursor.at),
+        ],
+        schema=RECORDS,
+    )
+
+
+class _Span(NamedTuple):
+    """Where the bytes of each row begin and end; null where ``is_there`` is false."""
+
+    begins: Longs
+    ends: Longs
+    is_there: Flags
+
+
+class _Cursor:
+    """A position in each row of a block, advanced in all rows together; the walk has checked the bytes."""
+
+    def __init__(self, data: Octets, at: Longs) -> None:
+        self._data = data
+        self.at = at.copy()
+
+    def number(self, wanted: Flags | None = None) -> Longs:
+        """Zigzag varints; 0 in rows that have none."""
+        wanted = None if wanted is None or wanted.all() else wanted
+        if wanted is None and (octets := self._data[self.at]).max(initial=0) < 0x80:  # noqa: PLR2004 - one byte each
+            self.at += 1
+            return (octets >> 1).astype(np.int64) ^ -(octets & 1).astype(np.int64)
+        bits = np.zeros(len(self.at), np.uint64)
+        rows = np.arange(len(self.at)) if wanted is None else np.flatnonzero(wanted)
+        shift = np.uint64(0)
+        while len(rows):
+            octets = self._data[self.at[rows]]
+            bits[rows] |= (octets & 0x7F).astype(np.uint64) << shift
+            self.at[rows] += 1
+            rows = rows[octets >= 0x80]  # noqa: PLR2004 - another byte follows
+            shift += np.uint64(7)
+        return (bits >> np.uint64(1)).astype(np.int64) ^ -(bits & np.uint64(1)).astype(np.int64)
+
+    def lengthy(self, wanted: Flags | None = None) -> tuple[Longs, Longs]:
+        """Where bytes or texts begin, and their lengths."""
+        lengths = self.number(wanted)
+        begins = self.at.copy()
+        self.at += lengths
+        return begins, lengths
+
+    def optional(self) -> _Span:
+        """Bytes, or null."""
+        is_there = self.number() == 1
+        begins, lengths = self.lengthy(is_there)
+        return _Span(begins, begins + lengths, is_there)
+
+
+def _cut(data: bytes, borders: Longs, columns: Mapping[int, Flags | None], each: int) -> list[pa.Array]:
+    """Cut a block at ascending borders, and gather pieces as columns.
+
+    Args:
+        borders: where pieces begin; the last piece ends with the block.
+        columns: number of the column's piece in each row, and the rows that are null.
+        each: number of pieces of a row.
+    """
+    bounds = np.append(borders, len(data))
+    cut = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(borders), [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
+    return [
+        cut.take(pa.array(np.arange(piece, len(borders), each), mask=are_null))
+        for piece, are_null in columns.items()
+    ]
+
+
+class _Items(NamedTuple):
+    """Headers: where key and value begin and end, and whether the value is there."""
+
+    borders: Longs
+    has_value: Flags
+
+    @classmethod
+    def none(cls) -> _Items:
+        return cls(np.zeros((0, 4), np.int64), np.zeros(0, np.bool_))
+
+
+def _headers(data: bytes, at: Longs) -> pa.Array:
+    """Decode the headers of all rows together: the first item of each row, then the second, and so on.
+
+    An Avro array is a sequence of blocks of items. A negative count is followed by the block's size in bytes,
+    and a block without items is the end.
+    """
+    octets, at, left = np.frombuffer(data, np.uint8), at.copy(), np.zeros(len(at), np.int64)
+    rows, owners, items = np.arange(len(at)), [np.zeros(0, np.int64)], [_Items.none()]
+    while True:
+        cursor = _Cursor(octets, at[rows])
+        counts = cursor.number(left[rows] == 0)
+        cursor.number(counts < 0)
+        left[rows] += np.abs(counts)
+        at[rows] = cursor.at
+        rows = rows[left[rows] > 0]
+        if not len(rows):
+            break
+        cursor = _Cursor(octets, at[rows])
+        keys, lengths = cursor.lengthy()
+        value = cursor.optional()
+        owners.append(rows)
+        items.append(_Items(np.stack([keys, keys + lengths, value.begins, value.ends], 1), value.is_there))
+        at[rows] = cursor.at
+        left[rows] -= 1
+    owner = np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    borders, are_there = (np.concatenate(part)[order] for part in zip(*items, strict=True))
+    names, values = _cut(data, borders.reshape(-1), {0: None, 2: ~are_there}, 4)
+    ends = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(at)))]).astype(np.int32)
+    entries = pa.StructArray.from_arrays(
+        [names.cast(pa.string()), values.cast(pa.binary())], fields=list(HEADERS.value_type)
+    )
+    return pa.ListArray.from_arrays(pa.array(ends), entries, type=HEADERS)
+
+
+def normalized(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Whole records of Parquet as :data:`RECORDS`."""
+    timestamps = batch.column("timestamp").cast(pa.int64())
+    none = pa.scalar(_NO_TIMESTAMP, pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column("offset"),
+            pc.if_else(pc.equal(timestamps, none), pa.scalar(None, pa.int64()), timestamps),
+            batch.column("timestamp_type").cast(pa.int32()),
+            batch.column("key").cast(pa.large_binary()),
+            batch.column("value").cast(pa.large_binary()),
+            batch.column("headers").cast(HEADERS),
+        ],
+        schema=RECORDS,
+    )
