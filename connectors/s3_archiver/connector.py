@@ -26,9 +26,9 @@ from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities
 from sinksdk.connectors.s3_archiver.s3.connect import Connect, connect
 from sinksdk.connectors.s3_archiver.s3.endpoint import Patience, find_abilities, probe, sweep
 from sinksdk.connectors.s3_archiver.s3.errors import (
-    NO_ANSWER,
     S3Error,
     S3Trouble,
+    bucket_problem,
 )
 from sinksdk.connectors.s3_archiver.s3.owners import Owners
 from sinksdk.connectors.s3_archiver.s3.publisher import Publisher
@@ -81,10 +81,12 @@ class S3ArchiverConnector(SinkConnector):
         self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         try:
             self._started = s3.head_bucket(config.s3_bucket_name)
-        except S3Error as error:
-            raise ConfigException(_bucket_problem(config, error)) from error
-        except S3Trouble as error:
-            raise S3Trouble(_bucket_problem(config, error), error.code) from error
+        except (S3Error, S3Trouble) as error:
+            endpoint = config.store_url or f"AWS S3, region {config.s3_region}"
+            problem = bucket_problem(config.s3_bucket_name, endpoint, error)
+            if isinstance(error, S3Trouble):
+                raise S3Trouble(problem, error.code) from error
+            raise ConfigException(problem) from error
         self._claim(self._owners, config.topics)
 
     def subscribed(self, topics: Collection[str]) -> None:
@@ -216,23 +218,3 @@ class S3ArchiverConnector(SinkConnector):
     def batch_policy(self, config: S3ArchiverConfig) -> BatchPolicy:
         """Whole files of ``flush.size`` records, or whatever is there when the schedule is due."""
         return config.policy()
-
-
-def _bucket_problem(config: S3ArchiverConfig, error: S3Error | S3Trouble) -> str:
-    """One sentence with the bucket's problem and what to do."""
-    bucket, endpoint = config.s3_bucket_name, config.store_url or f"AWS S3, region {config.s3_region}"
-    if error.code in ("404", "NoSuchBucket"):
-        return (
-            f"bucket '{bucket}' does not exist at {endpoint}: create it, or correct 's3.bucket.name' or "
-            f"'store.url'"
-        )
-    if error.code in ("403", "AccessDenied"):
-        return (
-            f"access to bucket '{bucket}' at {endpoint} is denied: check the credentials, and grant them "
-            f"s3:ListBucket, s3:GetObject, s3:PutObject and s3:AbortMultipartUpload"
-        )
-    if error.code == NO_ANSWER:
-        return (
-            f"no S3 endpoint answers at {endpoint}: check 'store.url', 's3.region' and the network ({error})"
-        )
-    return str(error)

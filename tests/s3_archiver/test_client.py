@@ -19,7 +19,7 @@ from sinksdk.connectors.s3_archiver.s3.errors import (
     S3Error,
     S3Trouble,
     failure_of,
-    is_passing,
+    is_transient,
 )
 from sinksdk.connectors.s3_archiver.s3.part import PartBuffer, PartPool
 from tests.s3_archiver.support import config
@@ -171,8 +171,8 @@ def test_errors_survive_the_way_from_an_executor() -> None:
 
 def test_a_number_alone_is_believed_since_there_is_nothing_else() -> None:
     """HEAD has no body, so botocore gives the status as the code."""
-    assert is_passing("503")
-    assert not is_passing("404")
+    assert is_transient("503")
+    assert not is_transient("404")
 
 
 @pytest.mark.parametrize(

@@ -43,17 +43,19 @@ from sinksdk.connectors.s3_archiver.s3.client import (
     PendingUpload,
 )
 from sinksdk.connectors.s3_archiver.s3.errors import (
+    CONDITION_FAILED,
+    MISSING,
     NO_ANSWER,
     NO_SUCH_KEY,
     NO_SUCH_UPLOAD,
-    NOT_IMPLEMENTED,
-    PASSING,
     PRECONDITION_FAILED,
+    REFUSED_HEADERS,
     ROLE_REFUSED,
     Request,
     S3Error,
     S3Trouble,
     failure_of,
+    is_transient,
 )
 from sinksdk.connectors.s3_archiver.s3.settings import Keys, Role, UploadSettings
 
@@ -79,7 +81,6 @@ _CREATED_WITH: Final[Mapping[Checksum, Mapping[str, str]]] = {
     Checksum.COMPOSITE: {"ChecksumAlgorithm": "CRC32"},
     Checksum.NONE: {},
 }
-_CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModified"})  # S3Mock: 304
 _NO_ANSWER = (
     boto.ConnectionError,
     boto.HTTPClientError,
@@ -222,9 +223,6 @@ def _proxies(url: str) -> dict[str, str] | None:
     return {"http": url, "https": url} if url else None
 
 
-_REFUSED_HEADERS: Final = frozenset({NOT_IMPLEMENTED, "501", "400", "BadRequest", "InvalidArgument"})
-"""Codes of a HeadObject that asks for a checksum, by endpoints that have none; 404 and 403 tell nothing."""
-
 _CONTENT_TYPES: Final = {
     ".avro": "application/avro",
     ".gz": "application/gzip",
@@ -329,7 +327,7 @@ class BotoS3:
         try:
             answer = self._head(location)
         except S3Error as failure:
-            if failure.code in ("404", NO_SUCH_KEY, "NotFound"):
+            if failure.code in MISSING:
                 return None
             raise
         checksum = answer.get("ChecksumCRC32", "")
@@ -344,7 +342,7 @@ class BotoS3:
             try:
                 return self._ask_of("HeadObject", location, ChecksumMode="ENABLED")
             except S3Error as failure:
-                if failure.code not in _REFUSED_HEADERS:
+                if failure.code not in REFUSED_HEADERS:
                     raise
                 answer = self._ask_of("HeadObject", location)
                 self._has_checksums = False
@@ -430,9 +428,9 @@ class BotoS3:
             described = failure.response.get("Error", {})
             status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             code, detail = str(described.get("Code", status)), str(described.get("Message", ""))
-            if code in _CONDITION_FAILED:
+            if code in CONDITION_FAILED:
                 code = PRECONDITION_FAILED
-            if failure.operation_name == _ASSUME_ROLE and code not in PASSING:
+            if failure.operation_name == _ASSUME_ROLE and not is_transient(code):
                 code = ROLE_REFUSED + code  # it is not S3 that denies
             raise self._error(operation, location, code, detail, status) from failure
         except _NO_ANSWER as failure:

@@ -14,6 +14,7 @@ from sinksdk.connectors.s3_archiver.archive.layout import Layout
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities, Checksum, Location, PendingUpload
 from sinksdk.connectors.s3_archiver.s3.errors import (
+    BAD_DIGEST,
     CONFLICT,
     DENIED,
     NO_SUCH_KEY,
@@ -38,8 +39,6 @@ _UPLOAD_KEYS: Final = {
 }
 _BODY: Final = b"written by sinksdk at a start, to find out what this endpoint can do"
 _CRC32: Final = crc.encode(crc.of(_BODY))
-
-_BAD_DIGEST: Final = "BadDigest"
 
 _SKEW: Final = 5.0
 """Seconds by which clocks of one endpoint's servers may differ."""
@@ -207,7 +206,7 @@ def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bo
             return False
         if error.code == NO_SUCH_UPLOAD:
             raise S3Trouble(str(error), CONFLICT) from error
-        if error.code == _BAD_DIGEST:
+        if error.code == BAD_DIGEST:
             # Sent several times: not damaged on its way, but compared with another kind of checksum.
             raise S3Error(str(error), error.code) from error
         raise

@@ -1,4 +1,4 @@
-"""What S3 answers, sorted into what passes and what does not.
+"""Errors of S3 by their codes: which are transient, and what to do about the others.
 
 Codes decide, not HTTP statuses: S3 can answer 200 with an error inside, which the client library
 shows as a 500, and a status of 403 means a dozen different things. The status counts only where
@@ -18,70 +18,91 @@ NO_SUCH_BUCKET: Final = "NoSuchBucket"
 PRECONDITION_FAILED: Final = "PreconditionFailed"
 NOT_IMPLEMENTED: Final = "NotImplemented"
 CONFLICT: Final = "ConditionalRequestConflict"
+BAD_DIGEST: Final = "BadDigest"
 ACCESS_DENIED: Final = "AccessDenied"
-
-PASSING: Final = frozenset(
-    {
-        # Damaged on its way: the part is sent again from memory.
-        *("BadDigest", "IncompleteBody", "XAmzContentSHA256Mismatch"),
-        # Temporary credentials are renewed before the next attempt.
-        *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
-        # Another request is in the way.
-        *(CONFLICT, "OperationAborted", "PriorRequestNotComplete"),
-        # Too many requests.
-        *("BandwidthLimitExceeded", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException"),
-        *("SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "TooManyRequestsException"),
-        *("Throttling", "ThrottlingException", "ThrottledException"),
-        # S3 or the key service is not well.
-        *("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable"),
-        *("RequestTimeout", "RequestTimeoutException"),
-        *("KMS.DependencyTimeoutException", "KMS.InternalException", "KMS.KMSInternalException"),
-        *("KMS.KeyUnavailableException", "KMS.ThrottlingException", "KMSThrottlingException"),
-    }
-)
-"""Codes after which the same request may succeed."""
-
-ROLE_REFUSED: Final = "AssumeRole."
-"""Before STS's code when a role cannot be assumed."""
-
-DENIED: Final = frozenset({ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403", "Forbidden"})
-"""Codes of a request that these credentials may not make."""
-
-_CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
-_NAMES: Final = (
-    "this endpoint has no names like that: take another 'topics.dir', or leave the topic out if its own name "
-    "is too long (S3: 1,024 bytes in all; MinIO: 255 between two slashes, and a file's name begins with the "
-    "topic's)"
-)
-_CHECK_REGION: Final = "the bucket is in another region: set 's3.region' to it"
-_ADVICE: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"), _CHECK_KEYS),
-    **dict.fromkeys(("NoCredentialsError", "PartialCredentialsError"), _CHECK_KEYS),
-    **dict.fromkeys(("PermanentRedirect", "AuthorizationHeaderMalformed", "301"), _CHECK_REGION),
-    **dict.fromkeys(("KeyTooLongError", "XMinioInvalidObjectName"), _NAMES),
-    "InvalidStorageClass": "set 's3.storage.class' to a class of this endpoint, or leave it out",
-    "AccessControlListNotSupported": "the bucket takes no ACLs: leave 's3.acl.canned' out",
-    **dict.fromkeys(
-        (NOT_IMPLEMENTED, "501"),
-        "this endpoint cannot do it: leave out what asks for it, as 's3.ssea.name' does for encryption, "
-        "which MinIO has only with a KMS, and 's3.checksum' for checksums (auto finds one that works)",
-    ),
-    NO_SUCH_UPLOAD: "it was aborted or expired; its records are read again from the last commit",
-}
-_REFUSALS: Final = frozenset(
-    {
-        *(*DENIED, *_ADVICE, NO_SUCH_BUCKET, NO_SUCH_KEY, PRECONDITION_FAILED),
-        *("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"),
-    }
-)
-"""Codes whose status must not be believed: S3 can send them inside a 200, which looks like a 500."""
-
-_PASSING_STATUS = frozenset({408, 409, 425, 429})
-_FIRST_SERVER_ERROR = 500
-_NOT_IMPLEMENTED = 501
-
 NO_ANSWER: Final = "NoAnswer"
 """Our own code for connections refused, reset or timed out: the request may have taken effect or not."""
+
+ROLE_REFUSED: Final = "AssumeRole."
+"""Prefix of STS's code when a role cannot be assumed."""
+
+_KMS: Final = "KMS."
+_TRANSIENT: Final = (
+    # Damaged on the way: the part is sent again from memory.
+    *(BAD_DIGEST, "IncompleteBody", "XAmzContentSHA256Mismatch"),
+    # Temporary credentials are renewed before the next attempt.
+    *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
+    # Another request is in the way.
+    *(CONFLICT, "OperationAborted", "PriorRequestNotComplete"),
+    # Too many requests.
+    *("BandwidthLimitExceeded", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException"),
+    *("SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "TooManyRequestsException"),
+    *("Throttling", "ThrottlingException", "ThrottledException"),
+    # S3 or the key service is not well.
+    *("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable"),
+    *("RequestTimeout", "RequestTimeoutException", NO_ANSWER),
+    *("KMS.DependencyTimeoutException", "KMS.InternalException", "KMS.KMSInternalException"),
+    *("KMS.KeyUnavailableException", "KMS.ThrottlingException", "KMSThrottlingException"),
+)
+_GRANT: Final = "grant these credentials {permission} on this bucket"
+_CREATE: Final = "create the bucket, or correct 's3.bucket.name' (now '{bucket}') or 'store.url'"
+_UNKNOWN: Final = "S3 will not do this however often it is asked; look the code up in its manual"
+_ADVICE: Final[Mapping[str | tuple[str, ...], str]] = {
+    (ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403", "Forbidden"): _GRANT,
+    NO_SUCH_BUCKET: _CREATE,
+    (
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "InvalidToken",
+        "NoCredentialsError",
+        "PartialCredentialsError",
+    ): ("check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"),
+    ("PermanentRedirect", "AuthorizationHeaderMalformed", "301"): (
+        "the bucket is in another region: set 's3.region' to it"
+    ),
+    ("KeyTooLongError", "XMinioInvalidObjectName"): (
+        "this endpoint has no names like that: take another 'topics.dir', or leave the topic out if its own "
+        "name is too long (S3: 1,024 bytes in all; MinIO: 255 between two slashes, and a file's name begins "
+        "with the topic's)"
+    ),
+    "InvalidStorageClass": "set 's3.storage.class' to a class of this endpoint, or leave it out",
+    "AccessControlListNotSupported": "the bucket takes no ACLs: leave 's3.acl.canned' out",
+    (NOT_IMPLEMENTED, "501"): (
+        "this endpoint cannot do it: leave out what asks for it, as 's3.ssea.name' does for encryption, "
+        "which MinIO has only with a KMS, and 's3.checksum' for checksums (auto finds one that works)"
+    ),
+    NO_SUCH_UPLOAD: "it was aborted or expired; its records are read again from the last commit",
+    # S3 can send these inside a 200, which looks like a 500: their status must not decide.
+    (NO_SUCH_KEY, PRECONDITION_FAILED): _UNKNOWN,
+    ("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"): _UNKNOWN,
+}
+"""What to do about refusals, by their codes."""
+
+_CODES: Final[Mapping[str, str | None]] = {
+    **dict.fromkeys(_TRANSIENT),
+    **{
+        code: advice
+        for codes, advice in _ADVICE.items()
+        for code in ([codes] if isinstance(codes, str) else codes)
+    },
+}
+"""Every known code with what to do about it; None: the same request may succeed later."""
+
+DENIED: Final = frozenset(code for code, advice in _CODES.items() if advice == _GRANT)
+"""Codes of a request that these credentials may not make."""
+
+MISSING: Final = frozenset({"404", NO_SUCH_KEY, "NotFound"})
+"""Codes of HeadObject for an object that does not exist; a HEAD response has no body to name one."""
+
+CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModified"})  # S3Mock: 304
+"""Codes of a request whose condition does not hold."""
+
+REFUSED_HEADERS: Final = frozenset({NOT_IMPLEMENTED, "501", "400", "BadRequest", "InvalidArgument"})
+"""Codes of a HeadObject that requests a checksum, from endpoints that have none; 404 and 403 do not say."""
+
+_TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
+_FIRST_SERVER_ERROR = 500
+_NOT_IMPLEMENTED = 501
 
 
 class _Coded(ConnectException):
@@ -103,30 +124,27 @@ class S3Trouble(_Coded, RetriableException):
     """S3 did not do it now."""
 
 
-def is_passing(code: str, status: int | None = None) -> bool:
-    """Whether the same request may succeed later.
+def is_transient(code: str, status: int | None = None) -> bool:
+    """Return whether the same request may succeed later.
 
     Args:
-        code: S3's code; botocore writes the status there when the answer had no body.
-        status: HTTP status, looked at only when the code is not one of S3's that we know.
+        code: S3's code; botocore writes the status there when the response has no body.
+        status: HTTP status, which counts only for unknown codes.
     """
-    if code in PASSING or code == NO_ANSWER:
-        return True
-    if code in _REFUSALS or code.startswith("KMS."):
+    if code in _CODES:
+        return _CODES[code] is None
+    if code.startswith(_KMS):
         return False
     number = int(code) if code.isdecimal() else status
-    if number == _NOT_IMPLEMENTED:
+    if number is None or number == _NOT_IMPLEMENTED:
         return False
-    return number is not None and (number >= _FIRST_SERVER_ERROR or number in _PASSING_STATUS)
+    return number >= _FIRST_SERVER_ERROR or number in _TRANSIENT_STATUS
 
 
 def may_be_a_checksum(code: str) -> bool:
-    """Return whether a refusal may be due to a checksum, which stores name in many ways.
-
-    Those that have another cause for certain are known: permissions, names, encryption, storage class.
-    """
-    has_other_cause = code in DENIED or (code in _ADVICE and code != NOT_IMPLEMENTED)
-    return not (has_other_cause or code == NO_SUCH_BUCKET or code.startswith(("KMS.", ROLE_REFUSED)))
+    """Return whether a checksum may be the cause of a refusal, which stores name in many ways."""
+    has_other_cause = _CODES.get(code) not in (None, _UNKNOWN) and code != NOT_IMPLEMENTED
+    return not (has_other_cause or code.startswith((_KMS, ROLE_REFUSED)))
 
 
 class Request(NamedTuple):
@@ -143,33 +161,30 @@ class Request(NamedTuple):
 
 
 def failure_of(request: Request, code: str, detail: str, status: int | None = None) -> S3Error | S3Trouble:
-    """The exception for one failed request, as a sentence that says what to do.
+    """Return the exception for a failed request, whose message says what to do.
 
     Args:
         detail: S3's own words.
-        status: HTTP status, if there was an answer.
+        status: HTTP status, if there was a response.
     """
     what = f"{request} failed with {code}"
     if detail and detail != code:
         what += f" ({detail.rstrip('.')})"
-    if is_passing(code, status):
+    if is_transient(code, status):
         return S3Trouble(what, code)
     return S3Error(f"{what}: {_advice(request, code)}", code)
 
 
 def _advice(request: Request, code: str) -> str:
-    if code.startswith("KMS."):
+    if code.startswith(_KMS):
         return "check that the key of 's3.sse.kms.key.id' is enabled and that these credentials may use it"
     if code.startswith(ROLE_REFUSED):
         return (
             "check 's3.credentials.provider.sts.role.arn' and its external id, and that the role trusts the "
             "credentials it is assumed with"
         )
-    if code == NO_SUCH_BUCKET or (code == "404" and not request.key):
-        return f"create the bucket, or correct 's3.bucket.name' (now '{request.bucket}') or 'store.url'"
-    if code in DENIED:
-        return f"grant these credentials {_permission(request.operation)} on this bucket"
-    return _ADVICE.get(code, "S3 will not do this however often it is asked; look the code up in its manual")
+    advice = _CREATE if code == "404" and not request.key else _CODES.get(code) or _UNKNOWN
+    return advice.format(permission=_permission(request.operation), bucket=request.bucket)
 
 
 def _permission(operation: str) -> str:
@@ -187,3 +202,26 @@ def _permission(operation: str) -> str:
         "s3:PutObject (and s3:PutObjectAcl for 's3.acl.canned', and kms:GenerateDataKey and kms:Decrypt "
         "where the bucket uses KMS)",
     )
+
+
+def bucket_problem(bucket: str, endpoint: str, error: S3Error | S3Trouble) -> str:
+    """Return why a connector cannot use its bucket, and what to do.
+
+    Args:
+        endpoint: its address or region, in words.
+    """
+    if error.code in ("404", NO_SUCH_BUCKET):
+        return (
+            f"bucket '{bucket}' does not exist at {endpoint}: create it, or correct 's3.bucket.name' or "
+            f"'store.url'"
+        )
+    if error.code in ("403", ACCESS_DENIED):
+        return (
+            f"access to bucket '{bucket}' at {endpoint} is denied: check the credentials, and grant them "
+            f"s3:ListBucket, s3:GetObject, s3:PutObject and s3:AbortMultipartUpload"
+        )
+    if error.code == NO_ANSWER:
+        return (
+            f"no S3 endpoint answers at {endpoint}: check 'store.url', 's3.region' and the network ({error})"
+        )
+    return str(error)
