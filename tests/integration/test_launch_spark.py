@@ -1,4 +1,4 @@
-"""sinksdk.run and sinksdk.start on Spark: in a session of the user's own; under spark-submit: test_submitted.py."""
+"""sinksdk.run and sinksdk.start on Spark: in a session of the user's own; under spark-submit: test_spark_submit.py."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from sinksdk.store import open_store
 from sinksdk.store.reports import ConnectorHistory
 from tests.helpers.older_store import CONNECTOR, in_s3, restore_s3, restore_store, restore_topics
 from tests.integration.archive_site import Site, client, site
-from tests.integration.test_input_as_it_is import milliseconds
+from tests.integration.test_byte_for_byte import milliseconds
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

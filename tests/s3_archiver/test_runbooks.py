@@ -1,6 +1,6 @@
 """The runbooks of docs/operations.md with the driver in this process: a store restored or lost, files lost.
 
-``tests/integration/test_disasters.py`` carries them out with the commands, and Spark.
+``tests/integration/test_store_recovery.py`` carries them out with the commands, and Spark.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from sinksdk.topics.directory import writer as topic_directory
 from sinksdk.topics.directory.layout import FileStat
 from sinksdk.topics.directory.log import Disk
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter
-from tests.topics.test_topic_directory_writing import rows
+from tests.topics.test_topic_directory_log import rows
 from tests.topics.writer_contract import NAME, Place, WriterContract, at, write
 
 ALL = Subscription(regex=".*")

@@ -27,7 +27,7 @@ def test_a_hang_is_reported_once_with_where_it_is() -> None:
     assert told[0].startswith(
         "connector c, task 3, generation 7: its code has not come back for 8.0 s; it is at"
     )
-    assert "test_hanging.py" in told[0]
+    assert "test_hang_detection.py" in told[0]
     first = told[0].splitlines()[0]
     assert "it is at File " in first, "the status shows this line alone"
     assert ", in " in first

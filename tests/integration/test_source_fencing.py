@@ -1,6 +1,6 @@
 """Tasks frozen by SIGSTOP in the middle of a commit, replaced, and woken: nothing of it is ever seen.
 
-The target is a topic directory; ``tests/kafka/test_source_zombies.py`` has Kafka.
+The target is a topic directory; ``tests/kafka/test_source_fencing.py`` has Kafka.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from sinksdk.engine.options import ErrorLimit, RangeTerms
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.testing import ManualClock, MemoryCommitLog, SinkTaskHarness
 from tests.engine.sinks import P0, P1, Sink, offsets_of, rows
-from tests.engine.test_portions import Partly, until_taken
+from tests.engine.test_put_size import Partly, until_taken
 
 
 def transformed(partition: TopicPartition, *offsets: int) -> SinkRecords:
