@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo pipeline check lint types fast format test nightly coverage soak soak-kafka soak-server kafka bench dist docs clean
+.PHONY: help install demo pipeline check lint types fast format test tests test-rest test-all nightly coverage soak soak-kafka soak-server kafka bench dist docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -30,12 +30,17 @@ demo: install ## See it work: archive real records to S3, with a rebalance in th
 pipeline: install ## Run files -> topic -> Avro on S3, and compare; OPTIONS='--follow'
 	$(BIN)/python -m examples.pipeline $(OPTIONS)
 
+# Each tier is a choice of tests by their markers, which pyproject.toml defines and docs/contributing/tests.md explains.
+FAST := not slow and not spark and not extended
+TEST := not extended and not nightly
+REST := extended and not nightly
+TEST_ALL := not nightly
+
 JOBS ?= 2
-PYTEST_OPTIONS = --numprocesses $(JOBS) --dist loadgroup
-ALL := --no-loadscope-reorder property_tests examples tests
-CHECKS := lint types fast
+PYTEST = $(BIN)/pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder
+FOLDERS := property_tests examples tests
 check: install ## Lint, types, import rules, fast tests; before every commit (2 minutes)
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync $(CHECKS)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint types fast
 
 lint:
 	$(BIN)/ruff format --check .
@@ -45,7 +50,7 @@ types:
 	$(BIN)/mypy
 
 fast:
-	$(BIN)/pytest $(PYTEST_OPTIONS) -q -p no:schemathesis -m 'not slow and not spark' --ignore tests/integration --ignore tests/kafka tests
+	$(PYTEST) -q -p no:schemathesis -m '$(FAST)' --ignore tests/integration --ignore tests/kafka tests
 
 format: install ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
@@ -56,20 +61,33 @@ $(SPARK_ARCHIVE): $(INSTALLED)
 	$(BIN)/python -m tests.helpers.spark_archive $@
 
 # Slow tests wait for a third of their time: one process more than there are cores.
-test nightly coverage: JOBS := 3
-test: install ## What check does, then all other tests: Spark, servers, crashes, thousands of random schedules
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync $(CHECKS) $(SPARK_ARCHIVE)
-	$(BIN)/pytest $(PYTEST_OPTIONS) --durations 30 -m '(slow or spark) and not nightly' $(ALL)
+test tests test-rest test-all nightly coverage: JOBS := 3
+test: install ## Lint, types, and each fact once: Spark, Kafka, S3, a browser, a kill of each kind (8 minutes)
+	@$(MAKE) --no-print-directory --jobs 2 lint types tests
+
+tests: $(SPARK_ARCHIVE)
+	$(PYTEST) --durations 30 -m '$(TEST)' $(FOLDERS)
+
+test-rest: install $(SPARK_ARCHIVE) ## What test-all runs and test does not: other parameters, backends and formats, random schedules
+	$(PYTEST) --durations 30 -m '$(REST)' $(FOLDERS)
+
+test-all: test test-rest ## All tests but the nightly ones (half an hour)
 
 # Ten thousand schedules are one test.
 nightly: install $(SPARK_ARCHIVE) ## Every test at full depth: all kills, all positions, 10,000 schedules of each kind, long pipelines
-	SINKSDK_TEST_DEPTH=nightly $(BIN)/pytest $(PYTEST_OPTIONS) --timeout 1800 --durations 30 $(ALL)
+	SINKSDK_TEST_DEPTH=nightly $(PYTEST) --timeout 1800 --durations 30 $(FOLDERS)
 
-coverage: install $(SPARK_ARCHIVE) ## What the tests of make test run of engine, store and runtime, line by line
+TIER ?= test
+COVERED := sinksdk/engine sinksdk/store sinksdk/control sinksdk/runtime sinksdk/worker connectors/s3_archiver
+coverage: install $(SPARK_ARCHIVE) ## Lines of engine, store, control, runtime, worker and archiver that make test runs; TIER=test-all
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) -m 'not nightly' $(ALL)
+	$(BIN)/coverage run -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder \
+		-m '$(if $(filter test-all,$(TIER)),$(TEST_ALL),$(TEST))' $(FOLDERS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --show-missing
+	@for room in $(COVERED); do \
+		echo "$$($(BIN)/coverage report --include "$$room/*" --format total) % of $$room"; \
+	done
 
 soak: install ## Simulate crashes, zombies and lost answers until stopped (Ctrl-C); SOURCES=1 those of a source
 	$(BIN)/python -m property_tests.simulation $(if $(SOURCES),--sources)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 SLOW = ("tests/integration", "tests/kafka", "property_tests", "examples")
-"""Folders whose tests start the real thing, or try hundreds of cases: all of them are marked as slow."""
 
 EXISTING_BROKER = "SINKSDK_TEST_BOOTSTRAP_SERVERS"
 
@@ -37,26 +36,24 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
 
 load_profile()
 
-EACH_BY_ITSELF = ("property_tests", "tests/testing")
-"""Folders whose tests take long and have nothing in common: any process may run any of them, and they come first."""
+INDEPENDENT = ("property_tests", "tests/testing")  # tests that take long and share no fixture
 
+# Fixtures that take seconds to start. One process runs all tests that use one of them.
 SHARED = {"spark", "bootstrap", "shared_broker"}
-"""Fixtures that take seconds to start, and that all tests of a process share: one process runs these tests."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of slow folders, and say which ones one process must run (pytest-xdist's loadgroup)."""
-    slow = tuple(ROOT / folder for folder in SLOW)
-    items.sort(key=lambda item: not _is_by_itself(item))
+    """Mark the tests of slow folders, and group the tests that one process must run (pytest-xdist's loadgroup)."""
+    items.sort(key=_order)
     for item in items:
-        if any(item.path.is_relative_to(folder) for folder in slow):
+        if _is_below(item, SLOW):
             item.add_marker(pytest.mark.slow)
         item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where groups are lost, each process would start Spark and Kafka, and run what others have run before it."""
+    """Refuse to run without groups: each process would start Spark and Kafka."""
     ungrouped = [item.nodeid for item in session.items if "@" not in item.nodeid]
     if ungrouped and getattr(session.config.option, "loadgroup", False):
         message = f"pytest-xdist does not group tests with pytest {pytest.__version__}: {ungrouped[0]}"
@@ -69,21 +66,30 @@ def _group(item: pytest.Item) -> str:
         return "shared"
     if "standalone" in fixtures:
         return "standalone"
-    return f"{item.path.stem}.{item.name.rstrip(']')}" if _is_by_itself(item) else item.path.stem
+    file = f"{item.path.parent.name}.{item.path.stem}"
+    return f"{file}.{item.name.rstrip(']')}" if _is_below(item, INDEPENDENT) else file
 
 
-def _is_by_itself(item: pytest.Item) -> bool:
-    return any(item.path.is_relative_to(ROOT / folder) for folder in EACH_BY_ITSELF)
+def _order(item: pytest.Item) -> int:
+    """Sort groups by how long they may take: a long one that starts last would keep one process busy alone."""
+    if SHARED.intersection(getattr(item, "fixturenames", ())):
+        return 0
+    if _is_below(item, ("tests/integration", "tests/kafka")):
+        return 1
+    return 2 if _is_below(item, INDEPENDENT) else 3
+
+
+def _is_below(item: pytest.Item, folders: tuple[str, ...]) -> bool:
+    return any(item.path.is_relative_to(ROOT / folder) for folder in folders)
 
 
 def pytest_report_header() -> str:
-    """How much this run tries, and how to try the same again."""
     return in_words()
 
 
 @pytest.fixture(scope="session")
 def shared_broker() -> Iterator[Broker]:
-    """A broker for all tests of this process; whoever ends or freezes it brings it back."""
+    """A broker for all tests of this process. A test that kills or freezes it starts it again."""
     from tests.kafka.broker import serving  # noqa: PLC0415 - most tests need no Kafka
 
     with serving() as broker:
@@ -92,7 +98,7 @@ def shared_broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest) -> str:
-    """``bootstrap.servers`` of a broker for all tests of this process: their own, or the one that is named."""
+    """``bootstrap.servers`` of a broker for all tests of this process, or of the one that the environment names."""
     if existing := os.environ.get(EXISTING_BROKER):
         return existing
     broker: Broker = request.getfixturevalue("shared_broker")
@@ -101,7 +107,6 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def store() -> MemoryStore:
-    """An empty store."""
     return MemoryStore()
 
 
@@ -117,14 +122,12 @@ def clock() -> ManualClock:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """One server for all tests of this process."""
     with postgres_server.serving() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def minio_url() -> Iterator[str]:
-    """Address of a MinIO for all tests of this process."""
     from tests.helpers import minio  # noqa: PLC0415 - loads boto3
 
     with minio.serving() as url:

@@ -16,7 +16,7 @@ from tests.helpers.registry_server import RegistryServer
 from tests.integration.refusing_site import RECORDS, Site, context
 from tests.kafka.topics import consume
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 REFUSE = {"name": "refuse", "type": "boolean"}
 FIRST = {"type": "record", "name": "Order", "fields": [REFUSE]}

@@ -89,7 +89,14 @@ def milliseconds(moment: dt.datetime | None) -> int | None:
     return None if moment is None else (moment - epoch) // dt.timedelta(milliseconds=1)
 
 
-@pytest.mark.parametrize("topic", ["orders", "007", "2024-01-01"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "orders",
+        pytest.param("007", marks=pytest.mark.extended),
+        pytest.param("2024-01-01", marks=pytest.mark.extended),
+    ],
+)
 def test_every_field_of_every_record_is_the_same_in_the_archive(
     archive: Site, spark: SparkContext, topic: str
 ) -> None:
@@ -117,6 +124,7 @@ def test_every_field_of_every_record_is_the_same_in_the_archive(
     assert code == 0, output
 
 
+@pytest.mark.extended
 def test_codecs_can_be_read_by_any_avro_reader(archive: Site, spark: SparkContext) -> None:
     """Null, deflate, snappy and zstandard files hold the same records."""
     rows = rows_of(np.random.default_rng(7), 0, 60)

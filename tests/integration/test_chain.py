@@ -19,7 +19,7 @@ from sinksdk import TopicPartition
 from sinksdk.topics.directory import write_records
 from tests.integration.archive_site import Site, client, descendants, ended, site, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS = 2, 40_000
 KAFKA = "org.apache.kafka.connect.transforms"

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.archive_site import Site, client, ended, site, wait_until
 from tests.integration.freezing import cleared_away
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS = 2, 100_000
 

@@ -127,6 +127,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.end()
 
 
+@pytest.mark.extended
 def test_a_run_until_caught_up_ends_with_everything_committed(bench: Bench) -> None:
     """Exit code 0; a connector from the working directory; lines of text in a pipe, nothing on stderr."""
     code, out, err = bench.run("--until-caught-up")
@@ -173,6 +174,7 @@ def test_a_signal_commits_partial_batches_and_the_next_run_goes_on_there(
     assert [bench.offsets(p) for p in range(PARTITIONS)] == [list(range(RECORDS))] * PARTITIONS
 
 
+@pytest.mark.extended
 def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
     """Exit code 130, no process stays behind; the next run goes on from what was committed.
 
@@ -199,6 +201,7 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
     assert [sorted(set(bench.offsets(p))) for p in range(PARTITIONS)] == [list(range(RECORDS))] * PARTITIONS
 
 
+@pytest.mark.extended
 def test_a_signal_before_anything_runs_ends_the_run_at_once(bench: Bench) -> None:
     """There is nothing to flush, and Spark is not started for it."""
     process = bench.start(topics=None, topics_regex="nothing.*")
@@ -213,6 +216,7 @@ def test_a_signal_before_anything_runs_ends_the_run_at_once(bench: Bench) -> Non
     assert "starting Spark" not in out
 
 
+@pytest.mark.extended
 def test_a_failing_task_exits_1_with_its_cause_and_the_others_committed(bench: Bench) -> None:
     """One message; the healthy partition's records are committed."""
     rows = pa.table({"offset": [RECORDS, RECORDS + 1], "key": [b"k"] * 2, "value": [b"v"] * 2})
@@ -232,6 +236,7 @@ def test_a_failing_task_exits_1_with_its_cause_and_the_others_committed(bench: B
     assert out.splitlines()[-1].startswith("failed: ")
 
 
+@pytest.mark.extended
 def test_the_older_of_two_drivers_exits_3(bench: Bench) -> None:
     """The newest wins, whoever it is."""
     idle = {"topics": None, "topics_regex": "nothing.*"}

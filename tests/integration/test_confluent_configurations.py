@@ -32,7 +32,7 @@ from tests.integration.archive_site import Site, client, site
 from tests.s3_archiver.corpus_files import change, place, set_variables
 from tests.s3_archiver.corpus_verdicts import EXPECTED
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS: Final = 2
 PATIENCE_FOR_ALL: Final = 500.0  # seconds

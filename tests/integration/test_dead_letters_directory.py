@@ -11,7 +11,7 @@ from sinksdk.topics import Subscription, TopicDirectorySource
 from tests.integration.refusing_site import RECORDS, Site, context
 from tests.kafka.topics import Read
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 
 def value(offset: int) -> bytes:

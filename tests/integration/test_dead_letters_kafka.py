@@ -58,6 +58,7 @@ def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
         assert context(letter)["topic"] == site.topic.encode()
 
 
+@pytest.mark.extended
 def test_bad_records_of_a_topic_directory_go_to_a_cluster_that_is_named(site: Site) -> None:
     """producer.override.bootstrap.servers names a cluster for the dead letters of a topic directory."""
     site.write(value)
@@ -71,6 +72,7 @@ def test_bad_records_of_a_topic_directory_go_to_a_cluster_that_is_named(site: Si
     )
 
 
+@pytest.mark.extended
 def test_a_dead_letter_that_kafka_refuses_holds_its_partition(site: Site) -> None:
     """A dead letter that cannot be written fails its partition: it is not committed past, and nothing is dropped."""
     site.write(value)

@@ -153,6 +153,7 @@ def finished_by_a_server(archive: Site) -> None:
     assert code == 0, output
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("operation", "finish"),
     [

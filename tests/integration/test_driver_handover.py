@@ -96,6 +96,7 @@ def assert_replaced_while_frozen(archive: Site, start: Start, frozen: list[int])
     assert_complete(archive)
 
 
+@pytest.mark.extended
 def test_a_driver_frozen_for_longer_than_its_successor_runs_changes_nothing_when_it_wakes(
     archive: Site, start: Start
 ) -> None:

@@ -102,6 +102,7 @@ def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> Non
     assert not (clone / "build").exists()
 
 
+@pytest.mark.extended
 def test_run_from_python_works_to_the_letter(clone: Path, follow: Follow) -> None:
     """A program writes every record; when it runs again, it finds nothing new."""
     output = follow("docs/run-from-python.md")
@@ -111,6 +112,7 @@ def test_run_from_python_works_to_the_letter(clone: Path, follow: Follow) -> Non
     assert offsets_in(clone / "build/lines") == EACH_ONCE
 
 
+@pytest.mark.extended
 def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> None:
     """Both folder sinks write every record; of the exactly-once one nothing hidden is left."""
     output = follow("docs/write-a-connector.md")
@@ -121,6 +123,7 @@ def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> N
     assert all(path.suffix == ".jsonl" for path in (clone / "build/exactly-once").iterdir())
 
 
+@pytest.mark.extended
 def test_write_a_database_sink_works_to_the_letter(follow: Follow) -> None:
     """The table holds each sensor's last temperature; the kit prints what the page says."""
     output = follow("docs/write-a-database-sink.md")
@@ -131,6 +134,7 @@ def test_write_a_database_sink_works_to_the_letter(follow: Follow) -> None:
     assert "2 passed" in output
 
 
+@pytest.mark.extended
 def test_write_an_http_sink_works_to_the_letter(follow: Follow) -> None:
     """The endpoint has each record once, also when all of them are posted again; the kit prints what the page says."""
     output = follow("docs/write-an-http-sink.md")

@@ -27,7 +27,7 @@ from sinksdk.topics import write_records
 from tests.helpers.registry_server import RegistryServer
 from tests.integration.archive_site import Site, client, descendants, ended, site, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 HOUR = 3_600_000
 BEGIN = 1_700_000_000_000 // HOUR * HOUR

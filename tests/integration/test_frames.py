@@ -194,6 +194,7 @@ def archive_options(archive: Site) -> dict[str, str]:
 # -- sinks that write at once ----------------------------------------------------------------------------
 
 
+@pytest.mark.extended
 def test_the_upsert_sink_applies_each_row_once(session: SparkSession, place: Place) -> None:
     """Its offsets are in the database: a task that is killed after its transaction writes nothing again."""
     database = sqlite3.connect(place.folder / "accounts.sqlite", isolation_level=None)
@@ -220,6 +221,7 @@ def test_the_upsert_sink_applies_each_row_once(session: SparkSession, place: Pla
     database.close()
 
 
+@pytest.mark.extended
 def test_the_webhook_sink_posts_each_row_once(session: SparkSession, place: Place) -> None:
     """Lost answers, 503 and 429 are tried again in the task; what is posted again has the same id; unwanted rows are left out."""
     endpoint = Endpoint()
@@ -247,7 +249,13 @@ def test_the_webhook_sink_posts_each_row_once(session: SparkSession, place: Plac
 
 
 @pytest.mark.parametrize(
-    "trigger", [{"availableNow": True}, {"once": True}, {"processingTime": "1 second"}], ids=str
+    "trigger",
+    [
+        {"availableNow": True},
+        pytest.param({"once": True}, marks=pytest.mark.extended),
+        pytest.param({"processingTime": "1 second"}, marks=pytest.mark.extended),
+    ],
+    ids=str,
 )
 def test_a_stream_writes_every_row_once(session: SparkSession, place: Place, trigger: dict[str, Any]) -> None:
     """Stopped, and started again with the same checkpoint, while rows arrive: each is there once."""
@@ -263,7 +271,14 @@ def test_a_stream_writes_every_row_once(session: SparkSession, place: Place, tri
         place.assert_once(rows)
 
 
-@pytest.mark.parametrize("where", ["SQLite", "PostgreSQL", "S3"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "SQLite",
+        pytest.param("PostgreSQL", marks=pytest.mark.extended),
+        pytest.param("S3", marks=pytest.mark.extended),
+    ],
+)
 def test_a_stream_is_archived(
     session: SparkSession, tmp_path: Path, where: str, postgres: PostgresServer
 ) -> None:
@@ -287,6 +302,7 @@ def test_a_stream_is_archived(
         assert archive.uploads_with_data() == []
 
 
+@pytest.mark.extended
 def test_a_new_checkpoint_is_a_new_query(session: SparkSession, place: Place) -> None:
     """Its numbers begin again at 0, and nothing of it is skipped; the old one, started again, skips nothing either."""
     place.add_files(2)
@@ -319,6 +335,7 @@ def test_a_second_query_of_the_same_name_fences_the_first(session: SparkSession,
     assert place.written() == Counter({str(row): 2 if row < ROWS else 1 for row in range(2 * ROWS)})
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "step",
     [

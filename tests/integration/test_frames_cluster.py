@@ -16,7 +16,7 @@ from tests.integration.test_frames import FILES, KILLED_SINK, PATIENCE, ROOT, RO
 from tests.integration.test_speculation import SPECULATION
 from tests.store.postgres_server import PostgresServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture

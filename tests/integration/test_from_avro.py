@@ -22,7 +22,7 @@ from tests.integration.row_sink import rows_in
 from tests.kafka.maven import MavenError, copy_jars
 from tests.project.test_docs import ROOT, fences
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS = 2, 500
 SCHEMA = {

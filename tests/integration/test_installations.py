@@ -30,6 +30,8 @@ from tests.kafka.topics import consume, create_topic, produce, unused_name
 from tests.project.test_docs import fences
 from tests.store.postgres_server import PostgresServer
 
+pytestmark = pytest.mark.extended
+
 PATIENCE = 120.0  # seconds
 HIDDEN = {"PYTHONPATH", "PYTHONHOME", "PYSPARK_PYTHON", "VIRTUAL_ENV"}
 """Variables that would let the repository be imported instead of the wheel."""

@@ -83,6 +83,7 @@ def test_a_killed_executor_costs_nothing_but_time(archive: Site) -> None:
     assert_complete(archive)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: Site, number: int) -> None:
     """Ctrl-C and SIGTERM to the whole process group in mid-file: exit 0, and nothing is read again."""

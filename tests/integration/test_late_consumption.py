@@ -17,7 +17,7 @@ from tests.integration.driving import Watcher, driver_of
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture

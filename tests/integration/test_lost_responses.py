@@ -29,7 +29,7 @@ from tests.integration.fault_proxy import Fault, FaultProxy, serving_s3
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PARTITIONS, RECORDS, FILE = 2, 30, 20  # a whole file and a partial one of each partition
 STRIDE = DEPTH.stride

@@ -20,7 +20,7 @@ from tests.integration.archive_site import Site, client
 from tests.integration.fault_proxy import SLOW_DOWN, Fault, FaultProxy, serving_s3
 from tests.integration.served import Server, serving
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS, FILE = 2, 40_500, 13_500  # a file ends in the middle of a batch
 REFUSED = Fault(403, "AccessDenied")

@@ -116,6 +116,7 @@ def test_a_topic_that_vanishes_in_mid_file_has_the_others_partial_file_committed
     expect_the_rest_from_there(site)
 
 
+@pytest.mark.extended
 def test_a_topic_whose_files_vanish_while_they_are_read_is_told_by_name(site: Site) -> None:
     """Regression: its task failed, and Spark's whole job with it; the connector ended with Spark's error."""
     site.produce("orders", RECORDS)
@@ -140,6 +141,7 @@ def test_a_topic_whose_files_vanish_while_they_are_read_is_told_by_name(site: Si
     expect_the_rest_from_there(site)
 
 
+@pytest.mark.extended
 def test_a_topic_that_vanishes_while_nothing_is_to_do(site: Site) -> None:
     """What was read of all topics is committed already."""
     runner = site.idle()
@@ -150,6 +152,7 @@ def test_a_topic_that_vanishes_while_nothing_is_to_do(site: Site) -> None:
     assert site.committed() == {"orders": 300, "ships": 300}
 
 
+@pytest.mark.extended
 def test_a_topic_written_anew_with_fewer_records_is_not_read_from_its_start(site: Site) -> None:
     """Nor is it an offset out of range: it is another topic."""
     runner = site.idle()
@@ -209,6 +212,7 @@ def command_line(
             process.communicate()
 
 
+@pytest.mark.extended
 def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path) -> None:
     """While it runs: a warning at first sight, one sentence at the end, no stack trace; what was read is committed."""
     site.produce("orders", 300)
@@ -231,6 +235,7 @@ def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path
     assert out.splitlines()[-1].startswith("failed: 600 records committed")
 
 
+@pytest.mark.extended
 def test_the_command_line_waits_for_a_topic_that_is_just_being_made(site: Site, tmp_path: Path) -> None:
     """Missing at the start: a warning at once, and no error when it appears within the grace time."""
     site.produce("orders", 300)

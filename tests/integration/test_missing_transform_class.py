@@ -24,7 +24,7 @@ from sinksdk.topics import write_records
 from tests.integration.standalone import SPARK_HOME, Standalone
 from tests.project.test_docs import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 MODULE = "only_the_driver_has_it"
 SOURCE = """

@@ -34,7 +34,7 @@ from tests.helpers.registry_server import RegistryServer
 from tests.integration.archive_site import Site, client, ended, site, wait_until
 from tests.integration.freezing import python_workers_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 RECORDS = 200_000 if DEPTH.name == "nightly" else 20_000
 PARTITIONS = 2

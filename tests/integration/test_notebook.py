@@ -16,6 +16,7 @@ import pytest
 from nbclient import NotebookClient
 
 pytestmark = [
+    pytest.mark.extended,
     pytest.mark.spark,
     pytest.mark.slow,
     # nbclient's and jupyter_client's own

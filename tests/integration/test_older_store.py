@@ -29,7 +29,7 @@ from tests.integration.test_byte_for_byte import milliseconds
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, END, LATER = range(5), 290, 350
 GENERATION = 10

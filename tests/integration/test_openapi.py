@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi import checks
@@ -16,6 +17,8 @@ from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
 from tests.helpers.memory_store import MemoryStore
 from tests.server.serving import has_stopped, run_a_little
+
+pytestmark = pytest.mark.extended
 
 KNOWN = {
     "name": "archive",

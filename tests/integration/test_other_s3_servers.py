@@ -24,7 +24,7 @@ from tests.s3_archiver import support
 from tests.s3_archiver.support import TP, Turns, records
 from tests.s3_servers import servers
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
 
 class Server(NamedTuple):

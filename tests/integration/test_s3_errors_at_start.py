@@ -34,6 +34,7 @@ def assert_refused(archive: Site, *words: str) -> None:
     assert "waits for" not in text, text
 
 
+@pytest.mark.extended
 def test_a_missing_bucket_is_named(archive: Site) -> None:
     """The message names the bucket, the endpoint and the key to correct."""
     archive.configure(s3_bucket_name="no-such-bucket")
@@ -48,6 +49,7 @@ def test_denied_access_says_what_to_grant(archive: Site) -> None:
     assert_refused(archive, archive.bucket, "grant")
 
 
+@pytest.mark.extended
 def test_an_endpoint_that_is_down_at_the_start_is_named_and_waited_for(archive: Site) -> None:
     """The first refusal is shown at once; when the endpoint answers, the run goes on by itself."""
     gate = Gate(int(archive.endpoint.rpartition(":")[2]))
@@ -69,6 +71,7 @@ def test_an_endpoint_that_is_down_at_the_start_is_named_and_waited_for(archive: 
     assert sum(archive.committed().values()) == 10
 
 
+@pytest.mark.extended
 def test_another_connectors_prefix_is_not_written_to(archive: Site) -> None:
     """A second connector on the same prefix is refused, with the first one's name and what to do."""
     code, output = archive.run("--until-caught-up")

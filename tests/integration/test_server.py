@@ -13,7 +13,7 @@ import pytest
 from tests.integration.archive_site import Site, client, site
 from tests.integration.served import Server, serving
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS = 2, 40_000
 

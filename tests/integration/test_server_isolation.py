@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.isolation import BATCH, ILL, Site, hang, latencies, site
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 TASKS = 2  # of each connector in trouble: together twice as many as there are cores
 

@@ -47,6 +47,7 @@ def caught_up(archive: Site) -> bool:
     return archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
 
 
+@pytest.mark.extended
 def test_a_spark_that_dies_is_replaced(archive: Site) -> None:
     """Kill -9 of the JVM: another one is started, what was not committed is read again, the API answers on."""
     with serving(archive.folder, archive.source, archive.store) as server:

@@ -17,7 +17,7 @@ from sinksdk import TopicPartition, committed_offsets
 from sinksdk.topics.directory import write_records
 from tests.integration.served import Server, serving
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 MANY = 20
 RECORDS = 100

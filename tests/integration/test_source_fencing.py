@@ -26,7 +26,7 @@ from tests.integration.held_site import (
 )
 from tests.integration.held_source import SHARES
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 TOPIC = "numbers"
 SPREAD = 400  # files of a held transaction: writing them takes long enough to be frozen half-way

@@ -134,6 +134,7 @@ def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkCont
     site.expect_each_once()
 
 
+@pytest.mark.extended
 def test_a_task_that_is_killed_when_it_shall_close_holds_nobody_up(
     tmp_path: Path, spark: SparkContext
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkContext) 
     site.expect_each_once()
 
 
+@pytest.mark.extended
 def test_new_tables_are_noticed(tmp_path: Path, spark: SparkContext) -> None:
     """None at first, and no job; the connector asks for a task once there is one, and for a second one."""
     site = Site(tmp_path, spark, connector=WatchingSource())
@@ -191,6 +193,7 @@ def test_new_tables_are_noticed(tmp_path: Path, spark: SparkContext) -> None:
     site.expect_each_once()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("method", ["start", "poll"])
 def test_a_task_that_does_not_come_back_is_cut_off(
     tmp_path: Path, spark: SparkContext, method: str, caplog: pytest.LogCaptureFixture

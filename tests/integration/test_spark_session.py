@@ -108,6 +108,7 @@ def test_a_job_survives_signals_to_the_whole_process_group(tmp_path: Path) -> No
         driver.close()
 
 
+@pytest.mark.extended
 def test_a_job_on_executor_processes_survives_ctrl_c(tmp_path: Path) -> None:
     """Executors are in the terminal's process group too, where Spark itself starts them."""
     driver = Driver(tmp_path, "local-cluster[1,1,512]")
@@ -119,6 +120,7 @@ def test_a_job_on_executor_processes_survives_ctrl_c(tmp_path: Path) -> None:
         driver.close()
 
 
+@pytest.mark.extended
 def test_another_python_on_the_path_changes_nothing(tmp_path: Path) -> None:
     """Workers run the driver's interpreter, whatever PATH and pyspark's own variables say."""
     other = tmp_path / "bin/python3"
@@ -137,6 +139,7 @@ def test_another_python_on_the_path_changes_nothing(tmp_path: Path) -> None:
         driver.close()
 
 
+@pytest.mark.extended
 def test_a_standalone_master_runs_this_interpreter(tmp_path: Path, standalone: Standalone) -> None:
     """As on a local master; its daemons were started by somebody else."""
     driver = Driver(tmp_path, standalone.url)
@@ -185,6 +188,7 @@ def test_the_signal_handler_stays_our_own(spark: SparkContext) -> None:
     assert signal.getsignal(signal.SIGINT) in {signal.default_int_handler, signal.SIG_IGN}
 
 
+@pytest.mark.extended
 def test_a_configuration_that_spark_refuses_is_a_config_error(tmp_path: Path) -> None:
     """One sentence with Spark's own reason, no stack trace."""
     script = (

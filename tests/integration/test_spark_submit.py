@@ -30,7 +30,7 @@ from tests.integration.archive_site import Site, descendants, ended, site, wait_
 from tests.integration.standalone import SPARK_HOME, Standalone
 from tests.project.test_docs import ROOT, fences
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 QUERY = next(fence.code for fence in fences(ROOT / "docs/transforms.md") if "hours" in fence.code)
 MEMORY = 600  # MB

@@ -14,7 +14,7 @@ from sinksdk import committed_offsets
 from tests.integration.archive_site import Site, client, site
 from tests.store import postgres_server
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.extended, pytest.mark.slow, pytest.mark.spark]
 
 SECRET = "it's a/secret+of&the=tests@home"
 """Stands in the environment only; the store's URL refers to it."""

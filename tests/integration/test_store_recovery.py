@@ -14,7 +14,7 @@ from tests.integration.archive_site import Site, client, site
 from tests.integration.test_delete import OTHERS, open_uploads
 from tests.integration.test_delete import archive as killed
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS = 2
 

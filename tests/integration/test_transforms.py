@@ -69,6 +69,7 @@ def assert_complete(archive: Site) -> None:
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "whose",
     [
@@ -106,6 +107,7 @@ def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, who
     assert_complete(archive)
 
 
+@pytest.mark.extended
 def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archive: Site) -> None:
     """SIGTERM in mid-file: the partial file is committed; Spark's operators end without a stack trace."""
     archive.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=50_000)
@@ -129,6 +131,7 @@ def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archiv
     assert_complete(archive)
 
 
+@pytest.mark.extended
 def test_a_transform_that_cannot_be_used_ends_the_connector_with_one_sentence(archive: Site) -> None:
     """Exit code and message as for any wrong configuration; nothing was read."""
     archive.configure(records_sql="SELECT * FROM records ORDER BY offset")

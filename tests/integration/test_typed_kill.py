@@ -30,7 +30,7 @@ from tests.integration.archive_site import Site, SlowS3, descendants, ended, wai
 from tests.integration.typed_sink import rows_in
 from tests.project.test_docs import ROOT
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS, FLUSH_SIZE = 2, 10_000, 500
 OPTIONS = ("--until-caught-up", "--conf", "spark.sql.session.timeZone=UTC")

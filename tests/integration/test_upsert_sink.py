@@ -18,7 +18,7 @@ from tests.integration.archive_site import descendants, ended, wait_until
 from tests.integration.run_site import RunSite
 from tests.store.postgres_server import PostgresServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS = 4, 6_000
 TABLES = """

@@ -19,7 +19,7 @@ from tests.integration.refusing_site import PREFIX, context
 from tests.integration.run_site import RunSite
 from tests.kafka.topics import consume, unused_name
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS = 4, 3_000
 MISHAPS = {7: LOST, 11: Mishap(503), 13: Mishap(429, {"Retry-After": "0"}), 17: Mishap(is_lost=True)}
