@@ -44,6 +44,7 @@ from sinksdk.testing.judge import WITHDRAWN
 from sinksdk.testing.machine import DEFAULTS
 from sinksdk.testing.trial import Trial
 from tests.helpers.depth import DEPTH
+from tests.helpers.tiers import extended_after
 from tests.integration.archive_site import client
 from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
@@ -135,7 +136,9 @@ IN_MEMORY: SinkOptions = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_late", [False, True], ids=["parts sent at once", "parts that travel"])
+@pytest.mark.parametrize(
+    "is_late", extended_after(1, [True, False]), ids=["parts that travel", "parts sent at once"]
+)
 def test_the_archiver_is_exactly_once(*, is_late: bool) -> None:
     """Whatever request fails, whoever is fenced: each record once, in order, never before its commit."""
     make = functools.partial(make_archiver, S3ArchiverTask, is_late=is_late)
@@ -145,6 +148,7 @@ def test_the_archiver_is_exactly_once(*, is_late: bool) -> None:
     assert report.exercised[f"{DESTINATION}: {FaultKind.LOST_ANSWER}"] >= report.cases // 50
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "limits", [Limits(records=5), Limits(interval=4_000, files=2)], ids=["count", "time"]
@@ -219,6 +223,7 @@ class NoBytes(RecordAvro):
         return NoContent()
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_files_without_bytes_are_exactly_once() -> None:
     """Beside each file of records is one of no bytes, as empty values without a separator make it."""
@@ -238,6 +243,7 @@ def test_files_without_bytes_are_exactly_once() -> None:
     assert report.guarantee is Guarantee.EXACTLY_ONCE
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_keys_beside_values_that_were_visible_already_are_written_alone() -> None:
     """Of a withdrawn commit some objects may be visible, each of its own view."""
@@ -249,6 +255,7 @@ def test_keys_beside_values_that_were_visible_already_are_written_alone() -> Non
         replay([fault, *steps], make, read_back=archived_in_all_views, **BESIDE)
 
 
+@pytest.mark.extended
 def test_groups_that_an_archiver_aborts_have_to_go_back() -> None:
     """Some of a group's files may be visible when its commit is withdrawn: their records are not archived twice."""
     grouping = {"folders": Turns(3), "limits": Limits(records=5)}
@@ -307,6 +314,7 @@ class Aborting(S3ArchiverTask):
         super().close(partitions)
 
 
+@pytest.mark.extended
 def test_an_archiver_that_aborts_when_it_is_fenced_has_to_go_back() -> None:
     """Its last commit may have happened: then it is withdrawn and archived again, and the report counts it."""
     make = functools.partial(make_archiver, Aborting)
@@ -396,6 +404,7 @@ class SpoiledClient:
         return request
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_the_archiver_is_exactly_once_on_a_real_server() -> None:
     """The same through boto3, HTTP and moto: answers that never come, 503, 403."""

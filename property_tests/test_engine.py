@@ -41,6 +41,7 @@ from sinksdk.engine.retry import RetryPolicy
 from sinksdk.store import StoreUnavailable
 from sinksdk.testing import ManualClock, MemoryCommitLog
 from tests.helpers.depth import SEED
+from tests.helpers.tiers import extended_after
 
 OPTIONS = EngineOptions(
     commit_interval=5.0, retry=RetryPolicy(timeout=2.0, max_delay=1.0), max_poll_records=3
@@ -334,7 +335,7 @@ def engine_with_faults_of(methods: Sequence[str], first: Sequence[Fault] = ()) -
     return FaultyEngine
 
 
-@pytest.mark.parametrize("failing", [*FAULTS, "anything"])
+@pytest.mark.parametrize("failing", extended_after(1, ["anything", *FAULTS]))
 def test_the_engine_keeps_its_promises(failing: str, caplog: pytest.LogCaptureFixture) -> None:
     """The engine: whatever fails, in whatever order: no loss, nothing twice, nobody called out of turn."""
     caplog.set_level(logging.CRITICAL)

@@ -10,7 +10,7 @@ import pytest
 from property_tests.exercised import EXERCISED
 from property_tests.simulation.frame_schedule import run
 from property_tests.simulation.pins import FRAMES
-from property_tests.simulation.runs import AT_ONCE, TIMEOUT, portions, run_some
+from property_tests.simulation.runs import AT_ONCE, IN_BRIEF, TIMEOUT, portions, run_some
 from tests.helpers.depth import DEPTH, SEED
 
 pytestmark = TIMEOUT
@@ -36,6 +36,15 @@ EXPECTED = (
 )
 
 
+@pytest.mark.slow
+def test_rows_are_written_once_in_a_few_schedules() -> None:
+    happened = run_some(run, range(SEED - IN_BRIEF, SEED))
+
+    assert happened["schedules"] == IN_BRIEF
+    assert happened["crash"]
+
+
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
 def test_whatever_happens_each_row_is_written_once(seeds: range) -> None:

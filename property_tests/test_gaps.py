@@ -17,6 +17,7 @@ from sinksdk.runtime.planner import Backlog, Planner, observe, remember
 from sinksdk.store.records import PlannedRange
 from sinksdk.store.reports import PartitionStatus
 from tests.helpers.depth import DEPTH
+from tests.helpers.tiers import extended_after
 
 exercised = EXERCISED["gaps"]
 PARTITION = TopicPartition("t", 0)
@@ -91,7 +92,7 @@ class Gapped:
         exercised["several files"] += len(taken) >= 2 * SIZE
 
 
-@pytest.mark.parametrize("every", [1, 2, 3, 10, 30, 100, 300, 1_000])
+@pytest.mark.parametrize("every", extended_after(2, [2, 100, 1, 3, 10, 30, 300, 1_000]))
 def test_even_gaps_cost_at_most_three_jobs_per_file_and_hardly_any_record_twice(every: int) -> None:
     """From its first file on, with nothing known of the partition before."""
     partition = Gapped([(20 * SIZE, every)])
@@ -129,7 +130,7 @@ def test_changing_gaps_cost_at_most_three_jobs_per_file_and_half_as_many_records
     )
 
 
-@pytest.mark.parametrize("every", [2, 10, 100])
+@pytest.mark.parametrize("every", extended_after(1, [10, 2, 100]))
 def test_dense_records_after_sparse_ones_do_not_wait_for_the_estimate(every: int) -> None:
     """One wrong estimate is made good by the next generation: from then on it is a file at a time."""
     partition = Gapped([(5 * SIZE, every), (100 * SIZE, 1)])

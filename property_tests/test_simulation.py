@@ -12,7 +12,7 @@ import pytest
 from property_tests.exercised import EXERCISED, until_each_happened
 from property_tests.simulation import races
 from property_tests.simulation.pins import DEPLOYS, RACES, SINK, TOPIC_CHANGES
-from property_tests.simulation.runs import AT_ONCE, TIMEOUT, portions, run_some
+from property_tests.simulation.runs import AT_ONCE, IN_BRIEF, TIMEOUT, portions, run_some
 from property_tests.simulation.schedule import run, run_rolling_deploy
 from tests.helpers.depth import DEPTH, SEED
 
@@ -50,6 +50,15 @@ RARE = ("late row was passed over before it came", "files of a part of a commit 
 """Events that occur about five times in a thousand schedules, several times in one: a thousand may lack them."""
 
 
+@pytest.mark.slow
+def test_records_are_archived_once_in_a_few_schedules() -> None:
+    happened = run_some(run, range(SEED - IN_BRIEF, SEED))
+
+    assert happened["schedules"] == IN_BRIEF
+    assert happened["crash"]
+
+
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
 def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
@@ -126,6 +135,7 @@ def test_a_rolling_deploy_reads_nothing_again() -> None:
     assert happened["closing commit"] >= DEPTH.deploys
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEPLOYS.mutations)
 def test_a_deploy_that_loses_progress_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +143,7 @@ def test_a_deploy_that_loses_progress_is_noticed(name: str, monkeypatch: pytest.
     DEPLOYS.notice(name, monkeypatch, SEED)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_races_lose_nothing() -> None:
     """Attempts die between commit and publish, or are frozen before a record or an upload is theirs no more."""
@@ -149,6 +160,7 @@ def test_races_lose_nothing() -> None:
     assert happened["frozen about to complete an upload"] >= DEPTH.deploys // 100
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RACES.mutations)
 def test_an_attempt_that_loses_a_race_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

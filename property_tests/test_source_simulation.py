@@ -10,7 +10,7 @@ import pytest
 from property_tests.exercised import EXERCISED
 from property_tests.simulation.fencing_table import ROWS, Case, run_case
 from property_tests.simulation.pins import DIRECTORIES, SOURCE
-from property_tests.simulation.runs import AT_ONCE, TIMEOUT, portions, run_some
+from property_tests.simulation.runs import AT_ONCE, IN_BRIEF, TIMEOUT, portions, run_some
 from property_tests.simulation.source_schedule import run
 from tests.helpers.depth import DEPTH, SEED
 
@@ -52,6 +52,15 @@ OFTEN = (
 """What one schedule in twenty must have met, at least: every row of KIP-618's table is among it."""
 
 
+@pytest.mark.slow
+def test_rows_are_in_the_topic_once_in_a_few_schedules() -> None:
+    happened = run_some(run, range(SEED - IN_BRIEF, SEED))
+
+    assert happened["schedules"] == IN_BRIEF
+    assert happened["crash"]
+
+
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
 def test_whatever_happens_each_row_is_in_the_topic_once(seeds: range) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,6 +168,7 @@ def test_each_number_is_in_the_topic_once_and_in_order(seed: int, options: Sourc
     survive(world, Memory(world), options)
 
 
+@pytest.mark.extended
 @given(seed=st.integers(0, 2**48), options=boundaries)
 def test_so_it_is_in_a_topic_directory(seed: int, options: SourceOptions) -> None:
     """With every single step on disk as a place to crash, to freeze, and to lose an answer."""

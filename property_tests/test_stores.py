@@ -13,6 +13,7 @@ from property_tests.exercised import EXERCISED
 from sinksdk.store import Store
 from sinksdk.store.base import Conflict
 from tests.conftest import minio_url, postgres
+from tests.helpers.tiers import extended_after
 from tests.store.backends import BACKENDS, Fault, LossyStore
 from tests.store.conftest import minio_server, new_store, places, s3_credentials, s3_server
 
@@ -106,7 +107,7 @@ class Stores(RuleBasedStateMachine):
         self.exercised["cases"] += 1
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", extended_after(2, BACKENDS))
 def test_stores_do_what_the_model_does(backend: str, new_store: Callable[[str], Store]) -> None:
     """Versions never repeat, old ones never win, and a lost answer leaves no doubt."""
     machine = type(f"Stores_{backend}", (Stores,), {"backend": backend, "open": staticmethod(new_store)})

@@ -30,6 +30,7 @@ EXPECTED = (
 )
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_whatever_happens_the_table_is_a_prefix_of_the_log() -> None:
     """After each insert there is no gap and nothing twice, wherever the sink has moved; in the end it has everything."""

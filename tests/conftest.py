@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 SLOW = ("tests/integration", "tests/kafka", "property_tests", "examples")
+EXTENDED = ("examples",)  # authors read these tests: the marker would be noise there
 
 EXISTING_BROKER = "SINKSDK_TEST_BOOTSTRAP_SERVERS"
 
@@ -38,6 +39,22 @@ load_profile()
 
 INDEPENDENT = ("property_tests", "tests/testing")  # tests that take long and share no fixture
 
+# pytest -k fencing also finds "a zombie writes nothing": words of a test's file or name, by the term they belong to.
+TERMS = {
+    "backoff": ("delay", "retries", "restarts"),
+    "fencing": ("fence", "zombie", "overtaken"),
+    "graceful": ("_grace", "signal", "ctrl_c", "shutdown"),
+    "handover": (
+        "newer_driver",
+        "two_drivers",
+        "second_driver",
+        "take_over",
+        "takes_over",
+        "gives_way",
+        "rolling_deploy",
+    ),
+}
+
 # Fixtures that take seconds to start. One process runs all tests that use one of them.
 SHARED = {"spark", "bootstrap", "shared_broker"}
 
@@ -49,6 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_below(item, SLOW):
             item.add_marker(pytest.mark.slow)
+        if _is_below(item, EXTENDED):
+            item.add_marker(pytest.mark.extended)
+        item.extra_keyword_matches.update(_keywords(item))
         item.add_marker(pytest.mark.xdist_group(_group(item)))
 
 
@@ -68,6 +88,11 @@ def _group(item: pytest.Item) -> str:
         return "standalone"
     file = f"{item.path.parent.name}.{item.path.stem}"
     return f"{file}.{item.name.rstrip(']')}" if _is_below(item, INDEPENDENT) else file
+
+
+def _keywords(item: pytest.Item) -> set[str]:
+    name = f"{item.path.stem}.{getattr(item, 'originalname', item.name)}"
+    return {term for term, words in TERMS.items() if any(word in name for word in words)}
 
 
 def _order(item: pytest.Item) -> int:

@@ -17,6 +17,9 @@ Run = Callable[[int], Counter[str]]
 AT_ONCE = 1_000
 """Schedules of one test: enough that each kind of fault has its share in every one of them."""
 
+IN_BRIEF = 40
+"""Schedules of each kind in ``make test``: they end in seconds, and do not meet every rare fault."""
+
 TIMEOUT = pytest.mark.timeout(1800)
 """A thousand schedules take minutes, and the search for a planted mistake does, beside other processes' tests."""
 

@@ -28,6 +28,8 @@ from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import Letters
 from tests.examples.test_webhook_sink import serving
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).parents[2]
 DATABASE = ROOT / "docs/write-a-database-sink.md"
 HTTP = ROOT / "docs/write-an-http-sink.md"

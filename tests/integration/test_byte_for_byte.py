@@ -15,6 +15,7 @@ import pytest
 
 from sinksdk import TopicPartition
 from sinksdk.topics.directory import write_records
+from tests.helpers.tiers import extended_after
 from tests.integration.archive_site import Site, client, site
 from tests.integration.driving import driver_of
 
@@ -89,14 +90,7 @@ def milliseconds(moment: dt.datetime | None) -> int | None:
     return None if moment is None else (moment - epoch) // dt.timedelta(milliseconds=1)
 
 
-@pytest.mark.parametrize(
-    "topic",
-    [
-        "orders",
-        pytest.param("007", marks=pytest.mark.extended),
-        pytest.param("2024-01-01", marks=pytest.mark.extended),
-    ],
-)
+@pytest.mark.parametrize("topic", extended_after(1, ["orders", "007", "2024-01-01"]))
 def test_every_field_of_every_record_is_the_same_in_the_archive(
     archive: Site, spark: SparkContext, topic: str
 ) -> None:

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from examples.webhook_receiver import Endpoint, Mishap
 from sinksdk import TopicPartition, committed_offsets
 from tests.examples.test_webhook_sink import LOST, TAKEN, serving
+from tests.helpers.tiers import extended_after
 from tests.integration.archive_site import Site, site
 from tests.integration.frame_query import read_stream, start
 from tests.store.postgres_server import PostgresServer
@@ -250,11 +251,7 @@ def test_the_webhook_sink_posts_each_row_once(session: SparkSession, place: Plac
 
 @pytest.mark.parametrize(
     "trigger",
-    [
-        {"availableNow": True},
-        pytest.param({"once": True}, marks=pytest.mark.extended),
-        pytest.param({"processingTime": "1 second"}, marks=pytest.mark.extended),
-    ],
+    extended_after(1, [{"availableNow": True}, {"once": True}, {"processingTime": "1 second"}]),
     ids=str,
 )
 def test_a_stream_writes_every_row_once(session: SparkSession, place: Place, trigger: dict[str, Any]) -> None:
@@ -271,14 +268,7 @@ def test_a_stream_writes_every_row_once(session: SparkSession, place: Place, tri
         place.assert_once(rows)
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        "SQLite",
-        pytest.param("PostgreSQL", marks=pytest.mark.extended),
-        pytest.param("S3", marks=pytest.mark.extended),
-    ],
-)
+@pytest.mark.parametrize("where", extended_after(1, ["SQLite", "PostgreSQL", "S3"]))
 def test_a_stream_is_archived(
     session: SparkSession, tmp_path: Path, where: str, postgres: PostgresServer
 ) -> None:

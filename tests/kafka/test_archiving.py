@@ -53,6 +53,7 @@ def test_what_a_consumer_reads_is_archived_once_and_the_group_shows_no_lag(site:
     assert "starting Spark" not in output, "nothing was left to read"
 
 
+@pytest.mark.extended
 def test_moving_from_kafka_connect_reads_nothing_again(site: KafkaSite) -> None:
     """offset.source=group begins where Connect's consumer group stands; partitions it never read, at their start."""
     group = unused_name("connect-old")
@@ -69,6 +70,7 @@ def test_moving_from_kafka_connect_reads_nothing_again(site: KafkaSite) -> None:
     assert group_offsets(site, group) == {0: 3_402, 1: 702}
 
 
+@pytest.mark.extended
 def test_a_connector_that_begins_at_the_end_misses_nothing_afterwards(site: KafkaSite) -> None:
     """auto.offset.reset=latest: what was there stays unread, what comes while it is stopped does not."""
     site.configure(flush_size=1_000, auto_offset_reset="latest")

@@ -24,7 +24,7 @@ from tests.helpers.depth import DEPTH
 from tests.kafka.broker import Broker, serving
 from tests.kafka.topics import create_topic
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
 _IS_LONG = DEPTH.name == "nightly"
 CLIENTS, FREEZES = (60, 20) if _IS_LONG else (16, 3)

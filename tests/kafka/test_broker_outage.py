@@ -15,7 +15,7 @@ from tests.integration.freezing import stop
 from tests.kafka.broker import Broker, serving
 from tests.kafka.topics import create_topic
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
 PARTITION = TopicPartition("orders", 0)
 

@@ -26,6 +26,7 @@ def site(tmp_path: Path, bootstrap: str) -> Iterator[KafkaSite]:
         yield made
 
 
+@pytest.mark.extended
 def test_topics_and_partitions_join_while_it_runs(site: KafkaSite) -> None:
     """A regex finds a topic that is made later, and a topic that grows gets its new partition read from its start."""
     second = f"{site.topic}-second"
@@ -52,6 +53,7 @@ def test_topics_and_partitions_join_while_it_runs(site: KafkaSite) -> None:
     assert site.archived(second) == consume(site.bootstrap, second)
 
 
+@pytest.mark.extended
 def test_records_removed_before_they_were_read_are_an_error_unless_skipped(site: KafkaSite) -> None:
     """The log begins above the commit: nothing is passed over silently, nor with on.data.loss=skip."""
     site.configure(flush_size=1_000)

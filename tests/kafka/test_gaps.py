@@ -20,7 +20,7 @@ from tests.kafka.topics import await_decided, consume, create_topic, unused_name
 from tests.runtime.running_sinks import Connector, Finished, InProcess
 from tests.runtime.test_gaps import Files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
 SIZE, FILES = 100, 5
 

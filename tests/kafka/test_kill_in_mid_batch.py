@@ -23,7 +23,7 @@ from tests.kafka.archive import KafkaSite, kafka_site
 from tests.kafka.broker import Broker
 from tests.kafka.topics import consume, create_topic, produce, unused_name
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS, SIZE = 2, 5_000, 4_000
 TOTAL = PARTITIONS * RECORDS

@@ -34,7 +34,7 @@ from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.kafka.topics import create_topic, produce, unused_name
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
 RIGHT = 5.0  # seconds within which the lag must be right
 SLOW = 15.0  # more seconds that a machine takes which is busy with other things

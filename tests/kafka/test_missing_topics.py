@@ -11,6 +11,7 @@ import pytest
 
 from sinksdk import TopicPartition, committed_offsets
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
+from tests.helpers.tiers import extended_after
 from tests.integration import line_sink
 from tests.integration.archive_site import ended, wait_until
 from tests.kafka.archive import kafka_site
@@ -59,6 +60,7 @@ def topics(bootstrap: str) -> Iterator[KafkaTopics]:
     made.site.end()
 
 
+@pytest.mark.extended
 def test_deleted_before_the_start(topics: KafkaTopics) -> None:
     """The cluster and the topic are named; nothing is read of the other one."""
     topics.create(topics.a, 5)
@@ -73,6 +75,7 @@ def test_deleted_before_the_start(topics: KafkaTopics) -> None:
     assert topics.site.committed() == {}
 
 
+@pytest.mark.extended
 def test_deleted_while_nothing_is_to_do(topics: KafkaTopics) -> None:
     """What was read is committed already."""
     topics.start_and_await_commit()
@@ -81,7 +84,7 @@ def test_deleted_while_nothing_is_to_do(topics: KafkaTopics) -> None:
     expect_missing(topics.site, topics.b)
 
 
-@pytest.mark.parametrize("records", [0, 2, 3, 50])
+@pytest.mark.parametrize("records", extended_after(1, [2, 0, 3, 50]))
 def test_deleted_and_created_again(topics: KafkaTopics, records: int) -> None:
     """With none, fewer, as many and more records: its id tells, and it is not read."""
     topics.site.raw["missing.topic.grace.ms"] = 5_000  # long enough to create it again
@@ -95,6 +98,7 @@ def test_deleted_and_created_again(topics: KafkaTopics, records: int) -> None:
     assert topics.site.committed() == {topics.a: 5, topics.b: 3}
 
 
+@pytest.mark.extended
 def test_created_again_while_the_connector_was_stopped(topics: KafkaTopics) -> None:
     """The id that was read is in the store."""
     topics.start_and_await_commit()
@@ -111,6 +115,7 @@ def test_created_again_while_the_connector_was_stopped(topics: KafkaTopics) -> N
     assert "was deleted and created again" in str(error)
 
 
+@pytest.mark.extended
 def test_right_after_its_creation(topics: KafkaTopics) -> None:
     """A connector that is started before its topic finds it within the grace time, and says nothing."""
     topics.create(topics.a, 5)
@@ -123,6 +128,7 @@ def test_right_after_its_creation(topics: KafkaTopics) -> None:
     topics.site.expect_no_error()
 
 
+@pytest.mark.extended
 def test_an_expression_misses_what_it_has_read(topics: KafkaTopics) -> None:
     """It takes up topics as they appear; the one it has read must stay."""
     del topics.site.raw["topics"]
@@ -132,6 +138,7 @@ def test_an_expression_misses_what_it_has_read(topics: KafkaTopics) -> None:
     expect_missing(topics.site, topics.b)
 
 
+@pytest.mark.extended
 def test_waiting_goes_on_with_the_other_one(topics: KafkaTopics) -> None:
     """missing.topic.policy=wait: another topic under the name is not taken for the same."""
     topics.start_and_await_commit(**{"missing.topic.policy": "wait"})
@@ -143,6 +150,7 @@ def test_waiting_goes_on_with_the_other_one(topics: KafkaTopics) -> None:
     topics.site.expect_no_error()
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_deleted_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
     """The other one's partial batch is committed, and the process ends with 4, at the latest after the graceful time."""
@@ -177,6 +185,7 @@ def test_deleted_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
         assert committed_offsets(site.store, "archive")[TopicPartition(a, 0)].offset == len(written)
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_replaced_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
     """Spark goes on in whatever has the topic's name; not one record of the new topic is committed or archived."""

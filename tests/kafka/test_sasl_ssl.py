@@ -20,6 +20,7 @@ from sinksdk.connectors.s3_archiver.verify.kafka_log import KafkaLog
 from sinksdk.topics import Subscription
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.helpers.ports import free_port
+from tests.helpers.tiers import extended_after
 from tests.kafka.archive import KafkaSite, kafka_site
 from tests.kafka.broker import serving
 from tests.kafka.certificates import certificate
@@ -88,7 +89,10 @@ def site(tmp_path: Path, guarded: Guarded) -> Iterator[KafkaSite]:
         yield made
 
 
-@pytest.mark.parametrize(("mechanism", "password"), [("PLAIN", "plain secret"), ("SCRAM-SHA-512", PASSWORD)])
+@pytest.mark.parametrize(
+    ("mechanism", "password"),
+    extended_after(1, [("SCRAM-SHA-512", PASSWORD), ("PLAIN", "plain secret")]),
+)
 def test_the_driver_is_let_in(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mechanism: str, password: str
 ) -> None:
@@ -99,6 +103,7 @@ def test_the_driver_is_let_in(
     assert len(source.partitions(Subscription(("orders",)))) == 2
 
 
+@pytest.mark.extended
 @pytest.mark.spark
 def test_spark_is_let_in_too(guarded: Guarded, site: KafkaSite, tmp_path: Path) -> None:
     """The commands run and verify with --kafka-config; nothing that is printed or logged holds the password."""

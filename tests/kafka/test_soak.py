@@ -51,6 +51,7 @@ def found(site: Any, confirmed: set[bytes], monkeypatch: pytest.MonkeyPatch) -> 
     return list(differences(site, confirmed, Counter()))
 
 
+@pytest.mark.extended
 def test_a_soak_is_content_with_what_a_consumer_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record once, nothing left."""
     assert found(Site(THERE), {b"k1"}, monkeypatch) == []

@@ -14,6 +14,7 @@ import pytest
 from sinksdk.source import SourceConnectorConfig
 from sinksdk.topics.kafka import KafkaClient, KafkaTarget, ensure_offsets_topic
 from tests.helpers.memory_store import MemoryStore
+from tests.helpers.tiers import extended_after
 from tests.integration.freezing import everything_of, executor_of, wake
 from tests.integration.held_site import (
     HeldSite,
@@ -32,7 +33,7 @@ from tests.runtime.zombies import Zombies, committed
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("before", "after"), [(3, 2), (1, 1)])
+@pytest.mark.parametrize(("before", "after"), extended_after(1, [(3, 2), (1, 1)]))
 def test_a_frozen_transaction_is_never_visible(bootstrap: str, before: int, after: int) -> None:
     """KIP-618: fenced by the round, or by its only successor; a read_committed reader sees none of it."""
     topic = unused_name("zombies")

@@ -230,6 +230,7 @@ def test_every_call_of_a_fenced_writer_is_told_so(place: Cluster, call: str) -> 
     new.close()
 
 
+@pytest.mark.extended
 def test_a_transaction_that_was_open_for_too_long_is_no_fencing(bootstrap: str) -> None:
     """Kafka says the same of both: then it is a failure, which names the setting, so that the task comes back."""
     with serving({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}) as broker:
@@ -248,6 +249,7 @@ def test_a_transaction_that_was_open_for_too_long_is_no_fencing(bootstrap: str) 
         writer.close()
 
 
+@pytest.mark.extended
 def test_a_broker_that_is_killed_in_mid_transaction(tmp_path: Path) -> None:
     """While it is away the commit may yet succeed; once it is back it does, and everything is there once."""
     with serving() as broker:

@@ -16,6 +16,8 @@ from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.source import KafkaSource
 from tests.kafka.broker import Broker, serving
 
+pytestmark = pytest.mark.extended
+
 P0 = TopicPartition("t", 0)
 
 

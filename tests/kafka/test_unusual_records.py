@@ -88,6 +88,7 @@ def test_whatever_is_in_a_topic_is_archived_as_it_is(site: KafkaSite) -> None:
     assert len(archived[4].headers) == 10_000
 
 
+@pytest.mark.extended
 def test_records_of_a_megabyte_come_a_few_at_a_time(site: KafkaSite) -> None:
     """300 of them pass through a worker whose memory stays far below their sum."""
     send(site, *({"value": (b"%d" % number).ljust(MIB, b".")} for number in range(300)))
@@ -106,6 +107,7 @@ def test_records_of_a_megabyte_come_a_few_at_a_time(site: KafkaSite) -> None:
     assert max(peaks.values()) < 400 * MIB
 
 
+@pytest.mark.extended
 def test_two_hundred_partitions_are_planned_and_read_in_one_generation(
     tmp_path: Path, bootstrap: str
 ) -> None:

@@ -237,6 +237,7 @@ def asked() -> dict[str, str]:
     return dict(zip(map(json.dumps, sorted(cases)), ask_for_folders(sorted(cases)), strict=True))
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_the_kept_folders_are_joda_times() -> None:
     """Asked anew, they are the same."""

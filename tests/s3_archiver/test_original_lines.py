@@ -118,6 +118,7 @@ def test_the_kept_answers_are_of_these_cases() -> None:
     assert [case for case, _ in kept()] == list(CASES)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_lines_are_those_of_kafka() -> None:
     """Asked anew, they are the same."""

@@ -340,6 +340,7 @@ def test_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> Non
     assert explained(_PAIRS[::_SAMPLE], registry_url)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_all_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> None:
@@ -366,6 +367,7 @@ def test_the_kept_answers_are_of_these_setups() -> None:
     }
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_values_are_those_of_kafka_and_confluent() -> None:

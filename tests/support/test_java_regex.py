@@ -49,6 +49,7 @@ def test_java_patterns_match_the_topics_that_java_matches() -> None:
     assert untranslated == UNTRANSLATED
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_the_kept_answers_to_patterns_are_javas() -> None:
     """Asked anew, they are the same."""

@@ -55,6 +55,7 @@ def test_time_zones_are_those_of_joda_time(name: str) -> None:
         assert found == ORIGINAL[name]
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_the_kept_time_zones_are_joda_times() -> None:
     """Asked anew, they are the same."""

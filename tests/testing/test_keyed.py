@@ -14,6 +14,7 @@ from sinksdk.testing import Capabilities, Guarantee, KitError, SinkContractError
 from sinksdk.testing.contract import POISON
 from sinksdk.testing.machine import DEFAULTS
 from tests.helpers.depth import DEPTH
+from tests.helpers.tiers import extended_after
 from tests.testing import keyed_zoo as zoo
 
 pytestmark = pytest.mark.slow
@@ -32,7 +33,7 @@ def options_of(capabilities: Capabilities, **others: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("make_task", zoo.HONEST, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("make_task", extended_after(1, zoo.HONEST), ids=lambda cls: cls.__name__)
 def test_honest_sinks_pass(make_task: type[SinkTask]) -> None:
     """Nothing is held against them, though keys are deleted, come back, and are in several partitions."""
     cases = settings(DEFAULTS, max_examples=DEPTH.cases)
@@ -189,6 +190,7 @@ def test_a_mapping_has_no_order() -> None:
         check_sink(zoo.MarkingSink, **options_of(Capabilities(ordered=True)))
 
 
+@pytest.mark.extended
 def test_keys_that_never_come_back_show_nothing() -> None:
     """No write is the last of several then."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sinksdk.testing import MemoryOrigin, SourceCapabilities, SourceContractError, check_source, replay_source
+from tests.helpers.tiers import extended_after
 from tests.testing import source_zoo as zoo
 
 pytestmark = pytest.mark.slow
@@ -88,7 +89,7 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
     assert problem in caught.value.problem
 
 
-@pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
+@pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sources_survive_what_the_others_do_not(honest: zoo.SourceSpecimen) -> None:
     """All traces of the broken ones."""
     for steps in {tuple(steps) for steps, _ in TRACES.values()}:
@@ -105,6 +106,7 @@ def counting(make_task: Callable[..., Any], made: Counter[str]) -> Callable[...,
     return make
 
 
+@pytest.mark.extended
 def test_all_mistakes_are_found_with_default_settings() -> None:
     """Each within few cases, with a short story."""
     made: Counter[str] = Counter()
@@ -120,7 +122,7 @@ def test_all_mistakes_are_found_with_default_settings() -> None:
         assert made[specimen.name] <= MOST_TASKS, specimen.name
 
 
-@pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
+@pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sources_pass(honest: zoo.SourceSpecimen) -> None:
     """Nothing is held against a source that keeps its promise, whatever the seed."""
     report = check_source(honest.make_task, cases=100, seed=11, patience=20.0, **options_of(honest))

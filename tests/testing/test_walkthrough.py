@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 PAGE = Path(__file__).parent.parent.parent / "docs" / "test-your-connector.md"
 STORY, REPLAY, SHOWN, SOURCE_STORY, SOURCE_SHOWN = range(5)
 

@@ -13,6 +13,7 @@ from sinksdk import SinkRecord
 from sinksdk.testing import MemoryDestination, SinkContractError, check_sink, replay
 from sinksdk.testing.machine import DEFAULTS
 from tests.helpers.depth import DEPTH
+from tests.helpers.tiers import extended_after
 from tests.testing import zoo
 
 pytestmark = pytest.mark.slow
@@ -157,7 +158,7 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
     assert problem in caught.value.problem
 
 
-@pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
+@pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sinks_survive_what_the_others_do_not(honest: zoo.Specimen) -> None:
     """All traces of the broken ones (those with poison only where dead letters are declared)."""
     for steps, _ in TRACES.values():
@@ -214,6 +215,7 @@ def test_what_fails_without_any_fault_is_a_short_story_too(make_task: type[zoo.R
     assert len(caught.value.steps) <= 2
 
 
+@pytest.mark.extended
 def test_all_mistakes_are_found_with_default_settings() -> None:
     """Each within few cases, with a short story whose replay fails in the same way."""
     for specimen in zoo.BROKEN:
@@ -225,7 +227,7 @@ def test_all_mistakes_are_found_with_default_settings() -> None:
         assert (again.value.problem, again.value.story) == (failure.problem, failure.story)
 
 
-@pytest.mark.parametrize("honest", zoo.HONEST, ids=lambda specimen: specimen.name)
+@pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sinks_pass(honest: zoo.Specimen) -> None:
     """Nothing is held against a sink that keeps its promise."""
     report = check_sink(

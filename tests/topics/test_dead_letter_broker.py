@@ -110,12 +110,14 @@ def test_a_record_that_is_too_large_for_the_topic(bootstrap: str) -> None:
     assert [row.value for row in consume(bootstrap, topic)] == [b"small", b"small"]
 
 
+@pytest.mark.extended
 def test_a_cluster_that_does_not_answer() -> None:
     """Dead letters: a cluster that does not answer is a RetriableException that says where it was looked for."""
     with pytest.raises(RetriableException, match=r"cannot be looked up or created at 127.0.0.1:1"):
         ensure_dead_letter_topic(configured("bad"), KafkaClient("127.0.0.1:1"))
 
 
+@pytest.mark.extended
 def test_a_broker_that_goes_and_comes_back() -> None:
     """Dead letters: while the broker is away they fail, after delivery.timeout.ms; once it is back they are written."""
     settings = {"producer.override.delivery.timeout.ms": "15000", "producer.override.linger.ms": "0"}

@@ -15,6 +15,7 @@ from tests.transforms.kafka_answers import ask, kept
 _IDENTITY = re.compile(r"@[0-9a-f]+")
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_answers_are_those_of_kafka() -> None:
     """Asked anew, they are the same: nobody has mended them by hand, and no case was left out."""

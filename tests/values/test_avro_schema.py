@@ -34,6 +34,7 @@ def test_a_schema_means_what_java_says(answer: Any) -> None:
         assert said(answer.schema) != "!"
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_kept_answers_are_javas(version: str) -> None:

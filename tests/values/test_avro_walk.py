@@ -125,6 +125,7 @@ def test_both_loops_find_the_same(seed: int) -> None:
             assert one.ends.tolist() == other.ends.tolist(), name
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_fits_is_what_java_reads(version: str) -> None:

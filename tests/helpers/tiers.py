@@ -1,0 +1,21 @@
+"""Parameters that repeat one fact: ``make test`` tries the first ones, ``make test-all`` all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def extended_after(count: int, cases: Iterable[Any]) -> list[Any]:
+    """Mark all parameters but the first ones as extended."""
+    parameters = list(cases)
+    return [*parameters[:count], *(_extended(case) for case in parameters[count:])]
+
+
+def _extended(case: Any) -> Any:
+    if hasattr(case, "marks"):  # made by pytest.param
+        return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.extended])
+    values = case if type(case) is tuple else (case,)
+    return pytest.param(*values, marks=pytest.mark.extended)
