@@ -117,7 +117,7 @@ def site(*options: str, warm: float = 10.0) -> Iterator[Site]:
     ):
         folder = Path(temporary)
         (folder / "topics").mkdir()
-        source = ["--source-directory", str(folder / "topics")]
+        source = ["--topic-directory", str(folder / "topics")]
         os.environ.setdefault("PYTHONPATH", str(Path(__file__).parents[1]))
         with serving(folder, source, f"sqlite:///{folder}/store.sqlite", *options) as server:
             made = Site(folder, open_store(f"sqlite:///{folder}/store.sqlite"), server, well, ill)

@@ -56,7 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     source = command.add_mutually_exclusive_group()
     source.add_argument(
         "--topic-directory",
-        "--source-directory",
         dest="source_directory",
         type=Path,
         metavar="DIR",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from sinksdk.errors import ConfigException
-from sinksdk.launch.prepare import Place
+from sinksdk.launch.prepare import DeploymentOptions
 from sinksdk.launch.topics import KafkaTopics, TopicDirectory, Topics, address_problems
 from sinksdk.plugins.checks import collecting
 from sinksdk.spark.options import SparkOptions
@@ -65,7 +65,6 @@ SourceDirectory = Annotated[
     str,
     typer.Option(
         "--topic-directory",
-        "--source-directory",
         metavar="DIR",
         help="Topic directory that sinks read and sources write: topic=<t>/partition=<p>/*.parquet.",
     ),
@@ -139,9 +138,9 @@ class SourceOptions:
             raise ConfigException(message)
         return TopicDirectory(self.directory)
 
-    def place(self, store: str, **spark: Any) -> Place:
+    def deployment(self, store: str, **spark: Any) -> DeploymentOptions:
         """Where connectors run; ``spark`` as for :class:`SparkOptions`."""
         topics, problems = None, list[str]()
         with collecting(problems):
             topics = self.topics()
-        return Place(topics, store, SparkOptions(**spark), problems)
+        return DeploymentOptions(topics, store, SparkOptions(**spark), problems)

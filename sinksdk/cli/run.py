@@ -70,14 +70,14 @@ def run(
     a topic is missing.
     """
     source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
-    place = source.place(store, master=master, conf=conf or ())
+    options = source.deployment(store, master=master, conf=conf or ())
     logs = start_logging(
         log_format, verbose=verbose, level="INFO" if log_format is LogFormats.JSON else "WARNING"
     )
     console = stdout()
     with ShutdownSignals() as signals:
         prepared = patiently(
-            partial(prepare, config, place, cache(warn)),  # each warning once, however often it is tried
+            partial(prepare, config, options, cache(warn)),  # each warning once, however often it is tried
             f"the start of {config.name}",
             lambda: signals.is_received,
         )

@@ -53,13 +53,13 @@ def server(
     kafka_config: KafkaConfig = "",
     store: StoreUrl = DEFAULT_STORE,
     master: Master = None,
-    places: Annotated[
+    task_slots: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="How many tasks of all connectors run at the same time on a local master; four per core by "
-            "default.",
+            help="Task slots of a local master: tasks of all connectors that run at the same time; four per "
+            "core by default.",
         ),
     ] = None,
     conf: Conf = None,
@@ -118,10 +118,10 @@ def server(
     driver runs is left to it. Stopping flushes and commits everything.
     """
     source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
-    place = source.place(store, master=master, conf=conf or (), is_shared=True, places=places)
+    options = source.deployment(store, master=master, conf=conf or (), is_shared=True, task_slots=task_slots)
     # What comes over REST refers to nothing that is not allowed here.
     providers = ConfigProviders(config_env or (), config_files or (), _HOW_TO_ALLOW, sql=config_sql)
-    open_deployment = prepare_server(place, providers)
+    open_deployment = prepare_server(options, providers)
     logs = start_logging(log_format, verbose=verbose, level="INFO")
     _raise_file_limit()
     from sinksdk.server.rest import RestServer  # noqa: PLC0415 - an extra, which is there by now
@@ -152,7 +152,7 @@ def server(
                 providers,
                 targets=partial(source_target, deployment.topics, providers=providers),
                 sinks=partial(sink_to_alter, deployment.topics, providers=providers),
-                places=spark.places,
+                task_slots=spark.task_slots,
             )
             return spark, worker, deployment.store.url
 

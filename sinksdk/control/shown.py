@@ -169,7 +169,7 @@ class ConnectorInfo:
         trace: of the error that made it FAILED.
         config: its configuration as written, with secrets.
         measures: of every task number that ever existed.
-        heard_at: its last heartbeat, in seconds since the epoch; None: never.
+        last_heartbeat_at: its last heartbeat, in seconds since the epoch; None: never.
         type: ``unknown`` if its class cannot be loaded, unless it has run as a source.
         source_offsets: of a source, the offsets that its tasks have reported last.
         has_more_source_offsets: whether there are others.
@@ -192,7 +192,7 @@ class ConnectorInfo:
     trace: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     measures: tuple[TaskTotals, ...] = ()
-    heard_at: float | None = None
+    last_heartbeat_at: float | None = None
     type: ConnectorType = "unknown"
     source_offsets: tuple[SourceOffsetInfo, ...] = ()
     has_more_source_offsets: bool = False

@@ -29,7 +29,7 @@ Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DeploymentOptions:
     """Options for where connectors run, not checked yet.
 
     Args:
@@ -50,7 +50,9 @@ class Prepared(NamedTuple):
     connector: PreparedConnector
 
 
-def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, warn: Warn) -> Prepared:
+def prepare(
+    config: Mapping[str, Any] | str | os.PathLike[str], options: DeploymentOptions, warn: Warn
+) -> Prepared:
     """Check everything, warn, and open the store.
 
     Args:
@@ -62,17 +64,17 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
         ConnectException: the source cannot be read.
     """
     problems, away = list[str](), list[RetriableException]()
-    checked, topics, opened = Checked({}), place.topics, None
+    checked, topics, opened = Checked({}), options.topics, None
     with collecting(problems):
         checked = check_file(config)
         problems += [*checked.problems, *checked.unmet]
         _warn_of(checked, warn)
-    problems += place.problems
+    problems += options.problems
     sink = checked.config if isinstance(checked.config, ConnectorConfig) else None
     if topics is not None and (sink is not None or checked.config is None):
         with collecting(problems, away):
             opened = open_source(topics, sink)
-    store_url, spark = _check(place, problems)
+    store_url, spark = _check(options, problems)
     if sink is not None and sink.needs_registry() and not _has(_AVRO):
         problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
     if away and not problems:
@@ -80,14 +82,14 @@ def prepare(config: Mapping[str, Any] | str | os.PathLike[str], place: Place, wa
     if problems or topics is None or spark is None:
         raise ConfigException(problems)
     if isinstance(checked.config, SourceConnectorConfig):
-        _warn_of_places(checked.config.tasks_max, spark, warn)
+        _warn_of_task_slots(checked.config.tasks_max, spark, warn)
     if sink is not None and opened is not None:
         _check_topics(opened.source, sink, warn)
     ready = prepare_connector(topics, checked, opened)
     return Prepared(Deployment(topics, open_store(store_url, create=True), store_url, spark), ready)
 
 
-def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Deployment]:
+def prepare_server(options: DeploymentOptions, providers: ConfigProviders) -> Callable[[], Deployment]:
     """Check the options for all connectors of a store.
 
     Returns:
@@ -96,11 +98,11 @@ def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Dep
     Raises:
         ConfigException: every problem at once.
     """
-    topics, problems = place.topics, list(place.problems)
+    topics, problems = options.topics, list(options.problems)
     if topics is not None:
         with collecting(problems):
             open_source(topics, None)
-    store_url, spark = _check(place, problems)
+    store_url, spark = _check(options, problems)
     if not _has(["fastapi", "uvicorn"]):
         problems.append("the server is not installed: pip install 'sinksdk[server]'")
     if problems or topics is None or spark is None:
@@ -109,13 +111,13 @@ def prepare_server(place: Place, providers: ConfigProviders) -> Callable[[], Dep
     return lambda: found(open_store(store_url, create=True))
 
 
-def _check(place: Place, problems: list[str]) -> tuple[str, SparkSettings | None]:
+def _check(options: DeploymentOptions, problems: list[str]) -> tuple[str, SparkSettings | None]:
     """The store's URL for executors, and the options of Spark; adds to ``problems``."""
-    store_url, spark = place.store, None
+    store_url, spark = options.store, None
     with collecting(problems):
-        store_url = absolute_store_url(place.store)
+        store_url = absolute_store_url(options.store)
     with collecting(problems):
-        spark = place.spark.settings(store_is_local_file=store_url.startswith("sqlite"))
+        spark = options.spark.settings(store_is_local_file=store_url.startswith("sqlite"))
     return store_url, spark
 
 
@@ -131,13 +133,14 @@ def _warn_of(checked: Checked, warn: Warn) -> None:
         warn(f"no effect here: {names} ('sinksdk validate' says why)")
 
 
-def _warn_of_places(tasks_max: int, spark: SparkSettings, warn: Warn) -> None:
-    """How many tasks there are is known once the connector has started, which comes after Spark."""
-    places = spark.places
-    if places is not None and tasks_max > places:
+def _warn_of_task_slots(tasks_max: int, spark: SparkSettings, warn: Warn) -> None:
+    # A warning only: the number of tasks is known once the connector has started, which is after Spark.
+    task_slots = spark.task_slots
+    if task_slots is not None and tasks_max > task_slots:
         warn(
-            f"'tasks.max' is {tasks_max}, and Spark on {spark.master} runs {places} at the same time: more "
-            f"tasks of a source are refused; lower it, or give Spark more places (--master 'local[N]')"
+            f"'tasks.max' is {tasks_max}, but Spark on {spark.master} has {task_slots} task slots: more "
+            f"tasks of a source are refused; lower 'tasks.max', or give Spark more task slots "
+            f"(--master 'local[N]')"
         )
 
 

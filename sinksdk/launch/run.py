@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from sinksdk.launch.patience import patiently
-from sinksdk.launch.prepare import Place, prepare
+from sinksdk.launch.prepare import DeploymentOptions, prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import ClosingSignals, close_on_signal
 from sinksdk.launch.summary import Summary
@@ -68,10 +68,10 @@ def run(
         FencedException: a newer driver of the same connector has taken over.
         ConnectException: it failed for good; what was committed stays committed.
     """
-    place = _place(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
+    options = _options(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
     with ClosingSignals() as signals:
         prepared = patiently(
-            partial(prepare, config, place, cache(_warn)),  # each warning once, however often it is tried
+            partial(prepare, config, options, cache(_warn)),  # each warning once, however often it is tried
             "a connector's start",
             lambda: signals.received is not None,
         )
@@ -116,15 +116,15 @@ def start(
         RetriableException, StoreUnavailable: Kafka or the store is unavailable now. ConnectException: the
         source cannot be read.
     """
-    place = _place(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
-    return RunningConnector(prepare(config, place, _warn), until_caught_up=until_caught_up)
+    options = _options(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
+    return RunningConnector(prepare(config, options, _warn), until_caught_up=until_caught_up)
 
 
-def _place(source: Source, store: str, spark: SparkOptions) -> Place:
+def _options(source: Source, store: str, spark: SparkOptions) -> DeploymentOptions:
     topics, problems = None, list[str]()
     with collecting(problems):
         topics = topics_at(source)
-    return Place(topics, store, spark, problems)
+    return DeploymentOptions(topics, store, spark, problems)
 
 
 def _warn(text: str) -> None:

@@ -17,7 +17,7 @@ from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import RunningTasks
 from sinksdk.spark import context
 from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
-from sinksdk.spark.places import Places, places
+from sinksdk.spark.task_slots import TaskSlots, read_task_slots
 from sinksdk.store import identify
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings
@@ -159,15 +159,15 @@ class SparkOnDemand:
                         raise
         return None if self._is_stopping() else self._spark
 
-    def places(self) -> Places | None:
+    def task_slots(self) -> TaskSlots | None:
         """The task slots in use; None while no Spark runs."""
         spark = self._spark
         if spark is None:
             return None
         try:
-            return places(spark)
-        except Exception as error:  # noqa: BLE001 - of a Spark that ends just now nothing is known
-            log.info("Spark does not tell who holds its places: %s", error)
+            return read_task_slots(spark)
+        except Exception as error:  # noqa: BLE001 - Spark may stop at any time
+            log.info("cannot read the task slots of Spark: %s", error)
             return None
 
     def has_died(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from sinksdk.control.shown import ConnectorInfo, PartitionInfo, TaskInfo
-from sinksdk.spark.places import Places
+from sinksdk.spark.task_slots import TaskSlots
 from sinksdk.support.measures import TaskMeasures, Timing
 
 Kind = Literal["counter", "gauge", "summary", "untyped"]
@@ -22,12 +22,12 @@ class Scrape:
 
     Args:
         unreadable: names of connectors whose records are damaged.
-        places: of this process's Spark; None while it runs none.
+        task_slots: of this process's Spark; None while it runs none.
     """
 
     connectors: Sequence[ConnectorInfo]
     unreadable: Sequence[str] = ()
-    places: Places | None = None
+    task_slots: TaskSlots | None = None
 
 
 @dataclass(frozen=True, slots=True)

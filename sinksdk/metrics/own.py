@@ -17,7 +17,7 @@ from sinksdk.metrics.metric import (
     Scrape,
     Subject,
 )
-from sinksdk.spark.places import Held
+from sinksdk.spark.task_slots import ConnectorSlots
 
 
 def _readable(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], bool]]:
@@ -25,10 +25,9 @@ def _readable(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], bool]]:
     yield from (((name,), False) for name in scrape.unreadable)
 
 
-def _held(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], Held]]:
-    """What each connector has that has a generation at Spark."""
-    if scrape.places is not None:
-        yield from (((name,), held) for name, held in sorted(scrape.places.held.items()))
+def _used(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], ConnectorSlots]]:
+    if scrape.task_slots is not None:
+        yield from (((name,), slots) for name, slots in sorted(scrape.task_slots.by_connector.items()))
 
 
 _connector = Group("connector", CONNECTOR)
@@ -36,7 +35,7 @@ _partition = Group("partition", PARTITION)
 _task = Group("task", TASK)
 _sink_task = Group("task", SINK_TASK)
 _source_task = Group("task", SOURCE_TASK)
-_spark = Group("spark", Subject(CONNECTOR.labels, _held))
+_spark = Group("spark", Subject(CONNECTOR.labels, _used))
 
 OWN_METRICS: Final = (
     Group("connector", Subject(CONNECTOR.labels, _readable)).metric(
@@ -46,7 +45,7 @@ OWN_METRICS: Final = (
         lambda is_readable: is_readable,
     ),
     _connector.metric(
-        "driven",
+        "has_driver",
         "1",
         "1 while a driver of the connector sends heartbeats.",
         lambda info: bool(info.driver),
@@ -67,10 +66,9 @@ OWN_METRICS: Final = (
         lambda info: info.unavailable_count,
     ),
     _connector.metric(
-        "vanished_counted_total",
+        "deleted_partitions_counted_total",
         "by name",
-        "The counters of `sinksdk_partition_counted_total`, of all partitions together that the source no "
-        "longer has.",
+        "Sum of `sinksdk_partition_counted_total` over partitions that the source no longer has.",
         lambda info: dict(sorted(info.vanished_counts.items())),
         by="name",
     ),
@@ -213,28 +211,28 @@ OWN_METRICS: Final = (
         by="phase",
     ),
     Group("spark", ALL).metric(
-        "places",
+        "task_slots",
         "tasks",
         "Task slots of this server's Spark, for all connectors together.",
-        lambda scrape: scrape.places.total if scrape.places is not None else None,
+        lambda scrape: scrape.task_slots.total if scrape.task_slots is not None else None,
     ),
     _spark.metric(
-        "places_held",
+        "task_slots_used",
         "tasks",
         "Task slots that the connector's tasks occupy; no value while it has no generation.",
-        lambda held: held.running,
+        lambda slots: slots.running,
     ),
     _spark.metric(
-        "place_held_seconds",
+        "task_slot_used_seconds",
         "s",
         "Seconds for which the connector's generation has occupied a task slot, from its first task on.",
-        lambda held: held.longest,
+        lambda slots: slots.longest,
     ),
     _spark.metric(
         "tasks_waiting",
         "tasks",
         "Tasks of the connector's generation that wait for a task slot.",
-        lambda held: held.waiting,
+        lambda slots: slots.waiting,
     ),
 )
 """In the order of the page that documents them."""

@@ -23,7 +23,7 @@ from sinksdk.errors import ConnectException
 from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Kind, Metric, Scrape
 from sinksdk.metrics.own import OWN_METRICS
-from sinksdk.spark.places import Places
+from sinksdk.spark.task_slots import TaskSlots
 from sinksdk.support.measures import Timing
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ _PROCESS: Final = ProcessCollector(registry=None)
 class StoreCollector(Collector):
     """Reads the store, each connector once, whenever Prometheus asks; nothing is kept in between."""
 
-    def __init__(self, herder: Herder, places: Places | None) -> None:
+    def __init__(self, herder: Herder, task_slots: TaskSlots | None) -> None:
         self._herder = herder
-        self._places = places
+        self._task_slots = task_slots
 
     def collect(self) -> Iterator[Family]:
         """Every metric with its samples. Raises StoreUnavailable."""
@@ -49,22 +49,22 @@ class StoreCollector(Collector):
             log.warning("connector %s has no metrics: %s", name, error)
             unreadable.append(name)
 
-        now = Scrape(self._herder.infos(leave_out), unreadable, self._places)
+        now = Scrape(self._herder.infos(leave_out), unreadable, self._task_slots)
         return chain((_family(metric, now) for metric in METRICS), _PROCESS.collect())
 
 
-def exposition(herder: Herder, accept: str, places: Places | None = None) -> tuple[bytes, str]:
+def exposition(herder: Herder, accept: str, task_slots: TaskSlots | None = None) -> tuple[bytes, str]:
     """Body and content type of the answer to Prometheus.
 
     Args:
         accept: the request's ``Accept`` header: which of Prometheus's formats it reads.
-        places: of this process's Spark, if it runs one.
+        task_slots: of this process's Spark, if it runs one.
 
     Raises:
         StoreUnavailable: the store does not answer.
     """
     encode, content_type = choose_encoder(accept)
-    return encode(StoreCollector(herder, places)), content_type
+    return encode(StoreCollector(herder, task_slots)), content_type
 
 
 _FAMILIES: Final[Mapping[Kind, Callable[..., Any]]] = {

@@ -23,7 +23,7 @@ from sinksdk.metrics.prometheus import exposition
 from sinksdk.server.bodies import Alive, Health, Level, LoggerLevel, ServerInfo
 from sinksdk.server.errors import NotFoundException, answer, errors
 from sinksdk.server.parameters import Name
-from sinksdk.spark.places import LookAtPlaces
+from sinksdk.spark.task_slots import ReadTaskSlots
 from sinksdk.store import StoreUnavailable
 from sinksdk.support.confidential import SECRETS
 
@@ -193,7 +193,7 @@ _TEXT: dict[str, Any] = {"content": {"text/plain": {}, "application/openmetrics-
 _OLDEST: Final = 90.0  # seconds: Prometheus asks each minute, or more often
 
 
-def metrics_router(herder: Herder, health: StoreHealth, places: LookAtPlaces) -> APIRouter:
+def metrics_router(herder: Herder, health: StoreHealth, task_slots: ReadTaskSlots) -> APIRouter:
     """What Prometheus asks for."""
     router = APIRouter(tags=["server"])
     latest: dict[str, Latest[tuple[bytes, str]]] = {}  # by format: there are a few
@@ -206,7 +206,7 @@ def metrics_router(herder: Herder, health: StoreHealth, places: LookAtPlaces) ->
         store does not answer there are no numbers.
         """
         ask = latest.setdefault(
-            choose_encoder(accept)[1], Latest(lambda: exposition(herder, accept, places()))
+            choose_encoder(accept)[1], Latest(lambda: exposition(herder, accept, task_slots()))
         )
         before = ask.last
         now, problem = await asyncio.gather(ask.get(), health.problem())

@@ -25,7 +25,7 @@ from sinksdk.server.admin import (
 from sinksdk.server.middleware import Credentials, protect
 from sinksdk.server.plugins import plugins_router
 from sinksdk.settings.references import ConfigProviders
-from sinksdk.spark.places import LookAtPlaces
+from sinksdk.spark.task_slots import ReadTaskSlots
 from sinksdk.store import Store, identify
 
 
@@ -37,7 +37,7 @@ def create_app(
     providers: ConfigProviders | None = None,
     targets: Targets | None = None,
     sinks: Sinks | None = None,
-    places: LookAtPlaces = lambda: None,
+    task_slots: ReadTaskSlots = lambda: None,
 ) -> FastAPI:
     """An application that handles the connectors of a store; it runs none of them.
 
@@ -46,7 +46,7 @@ def create_app(
         providers: what configurations may refer to; nothing by default.
         targets: opens where a source writes; by default it is not known, and neither are its offsets.
         sinks: opens a sink whose offsets are altered; by default it is not known what its source has.
-        places: returns the task slots of this process's Spark, if it runs one.
+        task_slots: returns the task slots of this process's Spark, if it runs one.
     """
     providers = providers or ConfigProviders()
     herder = Herder(store, sinks=sinks or partial(opened_sink, providers=providers))
@@ -59,7 +59,7 @@ def create_app(
     app.state.source_offsets = SourceOffsets(store, targets or _unknown)
     app.include_router(loggers_router)
     app.include_router(connectors.router)
-    app.include_router(metrics_router(herder, health, places))
+    app.include_router(metrics_router(herder, health, task_slots))
     app.include_router(plugins_router(own))
     app.include_router(progress.router)
     app.include_router(page_router())

@@ -34,7 +34,7 @@ class Summary(Body):
     target_state: TargetState
     is_deleted: bool = Field(description="It is being deleted.")
     driver: str = Field(description="The driver's id; empty if there is none.")
-    heard_at: float | None = Field(
+    last_heartbeat_at: float | None = Field(
         description="Time of the driver's last heartbeat, in seconds since the epoch."
     )
     generation: int

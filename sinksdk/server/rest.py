@@ -25,7 +25,7 @@ from sinksdk.server.app import create_app, create_waiting_app
 from sinksdk.server.middleware import Credentials
 from sinksdk.settings.addresses import is_loopback_host
 from sinksdk.settings.references import ConfigProviders
-from sinksdk.spark.places import LookAtPlaces
+from sinksdk.spark.task_slots import ReadTaskSlots
 from sinksdk.store import Store
 from sinksdk.store.reports import Waiting
 
@@ -122,7 +122,7 @@ class RestServer:
         *,
         targets: Targets,
         sinks: Sinks,
-        places: LookAtPlaces,
+        task_slots: ReadTaskSlots,
     ) -> None:
         """From now on handle the connectors of a store; as :func:`create_app`. Raises StoreUnavailable."""
         self._app = create_app(
@@ -132,7 +132,7 @@ class RestServer:
             providers=providers,
             targets=targets,
             sinks=sinks,
-            places=places,
+            task_slots=task_slots,
         )
 
     def __enter__(self) -> None:

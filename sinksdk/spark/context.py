@@ -26,7 +26,7 @@ __all__ = ["check_master", "spark_conf", "start_spark"]
 _CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Connectors share the places: each has a pool (of one connector alone it makes no difference).
+    # Connectors share the task slots: each has its own scheduling pool (a single connector gets all slots).
     "spark.scheduler.mode": "FAIR",
     # A second copy takes its task over and fences the first: safe, but the work is done twice.
     "spark.speculation": "false",

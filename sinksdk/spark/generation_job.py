@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.jvm import dead_worker, missing_module, raised, unavailable_store, unusable_program
-from sinksdk.spark.places import POOL, expect_room, speculates
+from sinksdk.spark.task_slots import POOL, check_task_slots, has_speculation
 from sinksdk.spark.transform import TransformedRecords
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import same_subject
@@ -202,7 +202,7 @@ class SparkLauncher:
         spec = replace(
             self._template,
             generation=plan.generation,
-            speculates=speculates(self._spark),
+            speculates=has_speculation(self._spark),
             readers=packed(reader.of([r.topic_partition for r in task.ranges]) for task in plan.tasks),
             columns=tuple(self._columns),
         )
@@ -226,8 +226,8 @@ class SparkSourceLauncher:
         Raises:
             ConfigException: a local Spark will never run all its tasks at once.
         """
-        expect_room(self._spark, len(plan.tasks))
-        spec = replace(self._template, generation=plan.generation, speculates=speculates(self._spark))
+        check_task_slots(self._spark, len(plan.tasks))
+        spec = replace(self._template, generation=plan.generation, speculates=has_speculation(self._spark))
         # Threads of the author's code that hang end with the task's process.
         job = job_of(self._spark, len(plan.tasks), spec, run_source_task, keeps_workers=False)
         return SparkGeneration(self._spark, spec, job, SourceTaskResult)

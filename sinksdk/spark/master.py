@@ -13,7 +13,7 @@ from sinksdk.settings.addresses import is_loopback_host
 ATTEMPTS: Final = 4
 """How often a task is tried; Spark's default on clusters. Its local masters try once unless told."""
 
-_PLACES_PER_CORE: Final = 4
+_SLOTS_PER_CORE: Final = 4
 
 _LOCAL = re.compile(r"local(?:\[\s*(?P<threads>\d+|\*)\s*(?:,\s*(?P<attempts>\d+)\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(?P<workers>\d+)\s*,\s*(?P<cores>\d+)\s*,\s*\d+\s*\]")
@@ -50,17 +50,17 @@ def is_local(master: str) -> bool:
     return bool(_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master))
 
 
-def places_of(master: str, now: int) -> int:
-    """How many tasks a Spark runs at the same time.
+def task_slots_of(master: str, now: int) -> int:
+    """Number of task slots: ``now``, as Spark reports it, but of a local cluster that of all its executors.
 
-    It says so itself (``now``), but too few while a local cluster's executors come one after the other.
+    Spark reports too few while a local cluster's executors start one after the other.
     """
     match = _LOCAL_CLUSTER.fullmatch(master)
     return int(match["workers"]) * int(match["cores"]) if match else now
 
 
-def places_named(master: str) -> int | None:
-    """How many tasks a local master runs at the same time, by its name alone; None: it does not say."""
+def task_slots_named(master: str) -> int | None:
+    """Number of task slots that the name of a local master states; None if it states none."""
     if (match := _LOCAL_CLUSTER.fullmatch(master)) is not None:
         return int(match["workers"]) * int(match["cores"])
     if (match := _LOCAL.fullmatch(master)) is None or match["threads"] == "*":
@@ -68,30 +68,29 @@ def places_named(master: str) -> int | None:
     return int(match["threads"] or 1)
 
 
-def with_places(master: str, places: int | None = None) -> str:
-    """The same master, but a local one runs more tasks at the same time than it has cores.
+def with_task_slots(master: str, task_slots: int | None = None) -> str:
+    """The same master, but a local one has more task slots than cores.
 
-    A task mostly waits for something outside: what it writes to, the store. Connectors that share a Spark,
-    and whose tasks wait for long, leave places to the others.
+    A task mostly waits for its destination and the store, so that more tasks than cores can share the cores.
 
     Args:
-        places: how many tasks run at the same time; None: four per core.
+        task_slots: number of task slots; None: four per core.
 
     Raises:
-        ConfigException: ``places`` is given, and the master is not a local one.
+        ConfigException: ``task_slots`` is given, and the master is not a local one.
     """
     match = _LOCAL.fullmatch(master)
     if match is None:
-        if places is None:
+        if task_slots is None:
             return master
         raise ConfigException(
-            f"places are those of a local master, and {master} is none: there, executors and their cores "
-            f"say how many tasks run at the same time (--conf spark.executor.cores=N)"
+            f"the number of task slots can be set for a local master only, and {master} is not local: set "
+            f"the executors and their cores instead (--conf spark.executor.cores=N)"
         )
     threads = match["threads"] or "1"
     cores = len(os.sched_getaffinity(0)) if threads == "*" else int(threads)
     attempts = f",{match['attempts']}" if match["attempts"] else ""
-    return f"local[{cores * _PLACES_PER_CORE if places is None else places}{attempts}]"
+    return f"local[{cores * _SLOTS_PER_CORE if task_slots is None else task_slots}{attempts}]"
 
 
 def is_loopback(master: str) -> bool:

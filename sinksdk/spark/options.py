@@ -11,7 +11,7 @@ from sinksdk.errors import ConfigException
 from sinksdk.plugins.checks import collecting
 from sinksdk.spark.conf import check_conf, is_configured, master_to_start, parse_conf
 from sinksdk.spark.context import active_spark, context_of, session_of
-from sinksdk.spark.master import check_master, is_same_master, places_named, with_places
+from sinksdk.spark.master import check_master, is_same_master, task_slots_named, with_task_slots
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,9 +37,9 @@ class SparkSettings:
     session: SparkSession | None = None
 
     @property
-    def places(self) -> int | None:
-        """How many tasks a Spark to start runs at the same time; None: its master's name does not say."""
-        return places_named(self.master) if self.context is None else None
+    def task_slots(self) -> int | None:
+        """Number of task slots of a Spark to start; None if the name of its master does not state it."""
+        return task_slots_named(self.master) if self.context is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class SparkOptions:
         conf: Spark's own settings, by key, or each ``KEY=VALUE``.
         session: the user's ``SparkSession`` or ``SparkContext``.
         joins: whether one that is active in this process is used, if there is one.
-        is_shared: whether many connectors share it. Then a local master runs more tasks at the same time than
-            it has cores, unless Spark's own configuration names it.
-        places: how many; None: four per core.
+        is_shared: whether many connectors share it. Then a local master has more task slots than cores,
+            unless Spark's own configuration names the master.
+        task_slots: number of task slots of a local master; None: four per core if it is shared.
     """
 
     master: str | None = None
@@ -61,7 +61,7 @@ class SparkOptions:
     session: object | None = None
     joins: bool = False
     is_shared: bool = False
-    places: int | None = None
+    task_slots: int | None = None
 
     def settings(self, *, store_is_local_file: bool) -> SparkSettings:
         """Check the options.
@@ -94,8 +94,8 @@ class SparkOptions:
         if running is not None:
             return running.master or ""
         master = master_to_start(self.master)
-        if self.is_shared and (self.places is not None or not is_configured(master)):
-            return with_places(master, self.places)
+        if self.is_shared and (self.task_slots is not None or not is_configured(master)):
+            return with_task_slots(master, self.task_slots)
         return master
 
     def _conf(self) -> dict[str, str]:

@@ -23,7 +23,7 @@ def test_dead_letters_that_cannot_be_written_start_nothing(here: Here) -> None:
     """A topic directory that cannot be made for them: exit code 2, and no store is made."""
     nowhere = here.folder / "not there" / "bad"
     config = here.config(**DEAD_LETTERS, errors_deadletterqueue_topic_directory=str(nowhere))
-    result = here.sinksdk("run", config, "--source-directory", here.topic())
+    result = here.sinksdk("run", config, "--topic-directory", here.topic())
     assert result.exit_code == 2
     assert f"the dead letters cannot go to {nowhere}" in " ".join(result.stderr.split())
     assert not list(here.folder.glob("*sqlite*"))
@@ -38,7 +38,7 @@ def test_avro_without_its_packages_starts_nothing(here: Here, monkeypatch: pytes
 
     monkeypatch.setattr(importlib.util, "find_spec", without_client)
     config = here.config(value_converter="avro", value_converter_schema_registry_url="http://registry:8081")
-    result = here.sinksdk("run", config, "--source-directory", here.topic())
+    result = here.sinksdk("run", config, "--topic-directory", here.topic())
     assert result.exit_code == 2
     assert "Avro needs what is not installed: pip install 'sinksdk[kafka]'" in result.stderr
 

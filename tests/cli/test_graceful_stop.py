@@ -13,7 +13,7 @@ from sinksdk import ClosingReason, ConnectException
 from sinksdk.cli.display import PlainProgress
 from sinksdk.cli.run import ShutdownSignals, drive
 from sinksdk.launch.connectors import PreparedSink
-from sinksdk.launch.prepare import Place, prepare
+from sinksdk.launch.prepare import DeploymentOptions, prepare
 from sinksdk.launch.spark import LauncherOnDemand, SparkOnDemand
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.spark.options import SparkOptions
@@ -104,8 +104,8 @@ def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> LauncherOnDemand:
     topics = TopicDirectory(here.topic())
-    place = Place(topics, "sqlite:///store.db", SparkOptions("local[1]", conf))
-    deployment, ready = prepare(here.config(), place, lambda _: None)
+    options = DeploymentOptions(topics, "sqlite:///store.db", SparkOptions("local[1]", conf))
+    deployment, ready = prepare(here.config(), options, lambda _: None)
     spark = SparkOnDemand(
         deployment, "x", python_path=(), logs=LogSettings(), is_stopping=is_stopping, tell=lambda _: None
     )

@@ -67,7 +67,7 @@ def test_every_problem_is_told_at_once_and_nothing_is_created(here: Here) -> Non
     config = here.config(out_folder=None, tasks_max="many")
 
     result = here.sinksdk(
-        *("run", config, "--source-directory", "absent", "--master", "locl"),
+        *("run", config, "--topic-directory", "absent", "--master", "locl"),
         *("--store", "sqlite:///absent/store.db"),
     )
 
@@ -88,7 +88,7 @@ def test_every_problem_is_told_at_once_and_nothing_is_created(here: Here) -> Non
 
 def test_a_missing_configuration_is_one_problem_among_the_others(here: Here) -> None:
     """The rest of the command line is checked all the same."""
-    result = here.sinksdk("run", "absent.json", "--source-directory", "nowhere")
+    result = here.sinksdk("run", "absent.json", "--topic-directory", "nowhere")
 
     assert result.exit_code == 2
     assert "error: 2 problems" in result.stderr
@@ -99,7 +99,7 @@ def test_unknown_keys_warn_before_anything_else(here: Here) -> None:
     """So that a misspelt key explains the missing one."""
     config = here.config(out_folder=None, out_foldr="x", format_class="y")
 
-    result = here.sinksdk("run", config, "--source-directory", here.topic())
+    result = here.sinksdk("run", config, "--topic-directory", here.topic())
 
     assert result.exit_code == 2
     first, second, third = result.stderr.splitlines()
@@ -129,7 +129,7 @@ def test_unknown_keys_warn_before_anything_else(here: Here) -> None:
 )
 def test_a_store_that_cannot_be_had_exits_2(here: Here, store: str, problem: str) -> None:
     """One sentence that names it."""
-    result = here.sinksdk("run", here.config(), "--source-directory", here.topic(), "--store", store)
+    result = here.sinksdk("run", here.config(), "--topic-directory", here.topic(), "--store", store)
 
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")
@@ -139,7 +139,7 @@ def test_a_store_that_cannot_be_had_exits_2(here: Here, store: str, problem: str
 
 def test_a_file_is_no_store_for_a_master_that_spans_hosts(here: Here) -> None:
     """Executors elsewhere would not see it."""
-    result = here.sinksdk("run", here.config(), "--source-directory", here.topic(), "--master", "yarn")
+    result = here.sinksdk("run", here.config(), "--topic-directory", here.topic(), "--master", "yarn")
 
     assert result.exit_code == 2
     assert "runs tasks on other hosts, but the store is a file on this one" in result.stderr
@@ -164,7 +164,7 @@ def test_a_store_that_all_hosts_reach_will_do_for_any_master(
     monkeypatch.setattr("sinksdk.launch.prepare.open_store", open_store)
 
     result = here.sinksdk(
-        *("run", here.config(), "--source-directory", here.topic(), "--master", "yarn", "--store", store)
+        *("run", here.config(), "--topic-directory", here.topic(), "--master", "yarn", "--store", store)
     )
 
     assert result.stderr == "error: opened\n"
@@ -203,7 +203,7 @@ def test_a_store_nobody_answers_for_is_waited_for(
     store = f"postgresql://127.0.0.1:{closed_port}/db"
 
     with StopsWaiting(1, "sinksdk.store.base") as waiting:
-        result = here.sinksdk("run", here.config(), "--source-directory", here.topic(), "--store", store)
+        result = here.sinksdk("run", here.config(), "--topic-directory", here.topic(), "--store", store)
 
     assert result.exit_code == 0
     assert result.stdout == "stopped: nothing was started\n"
@@ -215,7 +215,7 @@ def test_a_missing_topic_exits_4(here: Here) -> None:
     """All missing topics are named, and those that are there; at once, so that a misspelt one is noticed."""
     config = here.config(topics="flights,trains,ships", missing_topic_grace_ms=200)
 
-    result = here.sinksdk("run", config, "--source-directory", here.topic())
+    result = here.sinksdk("run", config, "--topic-directory", here.topic())
 
     assert result.exit_code == 4
     first, last = result.stderr.splitlines()
@@ -231,7 +231,7 @@ def test_what_a_connector_finds_wrong_at_its_start_exits_2(here: Here) -> None:
     """Its ``start`` looks at the outside world; that takes place before Spark is started."""
     config = here.config(out_folder="absent")
 
-    result = here.sinksdk("run", config, "--source-directory", here.topic())
+    result = here.sinksdk("run", config, "--topic-directory", here.topic())
 
     assert result.exit_code == 2
     assert result.stderr == "error: 'out.folder': there is no folder absent\n"
@@ -241,7 +241,7 @@ def test_verbose_adds_the_stack_trace(here: Here) -> None:
     """For whoever writes a connector."""
     config = here.config(out_folder="absent")
 
-    result = here.sinksdk("run", config, "--source-directory", here.topic(), "--verbose")
+    result = here.sinksdk("run", config, "--topic-directory", here.topic(), "--verbose")
 
     assert result.exit_code == 2
     assert "linesink.py" in result.stderr
@@ -266,7 +266,7 @@ def test_an_endpoint_that_is_down_is_waited_for(
 
     caplog.set_level(logging.DEBUG, "sinksdk.runtime.backoff")
     with StopsWaiting(3):
-        result = here.sinksdk("run", config, "--source-directory", here.topic())
+        result = here.sinksdk("run", config, "--topic-directory", here.topic())
 
     refused = f"no S3 endpoint answers at http://127.0.0.1:{closed_port}"
     assert (result.exit_code, result.stderr) == (0, "")
@@ -294,7 +294,7 @@ def test_what_ends_the_driver_becomes_the_exit_code(
 
     monkeypatch.setattr(ConnectorDriver, "run", run)
 
-    result = here.sinksdk("run", here.config(), "--source-directory", here.topic())
+    result = here.sinksdk("run", here.config(), "--topic-directory", here.topic())
 
     assert result.exit_code == code
     assert result.stderr == (
@@ -308,7 +308,7 @@ def test_nothing_to_do_ends_at_once_and_keeps_commits_beside_the_command(here: H
     """A regular expression may match nothing yet; the default store is in the working directory."""
     config = here.config(topics=None, topics_regex="trains.*")
 
-    result = here.sinksdk("run", config, "--source-directory", here.topic(), "--until-caught-up")
+    result = here.sinksdk("run", config, "--topic-directory", here.topic(), "--until-caught-up")
 
     assert result.exit_code == 0
     store = here.folder / "sinksdk.sqlite"
@@ -333,7 +333,7 @@ def test_spark_settings_that_cannot_be_used_are_told_before_anything_starts(here
     ]
 
     result = here.sinksdk(
-        *("run", here.config(), "--source-directory", here.topic()),
+        *("run", here.config(), "--topic-directory", here.topic()),
         *(text for setting in conf for text in ("--conf", setting)),
     )
 
@@ -374,7 +374,7 @@ def test_store_that_cannot_be_read_ends_with_the_exit_code_that_no_supervisor_re
     store.close()
 
     result = here.sinksdk(
-        *("run", here.config(), "--source-directory", here.topic(), "--store", "sqlite:///commits.sqlite")
+        *("run", here.config(), "--topic-directory", here.topic(), "--store", "sqlite:///commits.sqlite")
     )
     assert result.exit_code == 2
     assert message in result.stderr

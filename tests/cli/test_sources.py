@@ -16,7 +16,7 @@ from sinksdk.cli.output import warn
 from sinksdk.cli.run import summary
 from sinksdk.context import ClosingReason
 from sinksdk.launch.connectors import PreparedSource
-from sinksdk.launch.prepare import Place, prepare
+from sinksdk.launch.prepare import DeploymentOptions, prepare
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.spark.options import SparkOptions
 from sinksdk.store.records import GenerationPlan, TaskPlan
@@ -40,32 +40,31 @@ def config(here: Here, **more: Any) -> Path:
 
 
 def test_a_source_writes_the_topic_directory_that_sinks_read(here: Here) -> None:
-    """--source-directory by another name; it need not be there, the folder it is in must be."""
 
-    def place(directory: str) -> Place:
-        return Place(TopicDirectory(directory), "sqlite:///store.db", SparkOptions("local[1]"))
+    def options(directory: str) -> DeploymentOptions:
+        return DeploymentOptions(TopicDirectory(directory), "sqlite:///store.db", SparkOptions("local[1]"))
 
-    _, ready = prepare(config(here), place("topics"), warn)
+    _, ready = prepare(config(here), options("topics"), warn)
 
     assert isinstance(ready, PreparedSource)
     assert ready.target == TopicDirectoryTarget(str((here.folder / "topics").absolute()))
     with pytest.raises(ConfigException, match="cannot be made: there is no folder"):
-        prepare(config(here), place("absent/topics"), warn)
+        prepare(config(here), options("absent/topics"), warn)
 
 
 @pytest.mark.parametrize(
     ("master", "tasks", "is_warned"),
     [("local[2]", 4, True), ("local[4]", 4, False), ("local", 2, True), ("local[*]", 4, False)],
 )
-def test_more_tasks_than_places_are_told_before_spark_starts(
+def test_more_tasks_than_task_slots_are_warned_of_before_spark_starts(
     here: Here, capsys: pytest.CaptureFixture[str], master: str, tasks: int, is_warned: bool
 ) -> None:
     """The connector may return fewer, so it is a warning; it was refused seconds later only."""
-    place = Place(TopicDirectory("topics"), "sqlite:///store.db", SparkOptions(master))
-    prepare(config(here, **{"tasks.max": tasks}), place, warn)
+    options = DeploymentOptions(TopicDirectory("topics"), "sqlite:///store.db", SparkOptions(master))
+    prepare(config(here, **{"tasks.max": tasks}), options, warn)
 
     told = capsys.readouterr().err
-    assert (f"'tasks.max' is {tasks}, and Spark on {master} runs " in told) is is_warned
+    assert (f"'tasks.max' is {tasks}, but Spark on {master} has " in told) is is_warned
 
 
 def test_a_misspelt_source_is_one_problem(here: Here) -> None:

@@ -319,7 +319,7 @@ def test_a_format_without_a_converter_is_no_configuration_that_would_start(here:
 def test_run_refuses_a_format_without_a_converter(here: Here) -> None:
     """Before anything starts: the first record would stop its partition."""
     path = here.file("a.json", json.dumps({"name": "a", "config": {**S3, "format.class": "AvroFormat"}}))
-    result = here.sinksdk("run", path, "--source-directory", here.topic())
+    result = here.sinksdk("run", path, "--topic-directory", here.topic())
 
     assert result.exit_code == 2
     assert "'value.converter' is not set" in result.stderr

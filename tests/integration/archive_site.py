@@ -129,7 +129,7 @@ class Site:
     @property
     def source(self) -> Sequence[str]:
         """Options that name the source."""
-        return ["--source-directory", str(self.topics)]
+        return ["--topic-directory", str(self.topics)]
 
     @property
     def config(self) -> Path:
@@ -210,7 +210,7 @@ class Site:
         """``verify`` with the source: exit code and what was printed."""
         command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         found = subprocess.run(
-            [*command, "--store", self.store, "--source-directory", str(self.topics)],
+            [*command, "--store", self.store, "--topic-directory", str(self.topics)],
             cwd=self.folder,
             capture_output=True,
             text=True,

@@ -23,7 +23,7 @@ def main() -> None:
     context.start_spark = lambda *_, **__: kept
     for folder in map(Path, sys.argv[1:]):
         os.chdir(folder)
-        arguments = ["archive.json", "--source-directory", "topics", "--store", "sqlite:///store.sqlite"]
+        arguments = ["archive.json", "--topic-directory", "topics", "--store", "sqlite:///store.sqlite"]
         result = CliRunner().invoke(app, ["run", *arguments, "--master", "local[2]", "--until-caught-up"])
         outcome = {"code": result.exit_code, "output": result.output}
         written = folder / "outcome.part"

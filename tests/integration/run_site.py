@@ -43,7 +43,7 @@ class RunSite:
     def start(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """``sinksdk run --until-caught-up`` in a process group of its own."""
         command = [sys.executable, "-m", "sinksdk", "run", str(self.folder / "sink.json")]
-        command += ["--source-directory", str(self.folder / "topics"), "--master", "local[2]"]
+        command += ["--topic-directory", str(self.folder / "topics"), "--master", "local[2]"]
         process = subprocess.Popen(
             [*command, "--store", self.store, "--until-caught-up"],
             cwd=ROOT,

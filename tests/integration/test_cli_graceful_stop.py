@@ -59,7 +59,7 @@ class Bench:
         (self.folder / "lines.json").write_text(json.dumps({"name": "lines", "config": keys}))
         command = [sys.executable, "-m", "sinksdk", "run", "lines.json"]
         process = subprocess.Popen(
-            [*command, "--source-directory", "topics", "--master", "local[2]", *arguments],
+            [*command, "--topic-directory", "topics", "--master", "local[2]", *arguments],
             cwd=self.folder,
             env=env,
             stdout=subprocess.PIPE,

@@ -276,7 +276,7 @@ def test_its_archive_holds_what_is_in_the_topics_byte_for_byte(
     """`verify` reads the same file, whatever its form: tombstones, headers and values of no format included."""
     made = corpus.run(name)
 
-    arguments = [str(made.config), "--store", made.store, "--source-directory", str(made.topics)]
+    arguments = [str(made.config), "--store", made.store, "--topic-directory", str(made.topics)]
     code = main(["verify", *arguments])
 
     assert code == 0, "".join(capsys.readouterr())

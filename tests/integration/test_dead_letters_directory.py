@@ -50,7 +50,7 @@ def test_a_killed_worker_loses_no_dead_letter(tmp_path: Path) -> None:
     site = Site(tmp_path, "")
     site.write(value)
     config = {"die.at": "1501", "offset.flush.interval.ms": "1", "max.poll.records": "100"}
-    code, said = site.run(["--source-directory", "topics"], **config)
+    code, said = site.run(["--topic-directory", "topics"], **config)
     assert code == 0, said
     assert (site.out / "died").exists()
     assert site.committed() == {0: RECORDS}

@@ -62,7 +62,7 @@ def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
 def test_bad_records_of_a_topic_directory_go_to_a_cluster_that_is_named(site: Site) -> None:
     """producer.override.bootstrap.servers names a cluster for the dead letters of a topic directory."""
     site.write(value)
-    directory = ["--source-directory", "topics"]
+    directory = ["--topic-directory", "topics"]
     code, said = site.run(directory, **{"producer.override.bootstrap.servers": site.bootstrap})
     assert code == 0, said
     assert site.committed() == {0: RECORDS}
@@ -78,7 +78,7 @@ def test_a_dead_letter_that_kafka_refuses_holds_its_partition(site: Site) -> Non
     site.write(value)
     create_topic(site.bootstrap, site.letters, config={"max.message.bytes": "10"})
     override = {"producer.override.bootstrap.servers": site.bootstrap}
-    code, said = site.run(["--source-directory", "topics"], **override)
+    code, said = site.run(["--topic-directory", "topics"], **override)
     assert code == 1, said
     assert "raise max.message.bytes of the topic" in said
     assert site.committed().get(0, 0) == 0

@@ -144,7 +144,7 @@ def finished_by_the_command(archive: Site) -> None:
 
 def finished_by_a_server(archive: Site) -> None:
     port = str(free_port())
-    server = sinksdk(archive, "server", "--port", port, "--source-directory", str(archive.topics))
+    server = sinksdk(archive, "server", "--port", port, "--topic-directory", str(archive.topics))
     try:
         wait_until(lambda: connectors(archive) == [], server, "the deletion was finished")
     finally:

@@ -197,7 +197,7 @@ def command_line(
     (folder / "lines.json").write_text(json.dumps(raw))
     command = [sys.executable, "-m", "sinksdk", "run", "lines.json", "--store", site._store]
     process = subprocess.Popen(
-        [*command, "--source-directory", str(site.topics), "--master", "local[2]", *options],
+        [*command, "--topic-directory", str(site.topics), "--master", "local[2]", *options],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -163,7 +163,7 @@ def test_on_a_cluster_it_can_be_sent(standalone: Standalone, tmp_path: Path) -> 
             "--master",
             standalone.url,
         ),
-        *("--source-directory", tmp_path / "topics", "--store", f"sqlite:///{tmp_path}/refused.sqlite"),
+        *("--topic-directory", tmp_path / "topics", "--store", f"sqlite:///{tmp_path}/refused.sqlite"),
         path=f"{ROOT}{os.pathsep}{tmp_path / 'own'}",
     )
     assert code != 0, output

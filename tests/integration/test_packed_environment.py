@@ -98,7 +98,7 @@ def run(here: Path, command: list[object], **variables: str) -> subprocess.Compl
 
 def options(here: Path, standalone: Standalone) -> list[object]:
     return [
-        *(here / "c.json", "--source-directory", here / "topics", "--until-caught-up"),
+        *(here / "c.json", "--topic-directory", here / "topics", "--until-caught-up"),
         *("--store", f"sqlite:///{here}/store.sqlite", "--master", standalone.url),
         *("--conf", "spark.executor.memory=600m"),
     ]

@@ -29,7 +29,7 @@ def test_healthy_connectors_do_not_wait_for_those_whose_s3_hangs() -> None:
         before = statistics.median(latencies(here, 5))
         hang(here, tasks=TASKS)
         # A generation whose S3 answers ends sooner.
-        here.until(lambda: all(value(metrics(here), "place_held_seconds", name) > 2 for name in ILL))
+        here.until(lambda: all(value(metrics(here), "task_slot_used_seconds", name) > 2 for name in ILL))
         beside = statistics.median(latencies(here, 8, patience=20))
         page = metrics(here)
         here.ill.heal()
@@ -39,8 +39,8 @@ def test_healthy_connectors_do_not_wait_for_those_whose_s3_hangs() -> None:
     alone = max(before, after)  # whatever else computes here may have begun, or ended, in between
     # Where they wait for places they wait for as long as a request may take to be answered: 20 s and more.
     assert beside < max(2 * alone + 1, 10), f"{beside:.2f} s beside those that hang, {alone:.2f} s alone"
-    assert "sinksdk_spark_places 8.0\n" in page
+    assert "sinksdk_spark_task_slots 8.0\n" in page
     for name in ILL:
         # The second partition's records may have come too late.
-        assert 1 <= value(page, "places_held", name) <= TASKS
-        assert value(page, "place_held_seconds", name) > 5
+        assert 1 <= value(page, "task_slots_used", name) <= TASKS
+        assert value(page, "task_slot_used_seconds", name) > 5

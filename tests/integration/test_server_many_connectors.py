@@ -76,7 +76,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for topic in ("busy", *(f"idle-{number}" for number in range(MANY - 1))):
         produce(tmp_path, topic)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    source = ["--source-directory", str(tmp_path / "topics")]
+    source = ["--topic-directory", str(tmp_path / "topics")]
     with serving(tmp_path, source, f"sqlite:///{tmp_path}/store.sqlite") as made:
         yield made
 

@@ -56,7 +56,7 @@ def store(request: pytest.FixtureRequest) -> str:
 def verified(archive: Site, store: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(archive.config)]
     found = subprocess.run(
-        [*command, "--store", store, "--source-directory", str(archive.topics)],
+        [*command, "--store", store, "--topic-directory", str(archive.topics)],
         cwd=archive.folder,
         capture_output=True,
         text=True,

@@ -15,7 +15,7 @@ from sinksdk.control.history import TotalsKeeper
 from sinksdk.control.status import State, StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.metrics.prometheus import METRICS, exposition
-from sinksdk.spark.places import Held, Places
+from sinksdk.spark.task_slots import ConnectorSlots, TaskSlots
 from sinksdk.store import Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Generations
@@ -159,8 +159,8 @@ def numbers(store: MemoryStore, state: State = "RUNNING") -> None:
 class Page:
     """What was scraped."""
 
-    def __init__(self, store: MemoryStore, places: Places | None = None) -> None:
-        self.text = exposition(Herder(store), "", places)[0].decode()
+    def __init__(self, store: MemoryStore, task_slots: TaskSlots | None = None) -> None:
+        self.text = exposition(Herder(store), "", task_slots)[0].decode()
         self.families = list(text_string_to_metric_families(self.text))
 
     def value(self, name: str, /, **labels: str) -> float | None:
@@ -182,7 +182,7 @@ def test_every_metric_is_on_the_page_with_its_type_and_meaning(store: Counting) 
     """Prometheus's own parser reads all of them, and each has a sample."""
     archive(store)
     numbers(store)
-    page = Page(store, Places(8, {"archive": Held(running=2, waiting=1, longest=7.5)}))
+    page = Page(store, TaskSlots(8, {"archive": ConnectorSlots(running=2, waiting=1, longest=7.5)}))
 
     found = {family.name: family for family in page.families}
     for metric in METRICS:
@@ -208,12 +208,12 @@ def test_when_it_was_last_committed_is_told(store: Counting) -> None:
 
 def test_who_holds_sparks_places_is_told() -> None:
     """How many there are, who has how many of them and for how long, and whose tasks wait for one."""
-    held = {"archive": Held(running=2, longest=7.5), "late": Held(waiting=3)}
-    page = Page(MemoryStore(), Places(8, held))
+    held = {"archive": ConnectorSlots(running=2, longest=7.5), "late": ConnectorSlots(waiting=3)}
+    page = Page(MemoryStore(), TaskSlots(8, held))
 
-    assert page.value("sinksdk_spark_places") == 8
-    assert page.value("sinksdk_spark_places_held", connector="archive") == 2
-    assert page.value("sinksdk_spark_place_held_seconds", connector="archive") == 7.5
+    assert page.value("sinksdk_spark_task_slots") == 8
+    assert page.value("sinksdk_spark_task_slots_used", connector="archive") == 2
+    assert page.value("sinksdk_spark_task_slot_used_seconds", connector="archive") == 7.5
     assert page.value("sinksdk_spark_tasks_waiting", connector="archive") == 0
     assert page.value("sinksdk_spark_tasks_waiting", connector="late") == 3
 
@@ -325,7 +325,7 @@ def test_a_source_task_that_does_not_run_has_nothing_active(store: Counting, sta
         ("partition_lag", {"topic": "orders", "partition": "1"}, 40),
         ("partition_failures", {"topic": "orders", "partition": "1"}, 3),
         ("partition_counted_total", {"topic": "orders", "partition": "0", "name": "files"}, 9),
-        ("connector_vanished_counted_total", {"name": "files"}, 4),
+        ("connector_deleted_partitions_counted_total", {"name": "files"}, 4),
         ("task_put_seconds_sum", {"task": "0"}, 7.0),
         ("task_put_seconds_count", {"task": "0"}, 14),
         ("task_offset_commit_seconds_sum", {"task": "0"}, 2.3),
@@ -394,7 +394,7 @@ def test_a_connector_that_never_ran(store: Counting) -> None:
     assert list(page.labels("kafka_connect_connector_metrics_status")) == [
         {"connector": "archive", "status": "unassigned"}
     ]
-    assert page.value("sinksdk_connector_driven", connector="archive") == 0
+    assert page.value("sinksdk_connector_has_driver", connector="archive") == 0
     assert list(page.labels("kafka_connect_sink_task_metrics_put_batch_avg_time_ms")) == []
 
 

@@ -789,10 +789,10 @@ def test_values_are_not_compared_with_a_source(
 def test_the_command_compares_with_a_source_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--source-directory makes differences problems."""
+    """--topic-directory makes differences problems."""
     write_source(tmp_path, [SinkRecord(*TP, offset=0, value=b"other")])
 
-    assert run(tmp_path, archive(1), monkeypatch, "--source-directory", str(tmp_path)) == 1
+    assert run(tmp_path, archive(1), monkeypatch, "--topic-directory", str(tmp_path)) == 1
     assert "has another" in capsys.readouterr().out
 
 

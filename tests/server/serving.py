@@ -51,7 +51,7 @@ def serving(
         providers,
         targets=partial(source_target, topics, providers=providers),
         sinks=partial(sink_to_alter, topics, providers=providers),
-        places=lambda: None,
+        task_slots=lambda: None,
     )
     with rest:
         yield f"http://127.0.0.1:{port}"

@@ -51,7 +51,7 @@ def test_all_connectors_in_short(client: TestClient, store: MemoryStore) -> None
         "target_state": "RUNNING",
         "is_deleted": False,
         "driver": "spark-driver-7:4127#1",
-        "heard_at": now - 0.5,
+        "last_heartbeat_at": now - 0.5,
         "generation": 1,
         "task_states": {"RESTARTING": 2},
         "partition_count": 4,

@@ -14,7 +14,7 @@ import pytest
 from sinksdk.errors import ConfigException
 from sinksdk.spark import jvm, worker_daemon
 from sinksdk.spark.context import _environment, _own_signal_handlers, _variables, spark_conf, start_spark
-from sinksdk.spark.master import check_master, is_loopback, with_attempts, with_places
+from sinksdk.spark.master import check_master, is_loopback, with_attempts, with_task_slots
 
 THIS_HOST = [
     "local",
@@ -71,7 +71,7 @@ def test_local_masters_try_tasks_as_often_as_clusters(master: str, expected: str
 
 
 @pytest.mark.parametrize(
-    ("master", "places", "expected"),
+    ("master", "task_slots", "expected"),
     [
         ("local", None, "local[4]"),
         ("local[2]", None, "local[8]"),
@@ -81,17 +81,17 @@ def test_local_masters_try_tasks_as_often_as_clusters(master: str, expected: str
         ("spark://h:7077", None, "spark://h:7077"),
     ],
 )
-def test_connectors_that_share_cores_have_more_places_than_these(
-    master: str, places: int | None, expected: str
+def test_connectors_that_share_cores_have_more_task_slots_than_cores(
+    master: str, task_slots: int | None, expected: str
 ) -> None:
     """Four per core of a local master, or as many as are asked for."""
-    assert with_places(master, places) == expected
+    assert with_task_slots(master, task_slots) == expected
 
 
-def test_places_of_a_cluster_are_its_executors_own() -> None:
+def test_task_slots_of_a_cluster_cannot_be_set() -> None:
     """They are set with Spark's settings; the message names the one."""
     with pytest.raises(ConfigException, match=r"spark\.executor\.cores"):
-        with_places("spark://h:7077", 4)
+        with_task_slots("spark://h:7077", 4)
 
 
 def test_only_masters_on_the_loopback_interface_bind_to_it() -> None:

@@ -96,12 +96,12 @@ def test_a_master_of_spark_submit_and_another_one(monkeypatch: pytest.MonkeyPatc
     assert master_to_start("local[2]") == "local[2]"
 
 
-def test_a_server_has_more_places_than_cores(tmp_path: Path) -> None:
-    """Of a local master; one that Spark's own configuration names is left alone, unless places are asked for."""
+def test_a_server_has_more_task_slots_than_cores(tmp_path: Path) -> None:
+    """Of a local master; one that Spark's own configuration names is left alone, unless task slots are given."""
     assert settings(SparkOptions("local[2]", is_shared=True)).master == "local[8]"
     defaults(tmp_path, "spark.master local[3]")
     assert settings(SparkOptions(is_shared=True)).master == "local[3]"
-    assert settings(SparkOptions(is_shared=True, places=5)).master == "local[5]"
+    assert settings(SparkOptions(is_shared=True, task_slots=5)).master == "local[5]"
 
 
 def test_settings_may_be_numbers_and_booleans() -> None:

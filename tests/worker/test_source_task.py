@@ -13,7 +13,7 @@ import pytest
 from sinksdk import ClosingReason, ConfigException, ConnectException
 from sinksdk.engine.outcome import End
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
-from sinksdk.spark.places import expect_room
+from sinksdk.spark.task_slots import check_task_slots
 from sinksdk.store import table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -269,21 +269,21 @@ def test_a_result_comes_back_as_it_was() -> None:
 def test_more_tasks_than_a_local_spark_has_places_for_are_refused(master: str) -> None:
     """They run for as long as the source does: those that find no place would never begin."""
     context: Any = SimpleNamespace(defaultParallelism=2, master=master)
-    expect_room(context, 2)
-    with pytest.raises(ConfigException, match="places for 2"):
-        expect_room(context, 3)
+    check_task_slots(context, 2)
+    with pytest.raises(ConfigException, match=r"but Spark on local\[2\] has 2"):
+        check_task_slots(context, 3)
 
 
 def test_a_local_cluster_whose_executors_are_still_to_come_has_room() -> None:
     """Spark counts those that are there, or says two."""
     context: Any = SimpleNamespace(defaultParallelism=2, master="local-cluster[2, 2, 1024]")
-    expect_room(context, 4)
+    check_task_slots(context, 4)
 
 
 def test_a_cluster_may_get_more_places(caplog: pytest.LogCaptureFixture) -> None:
     """Executors may come later: it is only said."""
     context: Any = SimpleNamespace(defaultParallelism=2, master="spark://host:7077")
-    expect_room(context, 3)
+    check_task_slots(context, 3)
     assert "the others wait for executors" in caplog.text
 
 

@@ -105,8 +105,8 @@ def play(folder: Path, *, verbose: bool) -> None:
 
 
 def _prepare(folder: Path, config: str) -> Prepared:
-    place = SourceOptions(str(folder / _TOPICS)).place(f"sqlite:///{folder / _STORE}", master=MASTER)
-    return prepare(folder / config, place, warn)
+    options = SourceOptions(str(folder / _TOPICS)).deployment(f"sqlite:///{folder / _STORE}", master=MASTER)
+    return prepare(folder / config, options, warn)
 
 
 def _set_up(console: Console, endpoint: S3Endpoint, folder: Path) -> None:

@@ -67,8 +67,8 @@ function alarms(one, now) {
 }
 
 function silence(one, now) {
-  if (one.heard_at === null) return "no driver has been heard of yet";
-  return `no driver has been heard of for ${duration(now - one.heard_at)}`;
+  if (one.last_heartbeat_at === null) return "no driver has been heard of yet";
+  return `no driver has been heard of for ${duration(now - one.last_heartbeat_at)}`;
 }
 
 function facts(one, now) {
@@ -77,7 +77,7 @@ function facts(one, now) {
   const committed = sum.files ? count(sum.files, "file") : count(sum.records, "record");
   const at = one.committed_at ?? (last && Math.min(last.start + one.bucket_seconds, now));
   const when = at ? `in 6 hours, last ${ago(at, now)}` : "in 6 hours";
-  const heard = one.heard_at === null ? "never heard of" : `heard of ${ago(one.heard_at, now)}`;
+  const heard = one.last_heartbeat_at === null ? "never heard of" : `heard of ${ago(one.last_heartbeat_at, now)}`;
   const isSource = one.type === "source";
   return h(
     "dl",

@@ -110,5 +110,5 @@ function committed(one, now) {
 
 function driver(one, now) {
   if (one.driver) return one.driver;
-  return one.heard_at === null ? "none yet" : `none; last heard of ${ago(one.heard_at, now)}`;
+  return one.last_heartbeat_at === null ? "none yet" : `none; last heard of ${ago(one.last_heartbeat_at, now)}`;
 }

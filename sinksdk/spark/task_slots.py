@@ -1,0 +1,92 @@
+"""Task slots of a Spark: their number, and the tasks of each connector that run in them or wait for one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sinksdk.errors import ConfigException
+from sinksdk.spark.master import is_local, task_slots_of
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+log = logging.getLogger(__name__)
+
+POOL = "spark.scheduler.pool"
+"""Spark's thread-local property for the scheduling pool of a job; each connector's pool has its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorSlots:
+    """Numbers of one connector's running tasks and of its tasks that wait for a task slot.
+
+    Args:
+        longest: seconds since the start of the first task in the stages that run.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    longest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSlots:
+    """Task slots of this process's Spark, and their use by the connectors that run a generation."""
+
+    total: int
+    by_connector: Mapping[str, ConnectorSlots] = field(default_factory=dict)
+
+
+ReadTaskSlots = Callable[[], TaskSlots | None]
+"""Returns the task slots of this process's Spark; None while none runs."""
+
+
+def read_task_slots(spark: SparkContext) -> TaskSlots:
+    """Read the state of Spark's scheduler.
+
+    Raises:
+        Exception: Spark has stopped.
+    """
+    found = dict[str, ConnectorSlots]()
+    # pyspark's own status tracker reports neither pools nor times.
+    stages = spark._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - the classic API has no public way
+    for stage in (stages.apply(at) for at in range(stages.size())):
+        pool, running = stage.schedulingPool(), stage.numActiveTasks()
+        waiting = stage.numTasks() - running - stage.numCompleteTasks() - stage.numFailedTasks()
+        first = stage.firstTaskLaunchedTime()
+        seconds = max(time.time() - first.get().getTime() / 1000, 0.0) if first.isDefined() else 0.0
+        before = found.get(pool, ConnectorSlots())
+        found[pool] = ConnectorSlots(
+            before.running + running,
+            before.waiting + max(waiting, 0),
+            max(before.longest, seconds if running else 0.0),
+        )
+    return TaskSlots(task_slots_of(spark.master or "", spark.defaultParallelism), found)
+
+
+def check_task_slots(context: SparkContext, tasks: int) -> None:
+    """Raise ConfigException if a local Spark has too few task slots: a source's tasks never free theirs."""
+    master = context.master or ""
+    slots = task_slots_of(master, context.defaultParallelism)
+    if tasks <= slots:
+        return
+    if is_local(master):
+        raise ConfigException(
+            f"a source's {tasks} tasks need a task slot each, but Spark on {master} has {slots}: lower "
+            f"'tasks.max', or give Spark more task slots (--master 'local[N]')"
+        )
+    log.warning(
+        "a source's %d tasks need a task slot each, and Spark on %s has %d now; the others wait for "
+        "executors",
+        tasks,
+        master,
+        slots,
+    )
+
+
+def has_speculation(spark: SparkContext) -> bool:
+    return spark.getConf().get("spark.speculation", "false").lower() == "true"
