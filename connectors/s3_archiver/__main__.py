@@ -88,7 +88,7 @@ def _original(asked: argparse.Namespace, config: S3ArchiverConfig) -> Original |
         )
         raise ConfigException(message)
     if asked.kafka_config and not asked.bootstrap_servers:
-        message = "--kafka-config goes with --bootstrap-servers"
+        message = "--kafka-config needs --bootstrap-servers"
         raise ConfigException(message)
     if asked.bootstrap_servers:
         return _kafka(asked.bootstrap_servers, asked.kafka_config, config)

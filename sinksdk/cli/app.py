@@ -1,4 +1,4 @@
-"""The commands."""
+"""The command line application."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ app.command("server", short_help="Run all connectors of a store, with Kafka Conn
     server
 )
 app.command("validate", short_help="Check a configuration.")(validate)
-app.command("convert", short_help="Print Kafka Connect's configuration as it is to be here.")(convert)
+app.command("convert", short_help="Translate a Kafka Connect configuration.")(convert)
 app.command("plugins", short_help="List connectors and their configuration.")(show_plugins)
-app.command("demo", short_help="Watch an archive being written, interrupted and checked.")(demo)
+app.command("demo", short_help="Archive real records, interrupt it, check the archive.")(demo)
 
 new_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Make the package of a connector of your own."
+    no_args_is_help=True, rich_markup_mode=None, help="Create a package for your own connector."
 )
 app.add_typer(new_app, name="new")
-new_app.command("sink", short_help="JSON lines in a folder, exactly once: to be changed.")(new_sink)
-new_app.command("source", short_help="The lines of a folder's files, exactly once: to be changed.")(
+new_app.command("sink", short_help="A sink that writes JSON lines to a folder, exactly once.")(new_sink)
+new_app.command("source", short_help="A source that reads the lines of a folder's files, exactly once.")(
     new_source
 )
 
-# Connectors, through the store: from any machine that reaches it.
+# These commands read and write the store, so they work on any machine that reaches it.
 app.command("list", short_help="List connectors.")(status.show_connectors)
 app.command("status", short_help="Show a connector, its tasks and partitions.")(status.show_status)
 for action, what in {
-    "pause": "Close what runs, and read nothing until it is resumed.",
+    "pause": "Flush, commit and close the tasks; read nothing until it is resumed.",
     "resume": "Let a paused or stopped connector run again.",
-    "stop": "As pause; offsets may be altered then.",
-    "rebalance": "Flush, commit, and assign the work anew.",
-    "flush": "Commit everything there now, tails and open transactions included.",
+    "stop": "Pause, and allow offsets to be altered.",
+    "rebalance": "Flush, commit, and assign the partitions again.",
+    "flush": "Commit all records available now, partial batches and open transactions included.",
 }.items():
-    app.command(action, short_help=what)(control.asking(action, what))
+    app.command(action, short_help=what)(control.request_command(action, what))
 app.command("restart", short_help="Stop a connector and start it again.")(control.restart)
-app.command("delete", short_help="Delete a connector, and what it has outside.")(control.delete)
+app.command("delete", short_help="Delete a connector and what it created elsewhere.")(control.delete)
 
 offsets_app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Show, alter or reset what is committed."
+    no_args_is_help=True, rich_markup_mode=None, help="Show, alter, recover or reset committed offsets."
 )
 app.add_typer(offsets_app, name="offsets")
 offsets_app.command("show")(offsets.show_offsets)

@@ -1,4 +1,4 @@
-"""Connectors handled through the store: what an operator wants is written there, and a driver does it."""
+"""Commands that store an operator's request, which the connector's driver applies."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, absolute_store_url, open_store
 
-_LOOK: Final = 0.2  # seconds between checks whether a deletion is done
-_PATIENCE: Final = 30.0  # seconds beyond what closing may take, until a deletion is reported as not done
+_POLL: Final = 0.2  # seconds between checks whether the deletion has completed
+_PATIENCE: Final = 30.0  # seconds in addition to the graceful timeout until a deletion counts as hanging
 
 
 @contextmanager
-def herding(store: str) -> Iterator[tuple[Herder, Store]]:
-    """A herder of a store, while the block runs. Raises ConfigException: there is no such store."""
+def open_herder(store: str) -> Iterator[tuple[Herder, Store]]:
+    """Open an existing store and close it after the block. Raises ConfigException: it does not exist."""
     opened = open_store(absolute_store_url(store))
     try:
         yield Herder(opened), opened
@@ -38,16 +38,16 @@ def herding(store: str) -> Iterator[tuple[Herder, Store]]:
         opened.close()
 
 
-def asking(action: str, what: str) -> Callable[..., None]:
-    """A command that only writes a request: ``action``, a method of the herder."""
+def request_command(action: str, what: str) -> Callable[..., None]:
+    """Create a command that stores a request: ``action`` is a method of the herder."""
 
-    def ask(
+    def request(
         *, name: Name, store: KeptIn = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
     ) -> None:
-        _ask(store, name, action, as_json=as_json)
+        _request(store, name, action, as_json=as_json)
 
-    ask.__doc__ = f"{what} The connector's driver sees it within a second or two."
-    return command(ask)
+    request.__doc__ = f"{what} The connector's driver applies it within a second or two."
+    return command(request)
 
 
 @command
@@ -56,25 +56,24 @@ def restart(
     name: Name,
     only_failed: Annotated[
         bool,
-        typer.Option("--only-failed", help="Only what has failed, at once, with all attempts."),
+        typer.Option("--only-failed", help="Restart only what has failed, at once, with all attempts again."),
     ] = False,
     store: KeptIn = DEFAULT_STORE,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Stop a connector with its tasks, and start it again; what is open is flushed and committed first."""
-    _ask(store, name, "restart", as_json=as_json, only_failed=only_failed)
+    """Stop a connector and its tasks after flushing and committing, and start it again."""
+    _request(store, name, "restart", as_json=as_json, only_failed=only_failed)
 
 
-def _ask(store: str, name: str, action: str, *, as_json: bool, **options: bool) -> None:
-    """Store a request, and print which process will carry it out."""
-    with herding(store) as (herder, _):
+def _request(store: str, name: str, action: str, *, as_json: bool, **options: bool) -> None:
+    with open_herder(store) as (herder, _):
         getattr(herder, action)(name, **options)
         driver = herder.info(name).driver
-    who = f"driver {driver} sees to it" if driver else "no driver is alive: it holds from the next start on"
+    effect = f"driver {driver} applies it" if driver else "no driver is alive: the next one applies it"
     write_result(
-        f"{name}: {action} is asked for; {who}",
-        {"name": name, "asked": action, "driver": driver},
+        f"{name}: {action} requested; {effect}",
+        {"name": name, "requested": action, "driver": driver},
         as_json=as_json,
     )
 
@@ -85,15 +84,14 @@ def delete(
     name: Name,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="Give up what is committed and cannot be published: it is named in the log."
-        ),
+        typer.Option("--force", help="Give up commits that cannot be published; the log lists them."),
     ] = False,
     bootstrap_servers: Annotated[
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="The Kafka cluster a sink reads: the group its commits are mirrored to is there.",
+            help="Kafka cluster of the consumer group to which a sink's commits are mirrored; deletes that "
+            "group.",
         ),
     ] = "",
     kafka_config: KafkaConfig = "",
@@ -101,31 +99,33 @@ def delete(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Delete a connector: flush, stop its tasks, publish, let it clean up outside (KIP-883).
+    """Delete a connector: flush, stop its tasks, publish, and let it clean up at its destination (KIP-883).
 
-    Its driver does it; where none is alive, this command does. Its records are removed last.
+    The connector's driver does this; without a living driver, this command does. The connector's records in
+    the store are removed last.
     """
     cluster = SourceOptions("", bootstrap_servers, kafka_config).topics() if bootstrap_servers else None
     openers = Openers(connector_to_delete, partial(group_to_delete, cluster))
-    with herding(store) as (herder, opened):
+    with open_herder(store) as (herder, opened):
         record = herder.delete(name, force=force)
         deadline = time.monotonic() + graceful_timeout(record) + _PATIENCE
         with suppress(ConnectorNotFoundException):
-            while herder.connector(name).incarnation == record.incarnation:  # else it was created again
+            # Another incarnation means that the connector was deleted and created again.
+            while herder.connector(name).incarnation == record.incarnation:
                 info = herder.info(name)
                 if not info.driver:
-                    # Fenced by a driver that was only slow: it finishes the deletion.
+                    # A driver that was only slow may fence this one; then it completes the deletion.
                     with suppress(FencedException):
                         WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
                 elif time.monotonic() > deadline:
                     why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
                     message = (
-                        f"connector '{name}' is DELETING, but its driver has not finished{why}: look at its "
-                        f"log; once it is dead, 'sinksdk delete {name}' finishes"
+                        f"connector '{name}' is DELETING, but its driver has not completed this{why}: check "
+                        f"the driver's log; once the driver is dead, run 'sinksdk delete {name}' again"
                     )
                     raise ConnectException(message)
                 else:
-                    time.sleep(_LOOK)
+                    time.sleep(_POLL)
     write_result(f"{name}: deleted", {"name": name, "deleted": True}, as_json=as_json)
 
 
@@ -134,11 +134,11 @@ def show_config(
     *,
     name: Name,
     store: KeptIn = DEFAULT_STORE,
-    as_json: AsJson = False,  # programs can always ask for it
+    as_json: AsJson = False,  # accepted, so that programs can pass it to every command
     verbose: Verbose = False,
 ) -> None:
-    """Print a connector's configuration as JSON, with or without --json; secrets hidden."""
-    with herding(store) as (herder, _):
+    """Print a connector's configuration as JSON, with or without --json; secrets are hidden."""
+    with open_herder(store) as (herder, _):
         record = herder.connector(name)
     print_json({"name": name, "config": redacted(record.config)})
 
@@ -152,13 +152,13 @@ def set_config(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Replace a connector's configuration; what runs closes, commits, and begins again with it."""
+    """Replace a connector's configuration; a running connector flushes, commits and restarts with it."""
     read = read_config_file(file)
-    with herding(store) as (herder, _):
+    with open_herder(store) as (herder, _):
         before = herder.connector(name)
 
         def changed(present: Mapping[str, str] | None) -> dict[str, str]:
-            # What `config get` has hidden, and the file has as it was shown, stays as it is.
+            # Secrets that the file has as `config get` hides them keep their stored values.
             config = with_secrets({**read.config, "name": name}, present or {})
             checked = check_config(config)
             if problems := [*read.problems, *still_hidden(config), *checked.problems, *checked.unmet]:
@@ -167,6 +167,6 @@ def set_config(
 
         after = herder.configure(name, changed)
     is_new = before.version != after.version
-    what = f"is version {after.version} now" if is_new else "is as it was"
-    said = {"name": name, "version": after.version, "changed": is_new}
-    write_result(f"{name}: the configuration {what}", said, as_json=as_json)
+    result = {"name": name, "version": after.version, "changed": is_new}
+    text = f"replaced by version {after.version}" if is_new else "unchanged"
+    write_result(f"{name}: configuration {text}", result, as_json=as_json)

@@ -1,4 +1,4 @@
-"""``sinksdk convert``: a configuration of Kafka Connect, with the keys it has here."""
+"""``sinksdk convert``: translates a Kafka Connect configuration."""
 
 from __future__ import annotations
 
@@ -21,40 +21,39 @@ Worker = Annotated[
     typer.Option(
         "--worker",
         metavar="FILE",
-        help="The properties of Connect's worker, whose converters a connector has that names none.",
+        help="Properties of Connect's worker: its converters apply where the connector configures none.",
     ),
 ]
 
 
 @command
 def convert(*, config: Config, worker: Worker = None, verbose: Verbose = False) -> None:
-    """Print a configuration of Kafka Connect as it is to be here, as JSON.
+    """Translate a Kafka Connect configuration into sinksdk's, as JSON.
 
-    Keys that are called otherwise get their names, also Aiven's and Lenses' for S3; keys without an effect
-    are left out. Notes and problems go to stderr. Secrets are printed as they are written. Nothing is started
-    or connected to. Exit codes: 0 it can be run, with what notes
-    say of the worker's converters, 2 it cannot, or not with the same data: what is printed is
-    to be completed by hand.
+    Renames keys, among them those of Aiven's and Lenses' S3 connectors, and leaves out keys without effect.
+    Notes and problems go to stderr. Secrets are printed as they are in the file. Nothing is started or
+    connected to. Exit codes: 0 the configuration can be run (notes name missing settings of the worker), 2 it
+    cannot be run, or would write other data: complete it by hand.
     """
     file = read_config(config)
     raw = {**_converters_of(worker, file.config), **file.config}
     name = raw.get("connector.class", "")
-    made = load_class(name).config_class.converted(raw)
-    made.config["connector.class"] = DROP_IN_NAMES.get(name, name)
-    print_json(made.config)
-    problems, notes = [*file.problems, *made.problems], [*file.warnings, *made.notes]
-    checked = check_config(made.config)
-    problems += [one for one in checked.problems if one not in problems]
-    # The worker may have named what is missing: its file is not always given.
-    notes += [one for one in dict.fromkeys((*checked.unmet, *checked.warnings)) if one not in notes]
-    _say("notes", notes, "bold")
-    _say("problems", problems, "bold red")
+    translated = load_class(name).config_class.converted(raw)
+    translated.config["connector.class"] = DROP_IN_NAMES.get(name, name)
+    print_json(translated.config)
+    problems, notes = [*file.problems, *translated.problems], [*file.warnings, *translated.notes]
+    checked = check_config(translated.config)
+    problems += [text for text in checked.problems if text not in problems]
+    # Notes, no problems: the worker's file, which may set the missing keys, is not always given.
+    notes += [text for text in dict.fromkeys((*checked.unmet, *checked.warnings)) if text not in notes]
+    _write_section("notes", notes, "bold")
+    _write_section("problems", problems, "bold red")
     if problems:
         raise typer.Exit(ExitCode.BAD_CONFIG)
 
 
 def _converters_of(worker: Path | None, config: Mapping[str, str]) -> Mapping[str, str]:
-    """The worker's converters that the connector does not name itself."""
+    """Return the worker's settings of the converters that the connector does not configure."""
     if worker is None:
         return {}
     found = read_config_file(worker).config
@@ -66,7 +65,7 @@ def _converters_of(worker: Path | None, config: Mapping[str, str]) -> Mapping[st
     }
 
 
-def _say(title: str, sentences: Sequence[str], style: str) -> None:
+def _write_section(title: str, sentences: Sequence[str], style: str) -> None:
     if sentences:
         write(stderr(), title, style)
         write_list(stderr(), sentences)

@@ -1,4 +1,4 @@
-"""Progress as an operator sees it: a table on a terminal, lines in a pipe, a file or a container's log."""
+"""A running connector's progress: a live table on a terminal, log-like lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sinksdk.store.reports import SourceProgress
 
 _MOST_ROWS: Final = 20
 _MOST_FAILURES: Final = 5
-_WIDE: Final = 100  # columns from which on the table has more air
+_WIDE: Final = 100  # terminal columns from which the table is padded more
 _PER_SECOND: Final = 4
 _INTERVAL: Final = 5.0  # seconds between two lines of progress
 
@@ -32,13 +32,13 @@ _INTERVAL: Final = 5.0  # seconds between two lines of progress
 
 
 class LiveProgress(RunProgress):
-    """Draws one table again and again while it is used as a context manager."""
+    """Redraws a table until the end of its ``with`` block."""
 
     def __init__(self, console: Console, connector: str) -> None:
         super().__init__()
         self._console = console
         self._connector = connector
-        # What others write to stderr meanwhile, log lines of tasks above all, appears above the table.
+        # Log lines of tasks go to stderr: they appear above the table.
         self._live = Live(
             console=console, refresh_per_second=_PER_SECOND, get_renderable=self._render, redirect_stderr=True
         )
@@ -51,7 +51,7 @@ class LiveProgress(RunProgress):
         self._live.stop()
 
     def note(self, text: str) -> None:
-        """A line above the table."""
+        """Print a line above the table."""
         self._console.print(Text(text))
 
     def _render(self) -> RenderableType:
@@ -59,7 +59,7 @@ class LiveProgress(RunProgress):
 
 
 def render(connector: str, shown: Snapshot, width: int) -> RenderableType:
-    """Headline, table and failures, for a terminal of so many columns."""
+    """Build headline, table and failures for a terminal of ``width`` columns."""
     parts = [connector, f"generation {shown.generation}"] if shown.generation else [connector]
     headline = Text(" · ".join([*parts, shown.state, duration(shown.seconds)]), style="bold")
     if shown.source is not None:
@@ -70,7 +70,7 @@ def render(connector: str, shown: Snapshot, width: int) -> RenderableType:
 
 
 def _table(shown: Snapshot, width: int) -> Table:
-    """The partitions that lag most, in their usual order, and the total."""
+    """Build a table of the partitions with the largest lag, in their usual order, and the total."""
     table = Table(box=None, padding=(0, 0, 0, 3 if width >= _WIDE else 2), pad_edge=False, header_style="dim")
     table.add_column("partition", overflow="ellipsis", no_wrap=True, min_width=9)
     for heading in ("read to", "committed", "end", "lag", "records/s", "files", "bytes"):
@@ -92,7 +92,7 @@ def _task_table(source: SourceTotals) -> Table:
     table.add_column("state")
     for heading in ("records", "transactions", "records/s"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("failed with", overflow="fold")
+    table.add_column("error", overflow="fold")
     for task_number, task in islice(source.tasks.items(), _MOST_ROWS):
         cells = number(task.records), number(task.transactions), number(task.rate), task.failure or ""
         table.add_row(str(task_number), task.state, *cells, style="red" if task.failure else "")
@@ -119,9 +119,8 @@ class PlainProgress(RunProgress):
     """Writes a line per event, and one every few seconds in between.
 
     Args:
-        interval: seconds between two lines of progress; infinite: there are none.
-        quiet: seconds between two lines of generations that have ended without a failure. With 0 each has a
-            line at its start and one at its end.
+        interval: seconds between two lines of progress; infinite: none are written.
+        quiet: seconds between two lines of generations without failures; 0: each has a line at start and end.
         clock: seconds, monotonic.
     """
 
@@ -138,7 +137,6 @@ class PlainProgress(RunProgress):
         self._quiet_until = -math.inf
         self._unwritten = 0
         self.note = write
-        """A separate line."""
         self._interval = interval
         self._begun = clock()
         self._next = 0.0
@@ -148,10 +146,9 @@ class PlainProgress(RunProgress):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put away."""
+        pass
 
     def planned(self, plan: GenerationPlan) -> None:
-        """A line with the next action."""
         super().planned(plan)
         self._begun = self._clock()
         self._next = self._begun + self._interval
@@ -159,33 +156,29 @@ class PlainProgress(RunProgress):
             self.note(f"generation {plan.generation}: {_work(plan)}")
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """Now and then a line."""
         super().progress(partitions)
         self._write_if_due(_amounts)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
-        """A line with the reason."""
         super().closing(generation, reason)
         self.note(f"generation {generation}: closing, {reason}")
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """A line with what was done, and one for each failure."""
         super().ended(generation, partitions)
         has_failed = any(view.failure is not None for view in partitions)
         self._write_end(generation, _outcome(partitions), is_news=has_failed)
         for view in partitions:
             if view.failure is not None:
-                again = f", is tried again in {duration(view.opens_in)}" if view.opens_in else ""
-                read = f"read up to offset {number(view.position)}"  # the message names a bad record's own
-                self.note(f"{view.partition} failed ({read}){again}: {view.failure}")
+                retry = f", retried in {duration(view.opens_in)}" if view.opens_in else ""
+                # The failure itself names the offset of a bad record.
+                read = f"read up to offset {number(view.position)}"
+                self.note(f"{view.partition} failed ({read}){retry}: {view.failure}")
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
-        """Now and then a line."""
         super().tasks(tasks)
         self._write_if_due(lambda shown: (shown.source or SourceTotals()).with_rate())
 
     def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
-        """A line with what was done, and one for each failure."""
         super().tasks_ended(generation, tasks)
         has_failed = any(task.failure is not None for task in tasks.values())
         self._write_end(generation, str(SourceTotals(tasks)), is_news=has_failed)
@@ -198,12 +191,13 @@ class PlainProgress(RunProgress):
         if not is_news and now < self._quiet_until:
             self._unwritten += 1
             return
-        since = f"; {counted(self._unwritten, 'generation')} before it" if self._unwritten else ""
+        skipped = (
+            f"; {counted(self._unwritten, 'generation')} before it were not logged" if self._unwritten else ""
+        )
         self._quiet_until, self._unwritten = now + self._quiet, 0
-        self.note(f"generation {generation}: ended after {duration(now - self._begun)}, {outcome}{since}")
+        self.note(f"generation {generation}: completed in {duration(now - self._begun)}, {outcome}{skipped}")
 
     def _write_if_due(self, amounts: Callable[[Snapshot], str]) -> None:
-        """A line of progress, if the last one is long enough ago and there is news."""
         if self._clock() < self._next:
             return
         shown = self.snapshot()
@@ -237,10 +231,12 @@ def _amounts(shown: Snapshot) -> str:
 
 
 def _outcome(partitions: Sequence[PartitionView]) -> str:
-    read, again = sum(view.records for view in partitions), sum(view.tail for view in partitions)
+    read, tail = sum(view.records for view in partitions), sum(view.tail for view in partitions)
     if not read:
         return "nothing read"
     committed = (
-        f"{number(read - again)} committed, {number(again)} kept for later" if again else "all committed"
+        f"{number(read - tail)} committed, {number(tail)} left for the next generation"
+        if tail
+        else "all committed"
     )
     return f"{counted(read, 'record')} read, {committed}"

@@ -1,6 +1,6 @@
-"""``sinksdk new``: a package to start from, a copy of one that works, under another name.
+"""``sinksdk new``: creates a package for a connector by copying and renaming a template that works.
 
-What is copied lies in ``sinksdk/templates``: two projects, linted, type-checked and tested as they are.
+The templates in ``sinksdk/templates`` are two projects, which are linted, type-checked and tested themselves.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Kind = Literal["sink", "source"]
 
 TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 LONGEST_NAME: Final = 30
-"""Characters: longer ones would not fit the lines of the code."""
+"""Longer names would make lines of the template longer than its line limit."""
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_][A-Za-z0-9]+)*")
 _WORD_BEGINS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -43,70 +43,72 @@ _OF_EACH_PROJECT: Final = {"example", "src", "tests", "hypothesis", "mypy", "pys
 FILES: Final[Mapping[Kind, Mapping[str, str]]] = {
     "sink": {
         "src/my_sink/connector.py": "configuration, task and connector",
-        "src/my_sink/destination.py": "where the records go: what you change first",
+        "src/my_sink/destination.py": "the destination of records: change it first",
         "src/my_sink/__init__.py": "",
         "src/my_sink/py.typed": "",
-        "tests/test_my_sink.py": "the kit's check: crashes, zombies, rebalances",
-        "my-sink.json": "an example's configuration",
-        "example/make_topic.py": "writes the topic that it reads",
+        "tests/test_my_sink.py": "the test kit's check: crashes, zombies, rebalances",
+        "my-sink.json": "an example configuration",
+        "example/make_topic.py": "writes the topic that the example reads",
         "pyproject.toml": "the package, with its entry point",
         "Makefile": "make test, make run, make check",
-        "README.md": "what to change where",
+        "README.md": "what to change, and where",
         ".gitignore": "",
     },
     "source": {
         "src/my_source/connector.py": "configuration, task and connector",
-        "src/my_source/origin.py": "where the records come from: what you change first",
+        "src/my_source/origin.py": "the origin of records: change it first",
         "src/my_source/__init__.py": "",
         "src/my_source/py.typed": "",
-        "tests/test_my_source.py": "the kit's check: crashes, zombies, more and fewer tasks",
-        "my-source.json": "an example's configuration",
-        "example/input/a.jsonl": "what it reads",
+        "tests/test_my_source.py": "the test kit's check: crashes, zombies, more and fewer tasks",
+        "my-source.json": "an example configuration",
+        "example/input/a.jsonl": "the example's input",
         "example/input/b.jsonl": "",
-        "example/show_topic.py": "prints what is in the topic",
+        "example/show_topic.py": "prints the topic's records",
         "pyproject.toml": "the package, with its entry point",
         "Makefile": "make test, make run, make show, make check",
-        "README.md": "what to change where",
+        "README.md": "what to change, and where",
         ".gitignore": "",
     },
 }
-"""The files of each template, with what they are."""
+"""The files of each template, with a description; without one the file is not listed."""
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Such as my-sink, my_sink or MySink.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="For example my-sink, my_sink or MySink.")]
 Into = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="The folder to make, or an empty one. Default: NAME, here."),
+    typer.Option(
+        metavar="DIR", help="Folder to create, or an empty one; default: NAME in the working directory."
+    ),
 ]
 
 
 @command
 def new_sink(*, name: Name, into: Into = None, verbose: Verbose = False) -> None:
-    """Make the package of a sink, which works: JSON lines in a folder, exactly once.
+    """Create the package of a sink that works: it writes JSON lines to a folder, exactly once.
 
-    NAME becomes that of the package and what connector.class takes. Nothing is overwritten. Exit codes: 0
-    it is made, 2 it cannot be made and nothing was written.
+    NAME becomes the name of the package and the value of connector.class. Nothing is overwritten. Exit codes:
+    0 created, 2 not created and nothing written.
     """
-    _make("sink", name, into)
+    _create("sink", name, into)
 
 
 @command
 def new_source(*, name: Name, into: Into = None, verbose: Verbose = False) -> None:
-    """Make the package of a source, which works: the lines of a folder's files, exactly once.
+    """Create the package of a source that works: it reads the lines of a folder's files, exactly once.
 
-    NAME becomes that of the package and what connector.class takes. Nothing is overwritten. Exit codes: 0
-    it is made, 2 it cannot be made and nothing was written.
+    NAME becomes the name of the package and the value of connector.class. Nothing is overwritten. Exit codes:
+    0 created, 2 not created and nothing written.
     """
-    _make("source", name, into)
+    _create("source", name, into)
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What one name is called where.
+    """The forms of a connector's name.
 
     Args:
-        package: what is installed, and what ``connector.class`` takes: ``my-sink``.
-        module: what is imported: ``my_sink``.
-        prefix: what classes begin with: ``MySink``.
+        package: of the distribution, and the value of ``connector.class``: ``my-sink``.
+        module: of the import package: ``my_sink``.
+        prefix: of the classes: ``MySink``.
     """
 
     package: str
@@ -115,43 +117,43 @@ class Names:
 
     @classmethod
     def of(cls, name: str) -> Names:
-        """The forms of a name that was given in one of them.
+        """Derive all forms from one of them.
 
         Raises:
             ConfigException: it cannot be the name of a package, a module and classes.
         """
         if len(name) > LONGEST_NAME:
-            raise ConfigException(f"the name has {len(name)} characters; take one of at most {LONGEST_NAME}")
+            raise ConfigException(
+                f"the name has {len(name)} characters; choose one of at most {LONGEST_NAME}"
+            )
         if not _NAME.fullmatch(name):
             raise ConfigException(
-                f"{name!r} cannot be the name of a package: take letters (a to z), digits, and '-' or '_' "
-                f"between them, beginning with a letter; --into says where it goes"
+                f"{name!r} is not a valid package name: use letters (a to z) and digits, with '-' or '_' "
+                f"between "
+                f"them, beginning with a letter; --into sets the folder"
             )
         words = re.split("[-_]", _WORD_BEGINS.sub("_", name))
         prefix = "".join(word[0].upper() + word[1:] for word in words)
         return cls("-".join(words).lower(), "_".join(words).lower(), prefix)
 
     def check(self) -> None:
-        """Raises ConfigException where the name is taken, by Python or by what is installed."""
-        other = "take another name"
+        """Raise ConfigException if Python or an installed package uses the name."""
+        other = "choose another name"
         if keyword.iskeyword(self.module):
-            raise ConfigException(f"'{self.module}' is a keyword of Python and cannot be imported; {other}")
+            raise ConfigException(f"'{self.module}' is a Python keyword; {other}")
         if self.module in sys.stdlib_module_names:
-            raise ConfigException(f"'{self.module}' is a module of Python itself; {other}")
+            raise ConfigException(f"'{self.module}' is a module of Python's standard library; {other}")
         if self.module in _OF_EACH_PROJECT:
-            raise ConfigException(
-                f"'{self.module}' is something that the package has or needs itself; {other}"
-            )
+            raise ConfigException(f"'{self.module}' is a folder or a dependency of the package; {other}")
         if any(plugin.name == self.package for plugin in plugins()):
-            raise ConfigException(f"a connector '{self.package}' is installed already; {other}")
-        spec = importlib.util.find_spec(
-            self.module
-        )  # without an origin: any folder, perhaps that to be filled
+            raise ConfigException(f"a connector '{self.package}' is already installed; {other}")
+        # A spec without an origin is a plain folder, possibly the target.
+        spec = importlib.util.find_spec(self.module)
         if (spec and spec.origin) or _is_installed(self.package):
-            raise ConfigException(f"a package '{self.module}' is installed already; {other}")
+            raise ConfigException(f"a package '{self.module}' is already installed; {other}")
 
     def replace(self, text: str, kind: Kind) -> str:
-        """A template's text, or path, with this name in it."""
+        """Replace the template's name in a text or path."""
         for placeholder, name in (
             (f"my-{kind}", self.package),
             (f"my_{kind}", self.module),
@@ -170,7 +172,7 @@ def _is_installed(package: str) -> bool:
 
 
 def render(kind: Kind, names: Names) -> dict[str, str]:
-    """Path and content of each file."""
+    """Return path and content of each file."""
     folder = TEMPLATES / f"my-{kind}"
     return {
         names.replace(path, kind): names.replace((folder / path).read_text(encoding="utf-8"), kind)
@@ -178,13 +180,13 @@ def render(kind: Kind, names: Names) -> dict[str, str]:
     }
 
 
-def _make(kind: Kind, name: str, into: Path | None) -> None:
+def _create(kind: Kind, name: str, into: Path | None) -> None:
     names = Names.of(name)
     target = Path(name) if into is None else into
     files = render(kind, names)
     if here := _origin():
-        files["local.mk"] = f"# This machine's, not to be committed.\nSINKSDK := sinksdk @ {here}\n"
-    with _explained(target):
+        files["local.mk"] = f"# For this machine only: do not commit.\nSINKSDK := sinksdk @ {here}\n"
+    with _os_errors_explained(target):
         _check_target(target)
         names.check()
         write_files(target, files)
@@ -195,27 +197,29 @@ def _check_target(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if os.path.lexists(target):
-        what = "is a folder that is not empty" if target.is_dir() else "is there and no folder"
-        raise ConfigException(f"{target} {what}, and nothing is overwritten; name another one with --into")
+        what = "is not empty" if target.is_dir() else "is not a folder"
+        raise ConfigException(
+            f"{target} exists and {what}; nothing is overwritten: name another folder with --into"
+        )
     if not target.parent.is_dir():
-        raise ConfigException(f"there is no folder {target.parent} to make {target.name} in; make it first")
+        raise ConfigException(f"the folder {target.parent} does not exist; create it first")
 
 
 @contextmanager
-def _explained(target: Path) -> Iterator[None]:
+def _os_errors_explained(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         taken = error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
-        why = "something else was made there meanwhile" if taken else error.strerror
-        raise ConfigException(f"{target} cannot be made: {why}; nothing was written") from error
+        why = "another process created it meanwhile" if taken else error.strerror
+        raise ConfigException(f"cannot create {target}: {why}; nothing was written") from error
 
 
 def write_files(target: Path, files: Mapping[str, str]) -> None:
-    """All files or none: they are written beside a new folder, or inside of an empty one, then renamed.
+    """Write all files or none: into a temporary folder, which is then renamed.
 
     Raises:
-        OSError: it is not possible, or the folder is not empty any more.
+        OSError: writing failed, or the folder is not empty any more.
     """
     is_new = not target.is_dir()
     if not is_new and any(target.iterdir()):
@@ -228,7 +232,7 @@ def write_files(target: Path, files: Mapping[str, str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content, encoding="utf-8", newline="\n")
         if is_new:
-            staged.rename(target)  # fails where there is something by now
+            staged.rename(target)  # fails if it exists and is not empty
             return
         for path in staged.iterdir():
             path.rename(target / path.name)
@@ -241,7 +245,7 @@ def write_files(target: Path, files: Mapping[str, str]) -> None:
 
 
 def _origin() -> str:
-    """What pip installs this sinksdk from, if that is no package index (PEP 610)."""
+    """URL from which pip installed sinksdk, unless it was a package index (PEP 610)."""
     try:
         found = json.loads(distribution("sinksdk").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
@@ -255,8 +259,7 @@ def _origin() -> str:
 
 
 def _show(console: Console, kind: Kind, names: Names, target: Path) -> None:
-    """What was made, and what to do next."""
-    write(console, f"made {target}: the {kind} '{names.package}'", "bold green")
+    write(console, f"created {target}: the {kind} '{names.package}'", "bold green")
     rows = [(names.replace(path, kind), what) for path, what in FILES[kind].items() if what]
     write_pairs(console, rows)
     console.print()

@@ -1,4 +1,4 @@
-"""Offsets handled by an operator: a sink's are in the store, a source's where its records go."""
+"""``sinksdk offsets``. A sink's offsets are in the store, a source's next to the topics that it writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from sinksdk.cli.control import herding
+from sinksdk.cli.control import open_herder
 from sinksdk.cli.options import (
     DEFAULT_STORE,
     AsJson,
@@ -61,10 +61,10 @@ def show_offsets(
 ) -> None:
     """Show the next offset to read of each partition; of a source, the offset of each source partition.
 
-    A source's offsets are where its records go: say where that is, as 'sinksdk run' is told.
+    A source's offsets are stored next to its topics: give the same option for topics as to 'sinksdk run'.
     """
     topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
-    with herding(store) as (herder, opened):
+    with open_herder(store) as (herder, opened):
         if (sources := _sources(herder, opened, name, topics)) is not None:
             _show_positions(sources.read(name), as_json=as_json)
         else:
@@ -83,13 +83,14 @@ def alter_offsets(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Commit other offsets, of a connector that is stopped: 'orders-0=1200'; 'orders-0=' forgets a commit.
+    """Change committed offsets of a stopped connector: 'orders-0=1200'; 'orders-0=' removes a commit.
 
-    Where topics are need not be said of a sink; if it is, offsets are checked against what is there. Of a
-    source it must be, and both are JSON objects: '{"file":"a"}={"byte":8}'; '{"file":"a"}=' has it read anew.
+    For a sink the option for topics may be left out; with it, offsets are checked against the topics. For a
+    source it is needed, and partition and offset are JSON objects: '{"file":"a"}={"byte":8}';
+    '{"file":"a"}=' has the source partition read from its start.
     """
     topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
-    with herding(store) as (herder, opened):
+    with open_herder(store) as (herder, opened):
         if herder.info(name).type == "source":
             sources = _source_offsets(opened, name, topics)
             sources.alter(name, list(map(source_change, changes)))
@@ -107,7 +108,7 @@ def recover_offsets(
     ],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PARTITION=OFFSET]...", help="Where the destination does not say itself."),
+        typer.Argument(metavar="[PARTITION=OFFSET]...", help="Offsets that the destination cannot tell."),
     ] = None,
     topic_directory: TargetDirectory = "",
     bootstrap_servers: TargetServers = "",
@@ -116,11 +117,11 @@ def recover_offsets(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Commit what the destination holds, after the store was lost, or restored from an older copy.
+    """Commit the offsets that the destination holds, after the store or records at the destination were lost.
 
-    Or after records were lost at the destination: what is read again is what it does not hold. Creates the
-    connector if the store does not know it; it is stopped, and runs again with 'sinksdk run' or 'resume'.
-    Only while nobody else writes there.
+    The connector then reads again what the destination does not hold. Creates the connector if the store
+    lacks it. The connector is stopped afterwards; 'sinksdk run' or 'resume' starts it. Only use this while no
+    other process writes to the destination.
     """
     topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
     file = read_config_file(config)
@@ -147,53 +148,54 @@ def reset_offsets(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Forget everything that is committed, of a connector that is stopped."""
+    """Remove all committed offsets of a stopped connector."""
     topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
-    with herding(store) as (herder, opened):
+    with open_herder(store) as (herder, opened):
         if (sources := _sources(herder, opened, name, topics)) is not None:
             sources.reset(name)
         else:
             herder.reset_offsets(name)
     write_result(
-        f"{name}: nothing is committed any more; it begins anew when it is resumed", [], as_json=as_json
+        f"{name}: all offsets removed; when resumed, the connector reads from the start", [], as_json=as_json
     )
 
 
 def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition, int | None]) -> Herder:
-    """A herder that checks offsets against the source, if that is given."""
+    """Create a herder, which checks offsets against the topics if these are given."""
     if topics != SourceOptions():
         return Herder(store, sinks=partial(sink_to_alter, topics.topics()))
     if any(offset is not None for offset in offsets.values()):
-        unchecked = "whether the source has these offsets is not checked: for that, say where it is: "
-        warn(f"{unchecked}--topic-directory DIR, or --bootstrap-servers HOST:PORT")
+        warn(
+            "the offsets are not checked against the topics: for that, give --topic-directory DIR or "
+            "--bootstrap-servers HOST:PORT"
+        )
     return Herder(store)
 
 
 def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> SourceOffsets | None:
-    """What handles a source's offsets; None for a sink's.
+    """Access to a source's offsets; None for a sink.
 
     Raises:
-        ConfigException: a source needs the location of topics, and only one.
+        ConfigException: the options for topics are missing for a source, or given for a sink.
     """
     if herder.info(name).type == "source":
         return _source_offsets(store, name, topics)
     if topics != SourceOptions():
         raise ConfigException(
-            f"connector '{name}' is no source: its offsets are in the store; say only --store"
+            f"connector '{name}' is a sink, whose offsets are in the store: give only --store"
         )
     return None
 
 
 def _source_offsets(store: Store, name: str, topics: SourceOptions) -> SourceOffsets:
-    """Access to a source's offsets. Raises ConfigException: topics are not given, or do not exist."""
     if topics == SourceOptions():
         raise ConfigException(
-            f"connector '{name}' is a source: its offsets are where its records go; say where that is, as "
-            f"it is said to 'sinksdk run': --topic-directory DIR, or --bootstrap-servers HOST:PORT"
+            f"connector '{name}' is a source, whose offsets are stored next to its topics: give "
+            f"--topic-directory DIR or --bootstrap-servers HOST:PORT, as to 'sinksdk run'"
         )
     found = topics.topics()
     if isinstance(found, TopicDirectory) and not Path(found.path).is_dir():
-        raise ConfigException(f"the topic directory {found.path} is not there, or is no folder")
+        raise ConfigException(f"the topic directory {found.path} does not exist or is not a folder")
     return SourceOffsets(store, partial(source_target, found))
 
 
@@ -201,13 +203,13 @@ def _change(text: str) -> tuple[TopicPartition, int | None]:
     where, _, offset = text.partition("=")
     topic, _, partition = where.rpartition("-")
     if "=" not in text or not topic or not partition.isdigit() or not (offset.isdigit() or not offset):
-        message = f"'{text}' is no change: write TOPIC-PARTITION=OFFSET, as in orders-0=1200"
+        message = f"'{text}' is not TOPIC-PARTITION=OFFSET, as in orders-0=1200"
         raise ConfigException(message)
     return TopicPartition(topic, int(partition)), int(offset) if offset else None
 
 
 def source_change(text: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """Two JSON objects with a ``=`` between them, which texts may have, too. Raises ConfigException."""
+    """Parse ``{…}={…}``; texts in the objects may contain a ``=``. Raises ConfigException."""
     try:
         where, end = JSONDecoder().raw_decode(text)
         equals, rest = text[end : end + 1], text[end + 1 :].strip()
@@ -220,8 +222,7 @@ def source_change(text: str) -> tuple[Mapping[str, Any], Mapping[str, Any] | Non
     except DataException as error:
         raise ConfigException(f"'{text}': {error}") from error
     raise ConfigException(
-        f"""'{text}' is no change of a source's offset: write two JSON objects, PARTITION=OFFSET, as in """
-        f"""'{{"file":"a"}}={{"byte":8}}'"""
+        f"""'{text}' is not PARTITION=OFFSET, two JSON objects as in '{{"file":"a"}}={{"byte":8}}'"""
     )
 
 

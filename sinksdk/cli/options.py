@@ -1,4 +1,4 @@
-"""Options and arguments that many commands have, and what they name together."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from sinksdk.spark.options import SparkOptions
 from sinksdk.support.logs import LogSettings, configure_logging
 
 DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
-"""One store for all connectors that are run from the same folder."""
+"""Connectors that are started from the same folder share this store."""
 
 
 class LogFormats(StrEnum):
-    """How log lines are written."""
-
     TEXT = "text"
     JSON = "json"
 
@@ -39,13 +37,13 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show log lines a
 LogFormat = Annotated[
     LogFormats,
     typer.Option(
-        help="Log lines for people, or one JSON object a line, with connector, task and generation.",
+        help="Log lines as text, or as one JSON object a line with connector, task and generation.",
     ),
 ]
 
 
 def start_logging(log_format: LogFormats, *, verbose: bool, level: Literal["INFO", "WARNING"]) -> LogSettings:
-    """From now on log this level, or with ``verbose`` everything, with stack traces."""
+    """Log at this level, or with ``verbose`` at DEBUG with stack traces."""
     logs = LogSettings("DEBUG" if verbose else level, log_format is LogFormats.JSON, verbose)
     configure_logging(logs)
     return logs
@@ -56,9 +54,9 @@ StoreUrl = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="Where commits are kept: sqlite:///FILE, postgresql://USER@HOST/DATABASE or "
-        "s3://BUCKET/PREFIX. A relative file is in the working directory: started elsewhere, a connector "
-        "would find no commits.",
+        help="Where commits are stored: sqlite:///FILE, postgresql://USER@HOST/DATABASE or "
+        "s3://BUCKET/PREFIX. A relative file is in the working directory: a connector that is started "
+        "elsewhere finds no commits.",
     ),
 ]
 SourceDirectory = Annotated[
@@ -71,12 +69,15 @@ SourceDirectory = Annotated[
 ]
 BootstrapServers = Annotated[
     str,
-    typer.Option(metavar="HOST:PORT", help="Kafka cluster that they read and write, instead."),
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Kafka cluster that sinks read and sources write, instead of a topic directory.",
+    ),
 ]
 KafkaConfig = Annotated[
     str,
     typer.Option(
-        metavar="FILE", help="Properties of the Kafka clients, as Kafka's own tools take them (SASL, TLS)."
+        metavar="FILE", help="Properties file of the Kafka clients, as for Kafka's own tools (SASL, TLS)."
     ),
 ]
 Master = Annotated[
@@ -88,22 +89,20 @@ Master = Annotated[
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KEY=VALUE", help="A setting of Spark itself, as spark-submit takes it; may be repeated."
-    ),
+    typer.Option(metavar="KEY=VALUE", help="A Spark setting, as for spark-submit; may be repeated."),
 ]
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KeptIn = Annotated[
-    str, typer.Option("--store", metavar="URL", help="Where the connector is kept, as 'sinksdk run' has it.")
+    str, typer.Option("--store", metavar="URL", help="The connector's store, as for 'sinksdk run'.")
 ]
 TargetDirectory = Annotated[
     str,
     typer.Option(
         "--topic-directory",
         metavar="DIR",
-        help="Of a source: the topic directory that it writes, and that has its offsets.",
+        help="Of a source: the topic directory that it writes, with its offsets.",
     ),
 ]
 TargetServers = Annotated[
@@ -111,35 +110,35 @@ TargetServers = Annotated[
     typer.Option(
         "--bootstrap-servers",
         metavar="HOST:PORT",
-        help="Of a source: the Kafka cluster that it writes, instead.",
+        help="Of a source: the Kafka cluster that it writes, with its offsets.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """A topic directory, or else a Kafka cluster, with a file of its clients' properties if they need any."""
+    """The options for topics: a topic directory, or a Kafka cluster with its client properties."""
 
     directory: str = ""
     bootstrap_servers: str = ""
     kafka_config: str = ""
 
     def topics(self) -> Topics:
-        """What they name. Raises ConfigException unless it is exactly one source."""
+        """Return the topics. Raises ConfigException unless exactly one source is given."""
         if bool(self.directory) == bool(self.bootstrap_servers):
-            message = "name one source: --topic-directory DIR, or --bootstrap-servers HOST:PORT"
+            message = "give either --topic-directory DIR or --bootstrap-servers HOST:PORT"
             raise ConfigException(message)
         if not self.directory:
             if problems := list(address_problems(self.bootstrap_servers, "--bootstrap-servers")):
                 raise ConfigException(problems)
             return KafkaTopics(self.bootstrap_servers, self.kafka_config or None)
         if self.kafka_config:
-            message = "--kafka-config goes with --bootstrap-servers"
+            message = "--kafka-config needs --bootstrap-servers"
             raise ConfigException(message)
         return TopicDirectory(self.directory)
 
     def deployment(self, store: str, **spark: Any) -> DeploymentOptions:
-        """Where connectors run; ``spark`` as for :class:`SparkOptions`."""
+        """Combine all options; ``spark`` as for :class:`SparkOptions`."""
         topics, problems = None, list[str]()
         with collecting(problems):
             topics = self.topics()

@@ -1,6 +1,6 @@
-"""Writing to the terminal: messages a person reads, wrapped on a terminal and whole lines elsewhere.
+"""Writing to the terminal: text wraps on a terminal and stays on one line elsewhere.
 
-``NO_COLOR`` and ``TERM=dumb`` are honoured (rich sees to it).
+rich honours ``NO_COLOR`` and ``TERM=dumb``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sinksdk.support.confidential import SECRETS
 P = ParamSpec("P")
 
 _NAME_COLUMNS: Final = 36
-"""Maximum width of a column of names: longer ones wrap, so that 80 columns suffice."""
+"""Maximum width of a column of names, so that a table fits into 80 columns; longer names wrap."""
 
 _WHOLE_LINES: Final = 10_000  # columns: longer than any useful line
 _STEP: Final = 1000
@@ -38,19 +38,17 @@ class ExitCode(IntEnum):
     """Exit codes of all commands. A second signal ends the process with 128 + its number instead."""
 
     DONE = 0
-    """Everything was done, or it was stopped and everything begun was committed."""
+    """The command succeeded, or the connector was stopped and its partial batches are committed."""
     FAILED = 1
-    """Something failed for good; what was committed stays committed."""
+    """A permanent failure; committed records stay committed."""
     BAD_CONFIG = 2
-    """The configuration, the command line or the store cannot work, nor can they after a restart."""
+    """The configuration, the command line or the store is invalid; a restart does not help."""
     FENCED = 3
     """A newer driver of the same connector has taken over."""
     MISSING_TOPIC = 4
-    """A subscribed topic is not in the source."""
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code an error ends the process with."""
     match error:
         case ConfigException() | StoreUnreadable():
             return ExitCode.BAD_CONFIG
@@ -63,22 +61,20 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def stdout() -> Console:
-    """Where results go."""
     return Console(highlight=False)
 
 
 def stderr() -> Console:
-    """Where warnings and errors go."""
     return Console(stderr=True, highlight=False)
 
 
 def write(console: Console, text: str, style: str = "") -> None:
-    """One paragraph: wrapped by words on a terminal, one line elsewhere, nothing in it interpreted."""
+    """Write one paragraph, without interpreting markup."""
     console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 
 def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
-    """Paragraphs with bullets, indented below them on a terminal."""
+    """Write paragraphs with bullets."""
     for item in items:
         if not console.is_terminal:
             console.print(Text(f"  - {item}"), soft_wrap=True)
@@ -89,7 +85,7 @@ def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
 
 
 def write_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Names with a text for each: two columns, of which a terminal wraps the second."""
+    """Write names with a text each, in two columns."""
     width = min(max(len(name) for name, _ in rows), _NAME_COLUMNS)
     if not console.is_terminal:
         for name, text in rows:
@@ -104,7 +100,7 @@ def write_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def table(*columns: str, right: int = 0) -> Table:
-    """A table whose last columns are numbers."""
+    """Create a table whose last ``right`` columns are right-aligned."""
     made = Table(box=None, pad_edge=False, header_style="dim")
     for at, column in enumerate(columns):
         made.add_column(column, justify="right" if at >= len(columns) - right else "left", overflow="fold")
@@ -112,24 +108,22 @@ def table(*columns: str, right: int = 0) -> Table:
 
 
 def add_row(rows: Table, *cells: str, style: str = "") -> None:
-    """A line of a table, nothing in it interpreted."""
+    """Add a row, without interpreting markup."""
     rows.add_row(*map(Text, cells), style=style)
 
 
 def write_table(console: Console, rows: Table) -> None:
-    """A table: cells folded to the width of a terminal, whole lines elsewhere."""
+    """Write a table; cells wrap to the width of a terminal, and stay on one line elsewhere."""
     if not console.is_terminal:
         console.width = max(console.width, _WHOLE_LINES)
     console.print(rows)
 
 
 def print_json(value: Any) -> None:
-    """A result for programs."""
     stdout().print_json(json.dumps(value))
 
 
 def write_result(text: str, value: Any, *, as_json: bool) -> None:
-    """A line for people, or what it says for programs."""
     if as_json:
         print_json(value)
     else:
@@ -137,12 +131,11 @@ def write_result(text: str, value: Any, *, as_json: bool) -> None:
 
 
 def warn(text: str) -> None:
-    """What should be looked at and keeps nothing from starting."""
     write(stderr(), f"warning: {text}", "yellow")
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
-    """A function that is a command: an error ends the process with its exit code and one block on stderr."""
+    """Make a function a command: an error is shown on stderr and ends the process with its exit code."""
 
     @functools.wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> None:
@@ -158,7 +151,6 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
 
 
 def show_error(error: Exception, *, verbose: bool) -> None:
-    """One block on stderr."""
     console = stderr()
     if isinstance(error, ConfigException) and len(error.problems) != 1:
         write(console, f"error: {len(error.problems)} problems, nothing was started", "bold red")
@@ -172,7 +164,7 @@ def show_error(error: Exception, *, verbose: bool) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """What it says; errors that are not ours also say what they are."""
+    """The message; errors of other libraries also name their class."""
     text = str(error) or type(error).__name__
     return text if isinstance(error, ConnectException) else f"{type(error).__name__}: {text}"
 
@@ -198,7 +190,7 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``8.4 s``, ``2:05 min``, ``1:00:00 h``."""
+    """``8.4 s``, ``2:05 min`` or ``1:00:00 h``."""
     if seconds < _SECONDS_BELOW:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
@@ -207,7 +199,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Day and time where the reader is, from seconds since the epoch; None as a dash."""
+    """Local date and time of seconds since the epoch; None as a dash."""
     return "–" if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
 
 

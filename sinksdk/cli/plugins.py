@@ -1,4 +1,4 @@
-"""``sinksdk plugins``: the connectors that are installed, with their configuration reference."""
+"""``sinksdk plugins``: lists installed connectors with their configuration reference."""
 
 from __future__ import annotations
 
@@ -25,23 +25,19 @@ from sinksdk.source.connector import SourceConnector
 
 
 class Listed(NamedTuple):
-    """A connector and what its class says."""
-
     plugin: EntryPoint
     connector: type[SinkConnector | SourceConnector]
 
     @property
     def description(self) -> str:
-        """The first paragraph of its docstring."""
+        """First paragraph of the connector's docstring."""
         return " ".join(inspect.cleandoc(self.connector.__doc__ or "").partition("\n\n")[0].split())
 
     @property
     def keys(self) -> Sequence[ConfigKey]:
-        """Its configuration reference, its own keys first."""
         return list(self.connector.config_class.reference())
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "name": self.plugin.name,
             "target": self.plugin.value,
@@ -57,7 +53,9 @@ class Listed(NamedTuple):
 @command
 def show_plugins(
     *,
-    name: Annotated[str | None, typer.Argument(help="Only this one; anything connector.class takes.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show only this one: a value for connector.class.")
+    ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
@@ -78,7 +76,7 @@ def _target(name: str) -> str:
 
 
 def _installed() -> list[Listed]:
-    """Every connector that can be loaded; others are reported and left out."""
+    """Load every connector; report and leave out those that cannot be loaded."""
     found = []
     for plugin in plugins():
         try:
@@ -97,13 +95,12 @@ def _show(console: Console, listed: Listed) -> None:
     compatibility = listed.connector.config_class.compatibility
     ignored = sorted(key for key, verdict in compatibility.items() if verdict.meaning is Meaning.IGNORED)
     if ignored:
-        write(console, "Accepted without effect ('sinksdk validate' says why):", "dim")
+        write(console, "Accepted without effect ('sinksdk validate' gives the reason):", "dim")
         _indented(console, Text(", ".join(ignored), style="dim"), 6)
     console.print()
 
 
 def _show_key(console: Console, key: ConfigKey) -> None:
-    """Name, type and default on one line, the meaning indented below it."""
     line = Text(key.name, style="bold cyan").append(f"  {key.type}", style="dim")
     if key.required:
         line.append(", required", style="yellow")

@@ -1,4 +1,4 @@
-"""How far a running connector is, put together from what its driver reports. Shows nothing itself."""
+"""State and totals of a running connector, collected from its driver's reports."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _READING: Final = "reading"
 _RUNNING: Final = "running"
 _CLOSING: Final = "closing"
 _WAITING: Final = "waiting for records"
-_WAITING_TO_RETRY: Final = "waiting to try again"
+_WAITING_TO_RETRY: Final = "waiting for a retry"
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What some partitions come to together; None: not known of any of them.
+    """Sums over partitions; None: unknown for all of them.
 
     Args:
         committed: offsets below the last commits.
-        files: since the start; None if the connector does not count any. ``size``, in bytes, likewise.
-        lost: offsets after a commit that the source no longer had, and that were skipped.
+        files: files written since the start; None if the connector counts none. ``size`` in bytes likewise.
+        lost: offsets that were skipped because the source no longer had them.
     """
 
     committed: int | None
@@ -52,7 +52,6 @@ class Amounts:
 
     @classmethod
     def of(cls, rows: Sequence[PartitionInfo]) -> Amounts:
-        """All of them together."""
         return cls(
             _sum(row.committed for row in rows),
             _sum(row.position for row in rows),
@@ -67,12 +66,11 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class SourceTotals:
-    """What the tasks of a source have committed since its driver was started.
+    """Records and transactions that a source has committed since its driver was started.
 
     Args:
-        tasks: of the running generation by number, as they last were.
-        records: of the generations that have ended.
-        transactions: likewise.
+        tasks: the last reports of the running generation by task number.
+        records: committed by earlier generations; ``transactions`` likewise.
     """
 
     tasks: Mapping[int, SourceProgress] = field(default_factory=dict)
@@ -80,7 +78,7 @@ class SourceTotals:
     transactions: int = 0
 
     def ended(self, tasks: Mapping[int, SourceProgress]) -> SourceTotals:
-        """Once the running generation has ended so."""
+        """Add the running generation, whose last reports are ``tasks``."""
         return SourceTotals(
             {},
             self.records + sum(task.records for task in tasks.values()),
@@ -92,29 +90,26 @@ class SourceTotals:
         return committed(all_of_them.records, all_of_them.transactions)
 
     def with_rate(self) -> str:
-        """Committed records, and their current rate."""
         return f"{self}, {number(sum(task.rate for task in self.tasks.values()))} records/s"
 
 
 def committed(records: int, transactions: int) -> str:
-    """Records and transactions, in a few words."""
     return f"{counted(records, 'record')} committed in {counted(transactions, 'transaction')}"
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything at one moment.
+    """State and totals of a connector at one time.
 
     Args:
         generation: 0 before the first.
-        state: what happens now, in a few words.
+        state: current activity, in a few words.
         seconds: since the start.
         rows: by topic and partition; rates are over the last ten seconds, an error stays until the partition
-            does better.
-        records: committed since the start, as far as tasks lived to report them: a driver that was replaced
-            has not seen all.
-        offsets: by how much the commits have grown since the start: gaps between records included.
-        source: None of a sink.
+            succeeds.
+        records: committed since the start, as far as tasks reported them: a replaced driver has not seen all.
+        offsets: growth of the commits since the start, gaps between records included.
+        source: None for a sink.
     """
 
     generation: int
@@ -128,18 +123,16 @@ class Snapshot:
 
     @property
     def has_tasks(self) -> bool:
-        """Whether a generation runs, which may have read what is not committed yet."""
+        """Whether a generation is running, which may have uncommitted records."""
         return self.state in (_STARTING, _READING, _RUNNING) or self.state.startswith(_CLOSING)
 
 
 class Rate:
-    """Records per second over the last seconds, from totals that grow in steps."""
-
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, total: int) -> None:
-        """A total that is smaller than the one before is a new beginning: another attempt's."""
+        """Add a total; a smaller one than the last is another attempt's, which counts from the start."""
         if self._samples and total < self._samples[-1][1]:
             self._samples.clear()
         self._samples.append((now, total))
@@ -147,7 +140,6 @@ class Rate:
             self._samples.popleft()
 
     def at(self, now: float) -> float:
-        """The rate now."""
         if not self._samples:
             return 0.0
         since, before = self._samples[0]
@@ -155,10 +147,7 @@ class Rate:
 
 
 class RunProgress(Listener):
-    """A listener that remembers, of sinks and sources. The driver's thread reports, any thread asks.
-
-    It keeps one map a figure, and so has more attributes than ten: partitions come and go in each by itself.
-    """
+    """Keeps the driver's reports. The driver's thread reports, any thread reads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -176,7 +165,6 @@ class RunProgress(Listener):
         self._source: SourceTotals | None = None
 
     def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
         with self._lock:
             self._generation = plan.generation
             self._state = _STARTING
@@ -186,7 +174,6 @@ class RunProgress(Listener):
                 self._starts.setdefault(planned.topic_partition, planned.start)
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """Positions have moved, or a moment has passed."""
         with self._lock:
             self._update(partitions)
             if any(view.position is not None for view in partitions):
@@ -195,12 +182,10 @@ class RunProgress(Listener):
                 self._state = _WAITING
 
     def closing(self, generation: int, reason: ClosingReason) -> None:  # noqa: ARG002 - the listener's
-        """The generation was asked to close."""
         with self._lock:
             self._state = f"{_CLOSING}: {reason}"
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:  # noqa: ARG002 - the listener's
-        """The generation has ended."""
         with self._lock:
             self._update(partitions)
             for view in partitions:
@@ -211,7 +196,6 @@ class RunProgress(Listener):
             self._state = _WAITING_TO_RETRY if self._failures else _WAITING
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
-        """A source's tasks have got further, or a moment has passed."""
         with self._lock:
             before = self._source or SourceTotals()
             self._source = SourceTotals(tasks, before.records, before.transactions)
@@ -219,18 +203,15 @@ class RunProgress(Listener):
                 self._state = _RUNNING
 
     def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:  # noqa: ARG002 - the listener's
-        """A source's generation has ended."""
         with self._lock:
             self._source = (self._source or SourceTotals()).ended(tasks)
             self._state = _WAITING_TO_RETRY
 
     def over(self, outcome: str) -> None:
-        """The driver has ended."""
         with self._lock:
             self._state = outcome
 
     def snapshot(self) -> Snapshot:
-        """Everything as it is now."""
         with self._lock:
             now = self._clock()
             rows = [self._row(view, now) for _, view in sorted(self._views.items())]
@@ -256,12 +237,11 @@ class RunProgress(Listener):
         if self._running is not None:
             for view in (view for view in partitions if view.position is not None):
                 committed, before = view.records - view.tail, self._running.get(view.partition, 0)
-                if committed < before:  # another attempt, which counts from nought
+                if committed < before:  # another attempt of the task, which counts from 0
                     self._records += before
                 self._running[view.partition] = committed
 
     def _add_running(self) -> None:
-        """The running generation is over, or a driver that was replaced has not seen its end."""
         self._records += sum((self._running or {}).values())
         self._running = None
 
@@ -287,6 +267,6 @@ class RunProgress(Listener):
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Of those that are known; None if none is."""
+    """Sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""``sinksdk run``: one connector, until it is stopped or has caught up."""
+"""``sinksdk run``: runs one connector until it is stopped or has caught up."""
 
 from __future__ import annotations
 
@@ -58,16 +58,19 @@ def run(
     conf: Conf = None,
     until_caught_up: Annotated[
         bool,
-        typer.Option("--until-caught-up", help="End when everything there now is committed, tails included."),
+        typer.Option(
+            "--until-caught-up",
+            help="Stop when all records available now are committed, partial batches included.",
+        ),
     ] = False,
     log_format: LogFormat = LogFormats.TEXT,
     verbose: Verbose = False,
 ) -> None:
-    """Run a connector: until it is stopped (Ctrl-C, SIGTERM), or has caught up.
+    """Run a connector until it is stopped (Ctrl-C, SIGTERM) or has caught up.
 
-    Stopping flushes and commits partial batches; a second signal stops at once. Nothing is lost either
-    way. Exit codes: 0 done or stopped, 1 failed, 2 bad configuration, 3 a newer driver has taken over, 4
-    a topic is missing.
+    Stopping flushes and commits partial batches; a second signal stops at once. Neither loses records. Exit
+    codes: 0 caught up or stopped, 1 failed, 2 bad configuration, 3 fenced by a newer driver, 4 a topic is
+    missing.
     """
     source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
     options = source.deployment(store, master=master, conf=conf or ())
@@ -82,7 +85,7 @@ def run(
             lambda: signals.is_received,
         )
         if prepared is None:
-            write(console, "stopped: nothing was started", "bold")
+            write(console, "stopped before Spark was started", "bold")
             return
         deployment, ready = prepared
         name = ready.config.name
@@ -111,7 +114,7 @@ def run(
 def progress_on(
     console: Console, connector: str, logs: LogSettings = WARNINGS
 ) -> LiveProgress | PlainProgress:
-    """A table on a terminal, lines elsewhere; log lines where programs read them."""
+    """Create the display: a table on a terminal, lines elsewhere, log lines with ``--log-format json``."""
     if logs.is_json:
         return PlainProgress(log.info)
     if console.is_terminal:
@@ -120,7 +123,7 @@ def progress_on(
 
 
 def summary(shown: Snapshot) -> str:
-    """The commits since the start, in one line. A driver that was replaced has not seen all of them."""
+    # A fenced driver has not seen all commits of its last generation.
     least = "at least " if shown.state == REPLACED else ""
     if shown.source is not None:
         return f"{least}{shown.source}, {duration(shown.seconds)}"
@@ -134,34 +137,31 @@ def summary(shown: Snapshot) -> str:
 
 
 def on_close(shown: Snapshot) -> str:
-    """What becomes of records when a connector closes now."""
     if shown.has_tasks:
         return "partial batches are flushed and committed"
     if not shown.total.lag:
-        return "no task is open"
-    return f"no task is open, and the next run reads what waits ({counted(shown.total.lag, 'offset')})"
+        return "no task is running"
+    return f"no task is running; the next run reads the remaining {counted(shown.total.lag, 'offset')}"
 
 
 def lost(shown: Snapshot) -> str:
-    """What the source had forgotten before it was read, by partition."""
     lost_rows = ((row.partition, row.counts.get(LOST, 0)) for row in shown.rows)
     each = ", ".join(f"{partition}: {number(count)}" for partition, count in lost_rows if count)
-    return f"lost before they were read, and skipped: {counted(shown.total.lost, 'offset')} ({each})"
+    return f"skipped, because the source no longer has them: {counted(shown.total.lost, 'offset')} ({each})"
 
 
-# -- signals: the first one asks for the end, the second one is the end -----------------------------------
+# -- signals -----------------------------------------------------------------------------------------
 
 
 class ShutdownSignals(ClosingSignals):
-    """Remembers the first signal; the second one ends the process at once with 128 + its number.
+    """Remembers the first signal; the second one exits at once with 128 + its number.
 
-    Ending at once loses nothing: what is not committed is read again, what was begun outside is
-    discarded by the next start.
+    Exiting at once loses no records: uncommitted ones are read again, and the next start discards unfinished
+    output.
     """
 
     @property
     def is_received(self) -> bool:
-        """Whether a signal has asked for the end."""
         return self.received is not None
 
     def _handle(self, number: int, _: FrameType | None) -> None:
@@ -170,14 +170,14 @@ class ShutdownSignals(ClosingSignals):
             return
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), _SHOW_CURSOR)
-        os.write(2, b"\nstopped at once: what was not committed is read again by the next run\n")
+        os.write(2, b"\nstopped at once: the next run reads uncommitted records again\n")
         os._exit(128 + number)
 
 
 def drive(
     connector: RunningConnector, signals: ShutdownSignals, progress: LiveProgress | PlainProgress
 ) -> None:
-    """Wait for a connector's end, and show it; the first signal closes it. Raises what has ended it."""
+    """Wait until a connector has stopped; the first signal closes it. Raises the connector's failure."""
 
     def note(received: signal.Signals) -> None:
         progress.note(

@@ -1,4 +1,4 @@
-"""``sinksdk server``: all connectors of a store, and Kafka Connect's REST interface, in one process."""
+"""``sinksdk server``: runs all connectors of a store, with Kafka Connect's REST interface."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from sinksdk.settings.references import ConfigProviders
 
 log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.1  # seconds between checks for a signal
-_QUIET: Final = 60.0  # seconds between two log lines of a connector that does nothing but generations
-_HOW_TO_ALLOW: Final = "whoever starts the server allows it with --config-env or --config-files"
+_POLL: Final = 0.1  # seconds between checks for a signal
+_QUIET: Final = 60.0  # seconds between two log lines of a connector without failures
+_HOW_TO_ALLOW: Final = "the server must be started with --config-env or --config-files for it"
 
 
 @command
@@ -63,42 +63,44 @@ def server(
         ),
     ] = None,
     conf: Conf = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8083,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8083,
     credentials: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Who may ask: a token or USER:PASSWORD a line. Needed where other machines reach the port.",
+            help="Accepted credentials: a token or USER:PASSWORD a line. Needed where other machines reach "
+            "the port.",
         ),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A name of this server, as a proxy in front has it; may be repeated."
+            metavar="NAME",
+            help="A host name by which clients address this server, as through a proxy; may be repeated.",
         ),
     ] = None,
     trusted_proxy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Address or network of a proxy in front, whose X-Forwarded-For names the client; may be "
-            "repeated.",
+            help="Address or network of a proxy whose X-Forwarded-For names the client; may be repeated.",
         ),
     ] = None,
     config_env: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help="Environment variables that configurations may name as ${env:NAME}, as in 'SINK_*'; may be "
-            "repeated.",
+            help="Environment variables that configurations may reference as ${env:NAME}, for example "
+            "'SINK_*'; "
+            "may be repeated.",
         ),
     ] = None,
     config_files: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="Folder with files that configurations may name as ${file:/path:key}; may be repeated.",
+            help="Folder with files that configurations may reference as ${file:/path:key}; may be repeated.",
         ),
     ] = None,
     config_sql: Annotated[
@@ -114,12 +116,12 @@ def server(
 ) -> None:
     """Run all connectors of a store in one process, with Kafka Connect's REST interface.
 
-    Connectors are created, changed and deleted through it, or by the other commands. A connector that another
-    driver runs is left to it. Stopping flushes and commits everything.
+    Connectors are created, changed and deleted through REST or by the other commands. Connectors that another
+    process drives are left to it. Stopping flushes and commits partial batches.
     """
     source = SourceOptions(source_directory, bootstrap_servers, kafka_config)
     options = source.deployment(store, master=master, conf=conf or (), is_shared=True, task_slots=task_slots)
-    # What comes over REST refers to nothing that is not allowed here.
+    # Configurations that arrive over REST may reference only what these options allow.
     providers = ConfigProviders(config_env or (), config_files or (), _HOW_TO_ALLOW, sql=config_sql)
     open_deployment = prepare_server(options, providers)
     logs = start_logging(log_format, verbose=verbose, level="INFO")
@@ -138,7 +140,7 @@ def server(
                 "server",
                 python_path=(str(Path.cwd()),),
                 logs=logs,
-                is_stopping=lambda: signals.is_received,  # running generations continue, and are flushed
+                is_stopping=lambda: signals.is_received,  # running generations are flushed, not cancelled
                 tell=lambda line: write(console, line, "dim"),
             )
             worker = Worker(
@@ -164,18 +166,18 @@ def server(
                 run = threading.Thread(target=lambda: left.extend(worker.run()), name="worker", daemon=True)
                 run.start()
                 while signals.received is None:
-                    time.sleep(_LOOK)
+                    time.sleep(_POLL)
                 write(console, f"{signals.received.name}: closing (a second signal stops at once)")
                 worker.close()
                 run.join()
     if left:
-        message = f"these connectors did not end and were left behind: {', '.join(left)}"
+        message = f"these connectors did not stop in time and were abandoned: {', '.join(left)}"
         raise ConnectException(message)
     write(console, "stopped")
 
 
 def _raise_file_limit() -> None:
-    """Raise the soft limit of open files: 30 connectors on Kafka hold some 700, and it is often 1,024."""
+    # 30 connectors on Kafka hold some 700 descriptors, and the soft limit is often 1,024.
     try:
         import resource  # noqa: PLC0415 - Windows has none
     except ImportError:

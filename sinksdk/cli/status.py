@@ -1,4 +1,4 @@
-"""``sinksdk list`` and ``sinksdk status``: how connectors are doing, for people and for programs."""
+"""``sinksdk list`` and ``sinksdk status``, as text or JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from sinksdk.cli.control import herding
+from sinksdk.cli.control import open_herder
 from sinksdk.cli.options import DEFAULT_STORE, AsJson, KeptIn, Name, Verbose
 from sinksdk.cli.output import (
     add_row,
@@ -31,9 +31,11 @@ from sinksdk.source.positions import as_json as compact
 def show_connectors(
     *, store: KeptIn = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
 ) -> None:
-    """List connectors: type, state, tasks, lag (of sinks), records per second, and who drives them."""
-    with herding(store) as (herder, _):
-        found = herder.infos(lambda name, error: warn(f"{name} is left out: {error}"))
+    """List connectors with type, state, tasks, lag (of sinks), records per second and driver."""
+    with open_herder(store) as (herder, _):
+        found = herder.infos(
+            lambda name, error: warn(f"connector {name} cannot be read and is left out: {error}")
+        )
     if as_json:
         print_json([_summary(info) for info in found])
         return
@@ -55,15 +57,16 @@ def show_status(
 ) -> None:
     """Show a connector: its tasks, its partitions with commit, end, lag and rate, and the last errors.
 
-    Of a source: what its tasks have committed, and how far they have read their source partitions.
+    Of a source: the records and transactions that its tasks have committed, and the offsets of source
+    partitions.
     """
-    with herding(store) as (herder, _):
+    with open_herder(store) as (herder, _):
         info = herder.info(name)
     if as_json:
         print_json(_status(info))
         return
     console = stdout()
-    driver = info.driver or "no driver is alive"
+    driver = f"driver {info.driver}" if info.driver else "no living driver"
     write(
         console,
         f"{info.name}: {info.type}, {_state(info)}, generation {info.generation}, {driver}",
@@ -76,7 +79,7 @@ def show_status(
     if info.waiting:
         write(
             console,
-            f"waits for an unavailable system, and retries by itself: {in_words(info.waiting)}",
+            f"waiting for an unavailable system, retrying: {in_words(info.waiting)}",
             "yellow",
         )
     if info.missing_topics:
@@ -84,7 +87,7 @@ def show_status(
     for row in info.unavailable:
         write(
             console,
-            f"{row.topic_partition} has no leader since {moment(row.since)}: left out until it has one",
+            f"{row.topic_partition} has had no leader since {moment(row.since)}: not read until it has one",
             "yellow",
         )
     if more := info.unavailable_count - len(info.unavailable):
@@ -110,7 +113,7 @@ def _show_sink(console: Console, info: ConnectorInfo) -> None:
         if p.lost_offsets:
             write(
                 console,
-                f"{p.partition}: {counted(p.lost_offsets, 'offset')} were gone from the source and skipped",
+                f"{p.partition}: skipped {counted(p.lost_offsets, 'offset')} that the source no longer has",
                 "yellow",
             )
         if p.withdrawn_commits:
@@ -118,7 +121,6 @@ def _show_sink(console: Console, info: ConnectorInfo) -> None:
 
 
 def _show_source(console: Console, info: ConnectorInfo) -> None:
-    """Each task with what it has committed and what it failed with, then source partitions."""
     for task in info.tasks:
         transactions = info.total_of(task.number).source.transactions
         done = committed(transactions.total, transactions.count)
@@ -134,14 +136,14 @@ def _show_source(console: Console, info: ConnectorInfo) -> None:
         add_row(rows, compact(row.partition), compact(row.offset), number(row.task))
     write_table(console, rows)
     if info.has_more_source_offsets:
-        write(console, f"and others: 'sinksdk offsets show {info.name}' has all of them", "dim")
+        write(console, f"more are listed by 'sinksdk offsets show {info.name}'", "dim")
 
 
 def _state(info: ConnectorInfo) -> str:
     return (
         info.state
         if info.state in (info.target_state, "FAILED", "DELETING")
-        else f"{info.state}, {info.target_state} wanted"
+        else f"{info.state}, target state {info.target_state}"
     )
 
 
@@ -175,7 +177,6 @@ def _status(info: ConnectorInfo) -> dict[str, Any]:
 
 
 def _partitions(info: ConnectorInfo) -> dict[str, Any]:
-    """Those of topics that a sink reads; of a source, its own."""
     if info.type == "source":
         return {
             "source_partitions": [

@@ -1,4 +1,4 @@
-"""``sinksdk validate``: what becomes of each key of a configuration, without starting anything."""
+"""``sinksdk validate``: checks a configuration without starting anything."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from sinksdk.compatibility import Meaning
 from sinksdk.plugins.checks import Checked, check_file
 
 _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
-    Meaning.UNSUPPORTED: ("unsupported: refused, with what to do instead", "bold red"),
+    Meaning.UNSUPPORTED: ("unsupported: refused; what to do instead", "bold red"),
     Meaning.UNKNOWN: ("unknown: no effect, perhaps misspelt", "bold yellow"),
     Meaning.DIFFERS: ("differs: applied, but not entirely as in Kafka Connect", "bold yellow"),
     Meaning.IGNORED: ("ignored: no effect here, and why", "bold"),
     Meaning.OWN: ("own: a key that Kafka Connect does not have", "bold"),
     Meaning.SAME: ("same: means what it means in Kafka Connect", "bold"),
 }
-"""Groups of keys in the order they are shown: what asks for work first."""
+"""Groups of keys in the order of output: first those that the user must change."""
 
 
 @command
 def validate(*, config: Config, as_json: AsJson = False, verbose: Verbose = False) -> None:
-    """Check a configuration: what becomes of each key, and every problem at once.
+    """Check a configuration: list the effect of each key, and every problem at once.
 
-    A key means the same as in Kafka Connect, differs, is ignored, or is unsupported (then it would not
-    start); for each it is said why, or what to do instead. Nothing is started or connected to: the query of
-    records.sql or records.transform is checked when Spark starts. Exit codes: 0 it would start, with a
-    DataFrame's records at least, 2 it would not.
+    A key means the same as in Kafka Connect, differs, is ignored, or is unsupported (then the connector would
+    not start); the output gives the reason, or what to do instead. Nothing is started or connected to: the
+    query of records.sql or records.transform is checked when Spark starts. Exit codes: 0 the connector would
+    start, at least with a DataFrame's records, 2 it would not.
     """
     checked = check_file(config)
     console = stdout()
@@ -45,7 +45,6 @@ def validate(*, config: Config, as_json: AsJson = False, verbose: Verbose = Fals
 
 
 def _document(config: Path, checked: Checked) -> dict[str, Any]:
-    """All of it for programs."""
     return {
         "file": str(config),
         "name": checked.name,
@@ -63,7 +62,6 @@ def _document(config: Path, checked: Checked) -> dict[str, Any]:
 
 
 def _show(console: Console, config: Path, checked: Checked) -> None:
-    """All of it for people: keys by verdict, then what else is wrong, then whether it would start."""
     name = checked.raw.get("connector.class", "")
     write(
         console, f"{config}: {checked.name or 'a connector without a name'} ({name or 'no connector.class'})"
@@ -72,7 +70,9 @@ def _show(console: Console, config: Path, checked: Checked) -> None:
         if found := checked.having(meaning):
             _group(console, title, style, [(option.key, option.verdict.why) for option in found])
     if checked.notes:
-        _group(console, "not set, and not by default what it was there", "bold", list(checked.notes.items()))
+        _group(
+            console, "not set: the default differs from Kafka Connect's", "bold", list(checked.notes.items())
+        )
     if checked.other_problems:
         console.print()
         write(console, counted(len(checked.other_problems), "problem"), "bold red")
@@ -83,14 +83,14 @@ def _show(console: Console, config: Path, checked: Checked) -> None:
         write_list(console, checked.warnings, "yellow")
     if checked.unmet:
         console.print()
-        write(console, "what 'sinksdk run' and the server refuse", "bold yellow")
+        write(console, "refused by 'sinksdk run' and the server", "bold yellow")
         write_list(console, checked.unmet, "yellow")
     console.print()
     if checked.unmet:
         write(
             console,
-            "it would start only with a DataFrame's records: 'sinksdk run' refuses it, for it could deliver "
-            "none of Kafka's",
+            "it would start only with a DataFrame's records: 'sinksdk run' refuses it, because no record of "
+            "Kafka could be delivered",
             "bold yellow",
         )
     elif checked.is_startable:

@@ -16,8 +16,8 @@ from sinksdk.cli.demo.play import (
     Delays,
     Interrupted,
     Interruption,
-    ask,
     delays,
+    query_archive,
     show_delays,
     show_interrupted,
 )
@@ -78,7 +78,7 @@ def test_duckdb_answers_from_the_folders_what_the_flights_say(tmp_path: Path) ->
         folder.mkdir(parents=True)
         rows[["day", "dep_delay"]].to_parquet(folder / "flights.parquet")
 
-    answer = ask(tmp_path)
+    answer = query_archive(tmp_path)
 
     assert answer == delays(flights)
     assert answer == [Delays("UA", 3, 2, 13 / 3), Delays("AA", 2, 2, -1.0), Delays("AS", 1, 1, 2.0)]

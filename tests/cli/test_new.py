@@ -52,23 +52,23 @@ def test_a_name_is_understood_in_each_of_its_forms(name: str, package: str, modu
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("", "'' cannot be the name of a package: take letters"),
-        ("größe", "'größe' cannot be the name of a package"),
-        ("a/b", "'a/b' cannot be the name of a package"),
-        ("../a", "'../a' cannot be the name of a package"),
-        ("1st", "'1st' cannot be the name of a package"),
-        ("my sink", "'my sink' cannot be the name of a package"),
-        ("my-", "'my-' cannot be the name of a package"),
-        ("my--sink", "'my--sink' cannot be the name of a package"),
-        ("sink\n", "cannot be the name of a package"),
-        ("x" * (LONGEST_NAME + 1), "the name has 31 characters; take one of at most 30"),
-        ("class", "'class' is a keyword of Python"),
-        ("json", "'json' is a module of Python itself"),
-        ("Queue", "'queue' is a module of Python itself"),
-        ("tests", "'tests' is something that the package has or needs itself"),
-        ("pyarrow", "a package 'pyarrow' is installed already"),
-        ("sinksdk", "a package 'sinksdk' is installed already"),
-        ("s3-archiver", "a connector 's3-archiver' is installed already"),
+        ("", "'' is not a valid package name: use letters"),
+        ("größe", "'größe' is not a valid package name"),
+        ("a/b", "'a/b' is not a valid package name"),
+        ("../a", "'../a' is not a valid package name"),
+        ("1st", "'1st' is not a valid package name"),
+        ("my sink", "'my sink' is not a valid package name"),
+        ("my-", "'my-' is not a valid package name"),
+        ("my--sink", "'my--sink' is not a valid package name"),
+        ("sink\n", "is not a valid package name"),
+        ("x" * (LONGEST_NAME + 1), "the name has 31 characters; choose one of at most 30"),
+        ("class", "'class' is a Python keyword"),
+        ("json", "'json' is a module of Python's standard library"),
+        ("Queue", "'queue' is a module of Python's standard library"),
+        ("tests", "'tests' is a folder or a dependency of the package"),
+        ("pyarrow", "a package 'pyarrow' is already installed"),
+        ("sinksdk", "a package 'sinksdk' is already installed"),
+        ("s3-archiver", "a connector 's3-archiver' is already installed"),
     ],
 )
 def test_a_name_that_cannot_be_one_is_refused(here: Here, name: str, why: str) -> None:
@@ -89,7 +89,7 @@ def test_a_package_is_made_and_the_next_two_commands_are_told(here: Here, kind: 
     result = here.sinksdk("new", kind, "Orders2Go")
 
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"made Orders2Go: the {kind} 'orders2-go'\n")
+    assert result.stdout.startswith(f"created Orders2Go: the {kind} 'orders2-go'\n")
     assert result.stdout.endswith("next:\n  cd Orders2Go\n  make test\n")
     made = files_in(here.folder / "Orders2Go")
     assert {name for name in made if name != "local.mk"} == {
@@ -153,10 +153,10 @@ def test_an_empty_folder_is_filled_and_stays_the_same_folder(here: Here) -> None
 @pytest.mark.parametrize(
     ("into", "why"),
     [
-        ("full", "full is a folder that is not empty, and nothing is overwritten"),
-        ("full/Makefile", "full/Makefile is there and no folder"),
-        ("link", "link is there and no folder"),
-        ("absent/made", "there is no folder absent to make made in; make it first"),
+        ("full", "full exists and is not empty; nothing is overwritten"),
+        ("full/Makefile", "full/Makefile exists and is not a folder"),
+        ("link", "link exists and is not a folder"),
+        ("absent/made", "the folder absent does not exist; create it first"),
     ],
 )
 def test_nothing_is_overwritten(here: Here, into: str, why: str) -> None:
@@ -194,7 +194,7 @@ def test_a_disk_that_fills_up_leaves_nothing(
     result = here.sinksdk("new", "sink", "orders")
 
     assert result.exit_code == 2
-    assert "orders cannot be made: No space left on device; nothing was written" in result.stderr
+    assert "cannot create orders: No space left on device; nothing was written" in result.stderr
     assert sorted(here.folder.rglob("*")) == before
 
 
@@ -250,5 +250,5 @@ def test_a_package_is_installed_with_the_sinksdk_that_made_it(
 
 def test_each_form_of_a_name_is_told_apart_from_a_taken_one() -> None:
     """A class's name whose module is taken is refused, too."""
-    with pytest.raises(ConfigException, match="'csv' is a module of Python itself"):
+    with pytest.raises(ConfigException, match="'csv' is a module of Python's standard library"):
         Names.of("CSV").check()

@@ -89,9 +89,9 @@ def test_a_tasks_second_attempt_makes_no_negative_rate(progress: RunProgress, cl
 
 def test_what_a_close_does_is_told_as_it_is(progress: RunProgress) -> None:
     """Without a generation nothing is flushed: what waits in the source is for the next run."""
-    assert on_close(progress.snapshot()) == "no task is open"
+    assert on_close(progress.snapshot()) == "no task is running"
     progress.progress([view(committed=300)])
-    waiting = "no task is open, and the next run reads what waits (700 offsets)"
+    waiting = "no task is running; the next run reads the remaining 700 offsets"
     assert on_close(progress.snapshot()) == waiting
 
     progress.planned(plan(1, {0: 300}))
@@ -137,7 +137,7 @@ def test_a_line_says_when_a_failed_partition_is_tried_again(clock: ManualClock) 
     progress.planned(plan(1, {0: 0}))
     progress.ended(1, [replace(view(position=10, failure="busy"), opens_in=12.5)])
 
-    assert lines[-1] == "t-0 failed (read up to offset 10), is tried again in 12.5 s: busy"
+    assert lines[-1] == "t-0 failed (read up to offset 10), retried in 12.5 s: busy"
 
 
 def test_generations_without_news_share_a_line_a_minute(clock: ManualClock) -> None:
@@ -150,9 +150,9 @@ def test_generations_without_news_share_a_line_a_minute(clock: ManualClock) -> N
         progress.ended(generation, [view(committed=10, position=10, records=10)])
 
     assert len(lines) == 3
-    assert lines[0].startswith("generation 1: ended after 5.0 s, ")
+    assert lines[0].startswith("generation 1: completed in 5.0 s, ")
     assert lines[1].startswith("generation 13: ")
-    assert lines[1].endswith("; 11 generations before it")
+    assert lines[1].endswith("; 11 generations before it were not logged")
 
 
 def test_a_failed_generation_has_its_lines_at_once(clock: ManualClock) -> None:
@@ -182,7 +182,7 @@ def test_what_was_lost_is_told_by_partition(progress: RunProgress) -> None:
     progress.ended(1, [view(0, **{LOST: 1_200}), view(1), view(2, **{LOST: 1})])
 
     assert lost(progress.snapshot()) == (
-        "lost before they were read, and skipped: 1,201 offsets (t-0: 1,200, t-2: 1)"
+        "skipped, because the source no longer has them: 1,201 offsets (t-0: 1,200, t-2: 1)"
     )
 
 
@@ -192,7 +192,7 @@ def test_a_failure_stays_until_its_partition_does_better(progress: RunProgress) 
     progress.ended(1, [view(position=10, failure="poison")])
     progress.progress([view()])
     assert progress.snapshot().rows[0].error == "poison"
-    assert progress.snapshot().state == "waiting to try again"
+    assert progress.snapshot().state == "waiting for a retry"
 
     progress.planned(plan(2, {0: 0}))
     progress.ended(2, [view(position=1000, committed=1000)])
@@ -290,7 +290,7 @@ def test_lines_tell_of_events_and_now_and_then_of_progress(clock: ManualClock) -
         "generation 1: 1 task, 2 partitions, 2,000 offsets to read",
         "reading: 100 records committed, lag 1,000, 50 records/s, 1 file, 2.0 kB",
         "generation 1: closing, REBALANCE",
-        "generation 1: ended after 8.0 s, 460 records read, 410 committed, 50 kept for later",
+        "generation 1: completed in 8.0 s, 460 records read, 410 committed, 50 left for the next generation",
         "t-1 failed (read up to offset 10): the endpoint is gone\nfor good",
     ]
 

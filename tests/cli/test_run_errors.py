@@ -206,7 +206,7 @@ def test_a_store_nobody_answers_for_is_waited_for(
         result = here.sinksdk("run", here.config(), "--topic-directory", here.topic(), "--store", store)
 
     assert result.exit_code == 0
-    assert result.stdout == "stopped: nothing was started\n"
+    assert result.stdout == "stopped before Spark was started\n"
     (said,) = waiting.said
     assert f"{closed_port}/db gives no answer, it is asked again: opening it failed once: " in said
 

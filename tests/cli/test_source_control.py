@@ -101,7 +101,7 @@ def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
     assert '{"next":7}' in here.sinksdk("offsets", "show", "c", *DIRECTORY).stdout
     assert said(here, "status", "c")["source_partitions"] == []
     reset = here.sinksdk("offsets", "reset", "c", *DIRECTORY)
-    assert reset.stdout == "c: nothing is committed any more; it begins anew when it is resumed\n"
+    assert reset.stdout == "c: all offsets removed; when resumed, the connector reads from the start\n"
     assert here.sinksdk("offsets", "show", "c", *DIRECTORY).stdout == "nothing is committed\n"
 
 
@@ -112,9 +112,9 @@ def test_where_its_records_go_must_be_said(here: Here, store: Store) -> None:
     both = here.sinksdk("offsets", "show", "c", *DIRECTORY, "--bootstrap-servers", "localhost:9092")
 
     assert [result.exit_code for result in (unsaid, mistyped, both)] == [2, 2, 2]
-    assert "--topic-directory DIR, or --bootstrap-servers HOST:PORT" in unsaid.stderr
-    assert "topisc is not there" in mistyped.stderr
-    assert "name one source" in both.stderr
+    assert "--topic-directory DIR or --bootstrap-servers HOST:PORT" in unsaid.stderr
+    assert "topisc does not exist" in mistyped.stderr
+    assert "give either --topic-directory DIR" in both.stderr
     assert not (here.folder / "topisc").exists()
 
 
@@ -124,7 +124,7 @@ def test_a_sinks_offsets_are_in_the_store(here: Here, store: Store) -> None:
     refused = here.sinksdk("offsets", "show", "lines", *DIRECTORY)
 
     assert refused.exit_code == 2
-    assert "connector 'lines' is no source" in refused.stderr
+    assert "connector 'lines' is a sink" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_sinks_offsets_are_in_the_store(here: Here, store: Store) -> None:
 )
 def test_a_change_that_says_nothing_is_shown_how_to_write(text: str) -> None:
     """Two JSON objects; which one is wrong is quoted."""
-    with pytest.raises(ConfigException, match="write two JSON objects, PARTITION=OFFSET") as refused:
+    with pytest.raises(ConfigException, match="is not PARTITION=OFFSET, two JSON objects") as refused:
         source_change(text)
     assert repr(text) in str(refused.value)
 
@@ -160,5 +160,5 @@ def test_wishes_are_the_same_as_for_sinks(here: Here, store: Store, command: str
     """Its driver sees to them."""
     result = here.sinksdk(command, "c")
 
-    assert f"c: {command} is asked for; driver " in result.stdout
+    assert f"c: {command} requested; driver " in result.stdout
     assert Herder(store).connector("c").target_state == target

@@ -57,5 +57,5 @@ def test_no_address_at_all_is_refused(servers: str) -> None:
 
 def test_properties_of_kafkas_clients_go_with_a_cluster() -> None:
     """They would have no effect on a topic directory."""
-    with pytest.raises(ConfigException, match="--kafka-config goes with --bootstrap-servers"):
+    with pytest.raises(ConfigException, match="--kafka-config needs --bootstrap-servers"):
         SourceOptions("topics", kafka_config="client.properties").topics()

@@ -93,7 +93,7 @@ def test_every_problem_of_a_source_is_told_at_once(here: Here) -> None:
     assert result.exit_code == 2
     for problem in ("'exactly.once.support' is 'required'", "'transaction.boundary' is 'connector'"):
         assert problem in result.stderr
-    assert "name one source: --topic-directory DIR" in result.stderr
+    assert "give either --topic-directory DIR" in result.stderr
 
 
 def test_a_source_is_validated(here: Here) -> None:
@@ -121,7 +121,7 @@ def test_lines_tell_what_tasks_have_committed(clock: ManualClock) -> None:
         "generation 4: 2 tasks",
         "running: 1,230 records committed in 15 transactions, 60 records/s",
         "generation 4: closing, FAILURE",
-        "generation 4: ended after 7.0 s, 1,230 records committed in 15 transactions",
+        "generation 4: completed in 7.0 s, 1,230 records committed in 15 transactions",
         "task 1 failed: the file is gone",
     ]
     assert summary(progress.snapshot()) == "1,230 records committed in 15 transactions, 7.0 s"

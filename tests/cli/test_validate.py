@@ -77,7 +77,7 @@ def test_every_key_is_shown_with_its_verdict(here: Here) -> None:
 
     assert result.exit_code == 2
     assert result.stdout.partition("\n\n")[2].splitlines() == [
-        "unsupported: refused, with what to do instead",
+        "unsupported: refused; what to do instead",
         "  lines.encoding  lines are UTF-8: take it out",
         "",
         "ignored: no effect here, and why",
@@ -148,7 +148,7 @@ def test_other_defaults_are_told_to_who_brings_another_connectors_file(
     monkeypatch.setattr(checks, "DROP_IN_NAMES", {})
     own = here.sinksdk("validate", here.config())
 
-    told = "not set, and not by default what it was there\n  lines.per.file  ten, not one\n"
+    told = "not set: the default differs from Kafka Connect's\n  lines.per.file  ten, not one\n"
     assert told in brought.stdout
     assert "not set" not in decided.stdout + own.stdout
 

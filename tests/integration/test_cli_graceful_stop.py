@@ -191,7 +191,7 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
     _, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
-    assert "stopped at once: what was not committed is read again by the next run" in err
+    assert "stopped at once: the next run reads uncommitted records again" in err
     wait_for(lambda: not children_of(process.pid))
 
     code, _, _ = bench.run("--until-caught-up")

@@ -39,7 +39,7 @@ def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
     assert site.committed() == {0: RECORDS, 1: RECORDS}
     letters = consume(site.bootstrap, site.letters)
     # The broker of a busy machine may take more than ten seconds to confirm a topic's id, without which no task commits.
-    is_once = "kept for later" not in said
+    is_once = "left for the next generation" not in said
     for partition in range(2):
         delivered = site.delivered(partition)
         good = [offset for offset in range(RECORDS) if not is_bad(offset)]

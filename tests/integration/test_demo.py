@@ -36,5 +36,5 @@ def test_the_demonstration_archives_every_flight_once(tmp_path: Path) -> None:
     assert f"caught up: 336,776 records committed, {archived[1]} files (114 MB)" in out
     assert "caught up: 6,099 records committed, 102 files" in out
     assert re.search(r"^B6 +1,107 +7 +10\.5$", out, re.MULTILINE)
-    assert "The same is computed from the flights themselves." in out
+    assert "The flights themselves give the same result." in out
     assert not list(tmp_path.glob("sinksdk-demo-*"))

@@ -315,7 +315,7 @@ def test_a_source_task_that_does_not_run_has_nothing_active(store: Counting, sta
     ("name", "labels", "value"),
     [
         ("connector_readable", {}, 1),
-        ("connector_driven", {}, 1),
+        ("connector_has_driver", {}, 1),
         ("connector_generation", {}, 2),
         ("connector_missing_topics", {}, 1),
         ("partition_committed_offset", {"topic": "orders", "partition": "0"}, 60),

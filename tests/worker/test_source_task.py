@@ -266,21 +266,21 @@ def test_a_result_comes_back_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[2,1,1024]"])
-def test_more_tasks_than_a_local_spark_has_places_for_are_refused(master: str) -> None:
-    """They run for as long as the source does: those that find no place would never begin."""
+def test_more_source_tasks_than_local_task_slots_are_refused(master: str) -> None:
+    # A source's tasks run as long as the source: a task without a slot would never start.
     context: Any = SimpleNamespace(defaultParallelism=2, master=master)
     check_task_slots(context, 2)
-    with pytest.raises(ConfigException, match=r"but Spark on local\[2\] has 2"):
+    with pytest.raises(ConfigException, match=" has 2: lower "):
         check_task_slots(context, 3)
 
 
-def test_a_local_cluster_whose_executors_are_still_to_come_has_room() -> None:
+def test_task_slots_of_a_local_cluster_count_executors_that_have_not_started() -> None:
     """Spark counts those that are there, or says two."""
     context: Any = SimpleNamespace(defaultParallelism=2, master="local-cluster[2, 2, 1024]")
     check_task_slots(context, 4)
 
 
-def test_a_cluster_may_get_more_places(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_task_slots_of_a_cluster_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Executors may come later: it is only said."""
     context: Any = SimpleNamespace(defaultParallelism=2, master="spark://host:7077")
     check_task_slots(context, 3)

@@ -1,4 +1,4 @@
-"""``sinksdk demo``: real records, a real Spark, an S3 in this process, one interruption and one query."""
+"""``sinksdk demo``: real records, a real Spark, an in-process S3, one interruption and one query."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PACKAGES: Final = (
 
 @command
 def demo(*, verbose: Verbose = False) -> None:
-    """Archive 336,776 real records to an S3 in this process, interrupt it, check the archive, and query one.
+    """Archive 336,776 real records to an in-process S3, interrupt that, verify the archive, query another.
 
-    Takes under a minute and leaves nothing behind. Needs the packages of sinksdk[all].
+    Takes less than a minute and removes everything it creates. Needs the packages of sinksdk[all].
     """
     missing = [name for name in _PACKAGES if not _is_installed(name)]
     if missing:

@@ -1,4 +1,4 @@
-"""An S3 endpoint inside this process, which stops answering at chosen moments."""
+"""An in-process S3 endpoint that stops responding at chosen requests."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ REGION: Final = "us-east-1"
 ACCESS_KEY: Final = "demo"
 SECRET_KEY: Final = "demo"  # noqa: S105 - of a server that lives for a minute and takes any
 
-_PATIENCE: Final = 60.0  # seconds until a part is taken after all, whatever became of the story
+_PATIENCE: Final = 60.0  # seconds until a stalled part is accepted in any case
 
 
 class Stall(NamedTuple):
-    """Which part, from 1, of the object whose key ends so waits."""
+    """The part, from 1, of the object with this end of its key that gets no response."""
 
     key_end: str
     part: int
 
 
 class S3Endpoint:
-    """Serves S3 at a free port of 127.0.0.1 while the block runs; stalls wait until :meth:`resume`."""
+    """Serves S3 on a free port of 127.0.0.1 in a ``with`` block; stalled parts wait for :meth:`resume`."""
 
     on_stalled: Callable[[], None]
-    """Called once all of them wait, from a thread of the server."""
+    """Called from a thread of the server once all stalled parts wait."""
 
     def __init__(self, stalls: Collection[Stall]) -> None:
         self._stalls = frozenset(stalls)
         self.on_stalled = lambda: None
         self._waiting: set[Stall] = set()
         self._lock = threading.Lock()
-        self._answering = threading.Event()
+        self._is_resumed = threading.Event()
         self._s3 = DomainDispatcherApplication(create_backend_app)
         logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request otherwise
         self._server = make_server(
@@ -51,7 +51,6 @@ class S3Endpoint:
 
     @property
     def url(self) -> str:
-        """Its address."""
         return f"http://127.0.0.1:{self._server.port}"
 
     def __enter__(self) -> Self:
@@ -65,7 +64,6 @@ class S3Endpoint:
         self._server.server_close()
 
     def create_bucket(self, bucket: str) -> None:
-        """Make an empty bucket."""
         client = boto3.client(
             "s3",
             endpoint_url=self.url,
@@ -77,12 +75,12 @@ class S3Endpoint:
         client.close()
 
     def resume(self) -> None:
-        """Answer again."""
-        self._answering.set()
+        """Respond to stalled requests, and to all later ones."""
+        self._is_resumed.set()
 
     def _serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         stall = self._stall_of(environ)
-        if stall is not None and not self._answering.is_set():
+        if stall is not None and not self._is_resumed.is_set():
             self._wait(stall)
         response: Iterable[bytes] = self._s3(environ, start_response)
         return response
@@ -101,4 +99,4 @@ class S3Endpoint:
             is_last = self._waiting == self._stalls
         if is_last:
             self.on_stalled()
-        self._answering.wait(_PATIENCE)
+        self._is_resumed.wait(_PATIENCE)

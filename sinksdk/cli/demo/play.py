@@ -1,4 +1,4 @@
-"""The demonstration, act by act."""
+"""The steps of the demonstration."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ STALLS: Final = (
     Stall(f"{TOPIC}+2+0000000000.avro", 2),
     Stall(f"{TOPIC}+3+0000090000.avro", 1),
 )
-"""One per partition, each in the middle of a file."""
+"""One part per partition, each in the middle of a file."""
 
 WEEK: Final = "first-week"
-"""The topic of a week's flights: a year of folders would be 5,432 files, with several requests for each."""
+"""The topic of one week's flights: a year would make 5,432 files, with several requests each."""
 
 DATED: Final = "flights-by-day"
 _ROOT: Final = "by-day"
@@ -69,7 +69,7 @@ _SCHEMA: Final = (
 _CONFIG: Final = f"{NAME}.json"
 _TOPICS: Final = "topics"
 _STORE: Final = "sinksdk.sqlite"
-_SEEN: Final = 1.0  # seconds after which every task has seen the close request
+_SEEN: Final = 1.0  # seconds until every task has seen the close request
 
 _CARRIERS: Final = (
     ("B6", "F9", "US"),
@@ -77,15 +77,11 @@ _CARRIERS: Final = (
     ("9E", "UA", "YV"),
     ("AS", "DL", "EV", "FL", "HA", "MQ", "WN"),
 )
-"""By partition: the one that Kafka's own producers choose for such a key (murmur2)."""
+"""Carriers by partition, as Kafka's producers assign these keys (murmur2)."""
 
 
 def play(folder: Path, *, verbose: bool) -> None:
-    """Archive the flights, be interrupted, check the archive, ask another one; all of it in an empty folder.
-
-    Raises:
-        ConnectException: something failed, or the archive is not whole.
-    """
+    """Run all steps in an empty folder. Raises ConnectException: a step failed, or the archive is wrong."""
     console = stdout()
     with S3Endpoint(STALLS) as endpoint:
         with ShutdownSignals() as signals:
@@ -99,9 +95,9 @@ def play(folder: Path, *, verbose: bool) -> None:
             _archive_by_day(console, endpoint, folder, signals, verbose=verbose)
             if signals.received:
                 return
-        _ask_by_day(console, endpoint, folder)
+        _query_by_day(console, endpoint, folder)
     console.print()
-    write(console, "All of this is removed again.", "bold green")
+    write(console, "Everything that the demonstration created is removed.", "bold green")
 
 
 def _prepare(folder: Path, config: str) -> Prepared:
@@ -110,9 +106,9 @@ def _prepare(folder: Path, config: str) -> Prepared:
 
 
 def _set_up(console: Console, endpoint: S3Endpoint, folder: Path) -> None:
-    _act(console, 1, "An S3, a topic, a connector")
+    _act(console, 1, "Create an S3, a topic and a connector")
     endpoint.create_bucket(BUCKET)
-    write(console, f"S3 is moto, in this process, at {endpoint.url}; its bucket '{BUCKET}' is empty.")
+    write(console, f"The S3 is moto, in this process, at {endpoint.url}; its bucket '{BUCKET}' is empty.")
     written = write_topic(folder / _TOPICS)
     write(
         console,
@@ -146,11 +142,11 @@ def _connector(endpoint: str) -> dict[str, Any]:
 def _archive(
     console: Console, endpoint: S3Endpoint, ready: Prepared, signals: ShutdownSignals, *, verbose: bool
 ) -> None:
-    _act(console, 2, "The archive is written, and interrupted")
+    _act(console, 2, "Write the archive, and interrupt it")
     write(
         console,
-        f"Four tasks on a local Spark write files of {number(FLUSH_SIZE)} records. To have something to "
-        f"interrupt, this S3 will stop answering once each of them is in the middle of a file.",
+        f"Four tasks on a local Spark write files of {number(FLUSH_SIZE)} records. This S3 stops responding "
+        f"when each task is in the middle of a file.",
     )
     progress = progress_on(console, NAME)
     interruption = Interruption(
@@ -170,8 +166,8 @@ def _archive(
 
         def rebalance() -> None:
             progress.note(
-                "\nS3 has stopped answering. A rebalance takes the partitions away from the tasks; then S3 "
-                "answers again.\n"
+                "\nS3 has stopped responding. A rebalance now revokes the tasks' partitions; then S3 "
+                "responds again.\n"
             )
             connector.rebalance()
 
@@ -187,9 +183,11 @@ def _explain(console: Console, rows: Sequence[Interrupted]) -> None:
     console.print()
     write(
         console,
-        f"A sink that is not told that it is closing can commit whole files only: it would drop "
-        f"{number(dropped)} records and read them again (KIP-275). These tasks asked context.is_closing(), "
-        f"flushed what they had as shorter files, and committed it; {number(again)} are read again:",
+        f"A sink that cannot know that it is closing commits complete files only: it would drop "
+        f"{number(dropped)} "
+        f"records and read them again (KIP-275). These tasks called context.is_closing(), flushed their "
+        f"records as "
+        f"shorter files, and committed them; {number(again)} records are read again:",
     )
     console.print()
     show_interrupted(console, rows)
@@ -197,33 +195,34 @@ def _explain(console: Console, rows: Sequence[Interrupted]) -> None:
 
 
 def _verify(console: Console, folder: Path) -> None:
-    """Check the archive as its owner would."""
-    _act(console, 3, "The archive is read back and compared with the topic")
+    """Verify the archive with the command that operators use."""
+    _act(console, 3, "Read the archive back and compare it with the topic")
     arguments = ["verify", _CONFIG, "--store", f"sqlite:///{_STORE}", "--topic-directory", _TOPICS]
     write(console, f"$ python -m sinksdk.connectors.s3_archiver {' '.join(arguments)}", "dim")
     sys.stdout.flush()
     command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", *arguments]
     if subprocess.run(command, cwd=folder, check=False).returncode:  # noqa: S603 - our own module
-        message = "the archive is not whole, see above"
+        message = "the archive is not complete, see above"
         raise ConnectException(message)
     console.print()
-    write(console, "Nothing is lost and nothing is there twice.", "bold green")
+    write(console, "No record is lost or duplicated.", "bold green")
 
 
 def _archive_by_day(
     console: Console, endpoint: S3Endpoint, folder: Path, signals: ShutdownSignals, *, verbose: bool
 ) -> None:
-    _act(console, 4, "The same flights by carrier and day, as Parquet")
+    _act(console, 4, "Archive flights by carrier and day, as Parquet")
     written = write_topic(folder / _TOPICS, WEEK, only_week=True)
     write(
         console,
-        f"The topic '{WEEK}' holds the {number(sum(written.values()))} of the year's first week. A second "
+        f"The topic '{WEEK}' holds the {number(sum(written.values()))} flights of the year's first week. A "
+        f"second "
         f"connector reads their fields by a schema, and writes a folder for each carrier and day:",
     )
     dated = {
         "topics": WEEK,
         "topics.dir": _ROOT,
-        "flush.size": "100000",  # more than there are: each folder has a file
+        "flush.size": "100000",  # more records than there are, so that each folder gets one file
         "format.class": "ParquetFormat",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
@@ -256,9 +255,9 @@ def _archive_by_day(
     write(console, f"{shown.state}: {summary(shown)}", "bold")
 
 
-def _ask_by_day(console: Console, endpoint: S3Endpoint, folder: Path) -> None:
-    """Ask DuckDB as an analyst would, and compare what it answers with the flights themselves."""
-    _act(console, 5, "DuckDB reads the folders")
+def _query_by_day(console: Console, endpoint: S3Endpoint, folder: Path) -> None:
+    """Query the copied archive with DuckDB, and compare with the result of the flights themselves."""
+    _act(console, 5, "Query the folders with DuckDB")
     write(console, f"$ aws s3 sync s3://{BUCKET}/{_ROOT}/{WEEK} {WEEK}", "dim")
     s3 = fs.S3FileSystem(
         access_key=ACCESS_KEY, secret_key=SECRET_KEY, region=REGION, endpoint_override=endpoint.url
@@ -266,13 +265,13 @@ def _ask_by_day(console: Console, endpoint: S3Endpoint, folder: Path) -> None:
     fs.copy_files(f"{BUCKET}/{_ROOT}/{WEEK}", str(folder / WEEK), source_filesystem=s3)
     write(console, _QUERY, "dim")
     console.print()
-    answer = ask(folder)
-    show_delays(console, answer)
+    found = query_archive(folder)
+    show_delays(console, found)
     console.print()
-    if answer != delays(_flights(only_week=True)):
-        message = "this is not what the flights themselves say: the archive is not whole"
+    if found != delays(_flights(only_week=True)):
+        message = "the flights themselves give another result: the archive is not complete"
         raise ConnectException(message)
-    write(console, "The same is computed from the flights themselves.", "bold green")
+    write(console, "The flights themselves give the same result.", "bold green")
 
 
 def _act(console: Console, count: int, title: str) -> None:
@@ -284,10 +283,10 @@ def _act(console: Console, count: int, title: str) -> None:
 
 
 def write_topic(folder: Path, topic: str = TOPIC, *, only_week: bool = False) -> dict[TopicPartition, int]:
-    """Write a topic of the year's flights, or of its first week's, into a topic directory.
+    """Write the year's flights, or those of its first week, into a topic directory.
 
-    Keys are carriers, values the rows as JSON, timestamps the scheduled hours of departure. A carrier's
-    flights are in one partition, the one Kafka's own producers would choose.
+    Keys are carriers, values rows as JSON, timestamps the scheduled hours of departure. All flights of a
+    carrier are in the partition that Kafka's own producers would choose.
 
     Returns:
         Records per partition.
@@ -320,15 +319,15 @@ def _flights(*, only_week: bool) -> pd.DataFrame:
     return found.query("month == 1 and day <= 7") if only_week else found
 
 
-# -- the question: how late are a carrier's flights? ---------------------------------------------------------
+# -- the query: the delay of each carrier's flights ----------------------------------------------------------
 
 
 class Delays(NamedTuple):
-    """A row of the answer.
+    """A row of the result.
 
     Args:
-        days: on how many it flew.
-        delay: of its departures, in minutes on average; those that were cancelled have none.
+        days: days on which the carrier flew.
+        delay: mean departure delay in minutes, without cancelled flights.
     """
 
     carrier: str
@@ -337,14 +336,13 @@ class Delays(NamedTuple):
     delay: float
 
 
-def ask(folder: Path) -> list[Delays]:
-    """What DuckDB finds in the folders of the archive, whose copy is in this folder."""
+def query_archive(folder: Path) -> list[Delays]:
     with duckdb.connect(config={"file_search_path": str(folder)}) as database:
         return [Delays(*row) for row in database.execute(_QUERY).fetchall()]
 
 
 def delays(flights: pd.DataFrame) -> list[Delays]:
-    """The same from the flights themselves. Minutes are whole, so the averages are equal to the bit."""
+    """Compute the same from the flights. Minutes are whole numbers, so the means are equal to the bit."""
     found = flights.groupby("carrier").agg(
         flights=("carrier", "size"), days=("day", "nunique"), delay=("dep_delay", "mean")
     )
@@ -355,7 +353,6 @@ def delays(flights: pd.DataFrame) -> list[Delays]:
 
 
 def show_delays(console: Console, rows: Sequence[Delays]) -> None:
-    """The answer as a table."""
     table = Table(box=None, padding=(0, 0, 0, 3), pad_edge=False, header_style="dim")
     table.add_column("carrier")
     for heading in ("flights", "days", "delay"):
@@ -373,9 +370,9 @@ class Interrupted:
     """One partition at the rebalance.
 
     Args:
-        read: offset after the last record its task had read.
-        whole: where the last whole file ends: the most that a sink can commit that does not know that
-            it is closing.
+        read: end offset of the records that the task had read.
+        whole: end offset of the last complete file: all that a sink can commit that does not know that it is
+            closing.
     """
 
     name: str
@@ -385,11 +382,11 @@ class Interrupted:
 
 
 class Interruption(Listener):
-    """A listener that passes on what it hears, and shows what one rebalance did.
+    """Passes all calls on, and reports the effect of one rebalance.
 
     Args:
-        flush_size: records of a whole file.
-        resume: lets S3 answer again.
+        flush_size: records of a complete file.
+        resume: makes S3 respond again.
         on_interrupted: called once, after the rebalance.
     """
 
@@ -407,22 +404,18 @@ class Interruption(Listener):
         self._reason: ClosingReason | None = None
 
     def planned(self, plan: GenerationPlan) -> None:
-        """Passed on."""
         self._reason = None
         self._listener.planned(plan)
 
     def progress(self, partitions: Sequence[PartitionView]) -> None:
-        """Passed on."""
         self._listener.progress(partitions)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
-        """Once every task has seen it, S3 answers again."""
         self._reason = reason
         self._listener.closing(generation, reason)
         threading.Timer(_SEEN, self._resume).start()
 
     def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
-        """What the rebalance has interrupted is shown."""
         self._listener.ended(generation, partitions)
         if self._reason is ClosingReason.REBALANCE:
             self._on_interrupted([self._interrupted(view) for view in partitions])
@@ -434,7 +427,6 @@ class Interruption(Listener):
 
 
 def show_interrupted(console: Console, rows: Sequence[Interrupted]) -> None:
-    """The table that this project is about."""
     table = Table(box=None, padding=(0, 0, 0, 3), pad_edge=False, header_style="dim")
     table.add_column("partition")
     for heading in (
