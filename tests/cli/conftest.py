@@ -20,7 +20,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tested here ends before Spark is needed, or says what a start does."""
+    """These tests end before Spark is needed, or test how it is started."""
 
     def start_spark(*_: object, **__: object) -> None:
         message = "Spark was started"

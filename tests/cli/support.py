@@ -91,14 +91,14 @@ no_class = 1
 
 
 class Here:
-    """A working directory with a connector in ``linesink.py``, and the command line run in it."""
+    """A working directory with a connector in ``linesink.py``, in which the command line runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._runner = CliRunner()
 
     def config(self, *, name: str = "lines", **config: Any) -> Path:
-        """Write a configuration; underscores in keys stand for dots, None takes a key out."""
+        """Write a configuration; underscores in keys stand for dots, None removes a key."""
         keys = {"connector.class": "linesink:Sink", "topics": "flights", "out.folder": str(self.folder)}
         keys |= {key.replace("_", "."): value for key, value in config.items()}
         document = {"name": name, "config": {key: value for key, value in keys.items() if value is not None}}
@@ -110,7 +110,6 @@ class Here:
         return path
 
     def topic(self, name: str = "flights", records: int = 3) -> Path:
-        """Write a topic of one partition into the topic directory."""
         rows = pa.table({"offset": range(records), "key": [b"k"] * records, "value": [b"v"] * records})
         write_records(self.folder / "topics", TopicPartition(name, 0), rows)
         return self.folder / "topics"

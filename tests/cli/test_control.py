@@ -1,4 +1,4 @@
-"""Connectors handled from the command line, without any driver, and beside one."""
+"""Commands that control connectors through the store, with and without a driver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T0 = TopicPartition("flights", 0)
 
 @pytest.fixture
 def store(here: Here) -> Iterator[Store]:
-    """The store that commands take by default, with one connector that has committed something."""
+    """The default store of the commands, with one connector that has a commit."""
     opened = open_store(f"sqlite:///{here.folder / 'sinksdk.sqlite'}", create=True)
     config = {"connector.class": "linesink:Sink", "topics": "flights", "out.folder": str(here.folder)}
     Herder(opened).create("lines", {**config, "name": "lines", "aws.secret.access.key": "do not tell"})
@@ -44,7 +44,7 @@ def store(here: Here) -> Iterator[Store]:
 
 
 def driven(store: Store, *, failures: int = 0) -> StatusKeeper:
-    """As if a driver in another process had just said that it is alive."""
+    """A driver of another process sent a heartbeat just now."""
     keeper = StatusKeeper(store, "lines", "elsewhere:7#1", SystemWallClock())
     row = PartitionStatus(
         topic="flights", partition=0, end=100, failures=failures, error="S3 says no" if failures else None
@@ -55,7 +55,6 @@ def driven(store: Store, *, failures: int = 0) -> StatusKeeper:
 
 
 def test_list_has_a_line_for_each_connector(here: Here, store: Store) -> None:
-    """Type, state, tasks, lag, rate, driver; and the same for programs."""
     driven(store)
     Herder(store).create("other", {"topics": "t"}, "STOPPED")
 
@@ -72,8 +71,7 @@ def test_list_has_a_line_for_each_connector(here: Here, store: Store) -> None:
     ]
 
 
-def test_status_shows_what_a_connector_waits_for(here: Here, store: Store) -> None:
-    """Since when, how often it was tried, when next, and why."""
+def test_status_shows_the_unavailable_system_and_next_retry(here: Here, store: Store) -> None:
     waiting = Waiting(reason="the bucket does not answer", since=0.0, next_attempt=60.0, attempts=3)
     driven(store).become("RUNNING", waiting=waiting)
 
@@ -85,8 +83,7 @@ def test_status_shows_what_a_connector_waits_for(here: Here, store: Store) -> No
     ) in shown
 
 
-def test_status_tells_of_tasks_and_partitions(here: Here, store: Store) -> None:
-    """Commit, end and lag; a task of which something failed is RESTARTING, with the cause."""
+def test_status_shows_tasks_and_partitions(here: Here, store: Store) -> None:
     driven(store, failures=2)
 
     shown = here.sinksdk("status", "lines")
@@ -101,7 +98,6 @@ def test_status_tells_of_tasks_and_partitions(here: Here, store: Store) -> None:
 
 
 def test_status_names_partitions_without_a_leader(here: Here, store: Store) -> None:
-    """Since when, and how many more there are than it names."""
     driven(store).leave_out([TopicPartition("flights", number) for number in range(103)])
 
     shown = here.sinksdk("status", "lines").stdout
@@ -112,8 +108,7 @@ def test_status_names_partitions_without_a_leader(here: Here, store: Store) -> N
     assert (found["unavailable"][7]["partition"], found["unavailable_count"]) == (7, 103)
 
 
-def test_without_a_driver_nothing_is_running(here: Here, store: Store) -> None:
-    """A heartbeat that is old, or none at all: the connector is UNASSIGNED, whatever is wanted."""
+def test_status_without_heartbeats_is_unassigned(here: Here, store: Store) -> None:
     found = json.loads(here.sinksdk("status", "lines", "--json").stdout)
 
     assert (found["state"], found["target_state"], found["driver"]) == ("UNASSIGNED", "RUNNING", "")
@@ -123,8 +118,7 @@ def test_without_a_driver_nothing_is_running(here: Here, store: Store) -> None:
 @pytest.mark.parametrize(
     ("command", "target"), [("pause", "PAUSED"), ("stop", "STOPPED"), ("resume", "RUNNING")]
 )
-def test_what_is_wanted_is_written_down(here: Here, store: Store, command: str, target: str) -> None:
-    """And it is said who will see to it."""
+def test_requests_are_stored_as_target_states(here: Here, store: Store, command: str, target: str) -> None:
     alone = here.sinksdk(command, "lines")
     driven(store)
     driver = here.sinksdk(command, "lines")
@@ -134,8 +128,7 @@ def test_what_is_wanted_is_written_down(here: Here, store: Store, command: str, 
     assert Herder(store).connector("lines").target_state == target
 
 
-def test_what_is_done_once_is_counted(here: Here, store: Store) -> None:
-    """restart, restart --only-failed, rebalance, flush."""
+def test_restart_rebalance_and_flush_are_counted_requests(here: Here, store: Store) -> None:
     for command in (["restart"], ["restart", "--only-failed"], ["rebalance"], ["flush"], ["flush"]):
         assert here.sinksdk(*command, "lines").exit_code == 0
 
@@ -146,8 +139,7 @@ def test_what_is_done_once_is_counted(here: Here, store: Store) -> None:
 @pytest.mark.parametrize(
     "command", [["status"], ["pause"], ["delete"], ["offsets", "show"], ["config", "get"]]
 )
-def test_a_connector_that_is_not_there_is_an_error(here: Here, store: Store, command: list[str]) -> None:
-    """By name, and with the store that was looked into."""
+def test_a_missing_connector_is_an_error(here: Here, store: Store, command: list[str]) -> None:
     result = here.sinksdk(*command, "absent")
 
     assert result.exit_code == 1
@@ -155,8 +147,8 @@ def test_a_connector_that_is_not_there_is_an_error(here: Here, store: Store, com
     assert "sinksdk.sqlite" in result.stderr
 
 
-def test_a_store_that_is_not_there_is_not_made(here: Here) -> None:
-    """A mistyped URL must not show an empty list."""
+def test_a_missing_store_is_not_created(here: Here) -> None:
+    # A mistyped URL must not show an empty list.
     result = here.sinksdk("list", "--store", "sqlite:///absent.sqlite")
 
     assert result.exit_code == 2
@@ -164,7 +156,6 @@ def test_a_store_that_is_not_there_is_not_made(here: Here) -> None:
 
 
 def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
-    """Only while the connector is stopped."""
     assert here.sinksdk("offsets", "alter", "lines", "flights-0=5").exit_code == 1
     here.sinksdk("stop", "lines")
     altered = here.sinksdk("offsets", "alter", "lines", "flights-0=5", "flights-1=7", "--json")
@@ -177,8 +168,8 @@ def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
     assert here.sinksdk("offsets", "show", "lines").stdout == "nothing is committed\n"
 
 
-def test_offsets_of_a_sink_are_checked_where_it_is_said_where_topics_are(here: Here, store: Store) -> None:
-    """Else a warning says that they are not; the store is reached from machines that reach no topics."""
+def test_altered_offsets_are_checked_if_topics_are_given(here: Here, store: Store) -> None:
+    # Topics are optional: not every machine that reaches the store reaches them.
     records = pa.table({"offset": list(range(10)), "key": [b"k"] * 10, "value": [b"v"] * 10})
     write_records(here.folder / "topics", T0, records)
     here.sinksdk("stop", "lines")
@@ -193,8 +184,7 @@ def test_offsets_of_a_sink_are_checked_where_it_is_said_where_topics_are(here: H
     assert Herder(store).offsets("lines") == {T0: 9}
 
 
-def test_offsets_that_the_connector_refuses_are_told_with_its_reason(here: Here, store: Store) -> None:
-    """Exit code 1; nothing is altered."""
+def test_offsets_refused_by_the_connector_exit_1_with_its_reason(here: Here, store: Store) -> None:
     sink = here.folder / "linesink.py"
     refusal = (
         "    def alter_offsets(self, config, offsets):\n        raise ConnectException('files are there')\n\n"
@@ -212,8 +202,7 @@ def test_offsets_that_the_connector_refuses_are_told_with_its_reason(here: Here,
     assert Herder(store).offsets("lines") == {T0: 60}
 
 
-def test_offsets_are_recovered_from_what_the_destination_holds(here: Here, store: Store) -> None:
-    """With the configuration as for 'sinksdk run'; the connector is stopped, and runs again when it is resumed."""
+def test_recovered_offsets_are_those_of_the_destination(here: Here, store: Store) -> None:
     sink = here.folder / "linesink.py"
     hook = "    def recover_offsets(self, config, given):\n        return {**dict.fromkeys(given, 0), **given}\n\n"
     sink.write_text(
@@ -229,8 +218,7 @@ def test_offsets_are_recovered_from_what_the_destination_holds(here: Here, store
 
 
 @pytest.mark.parametrize("change", ["flights-0", "flights=5", "=5", "flights-0=x", "flights-x=5"])
-def test_a_change_of_offsets_that_says_nothing_changes_nothing(here: Here, store: Store, change: str) -> None:
-    """It is shown how one is written."""
+def test_malformed_offset_changes_are_refused(here: Here, store: Store, change: str) -> None:
     here.sinksdk("stop", "lines")
     result = here.sinksdk("offsets", "alter", "lines", "flights-0=5", change)
 
@@ -239,16 +227,14 @@ def test_a_change_of_offsets_that_says_nothing_changes_nothing(here: Here, store
     assert Herder(store).offsets("lines") == {T0: 60}
 
 
-def test_a_configuration_is_shown_without_its_secrets(here: Here, store: Store) -> None:
-    """As JSON that 'config set' takes, but for them."""
+def test_config_get_hides_secrets(here: Here, store: Store) -> None:
     shown = here.sinksdk("config", "get", "lines")
 
     assert json.loads(shown.stdout)["config"]["aws.secret.access.key"] == "********"
     assert "do not tell" not in shown.stdout
 
 
-def test_what_was_shown_hidden_stays_as_it_is(here: Here, store: Store) -> None:
-    """What 'config get' prints, changed and given to 'config set': secrets stay; for another connector there are none."""
+def test_config_set_keeps_hidden_secrets(here: Here, store: Store) -> None:
     shown = json.loads(here.sinksdk("config", "get", "lines").stdout)
     shown["config"]["tasks.max"] = "3"
     changed = here.file("changed.json", json.dumps(shown))
@@ -261,8 +247,7 @@ def test_what_was_shown_hidden_stays_as_it_is(here: Here, store: Store) -> None:
     assert "'aws.secret.access.key' is hidden" in refused.stderr
 
 
-def test_a_configuration_is_replaced_if_it_could_start(here: Here, store: Store) -> None:
-    """Whatever name the file has; one with problems changes nothing."""
+def test_config_set_refuses_a_configuration_with_problems(here: Here, store: Store) -> None:
     good = here.config(name="another", tasks_max=3)
     assert (
         here.sinksdk("config", "set", "lines", good).stdout == "lines: configuration replaced by version 2\n"
@@ -275,8 +260,7 @@ def test_a_configuration_is_replaced_if_it_could_start(here: Here, store: Store)
     assert Herder(store).connector("lines").config["tasks.max"] == "3"
 
 
-def test_where_no_driver_is_alive_deleting_is_done_here(here: Here, store: Store) -> None:
-    """The connector is made, started, and told that it is deleted; then it is gone."""
+def test_delete_without_a_living_driver_runs_in_the_command(here: Here, store: Store) -> None:
     result = here.sinksdk("delete", "lines")
 
     assert (result.exit_code, result.stdout) == (0, "lines: deleted\n")
@@ -284,8 +268,7 @@ def test_where_no_driver_is_alive_deleting_is_done_here(here: Here, store: Store
     assert (Path(here.folder) / "deleted").read_text() == "True"
 
 
-def test_a_driver_that_is_alive_deletes(here: Here, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command waits for it; a driver that does not come to it is reported."""
+def test_delete_waits_for_a_living_driver(here: Here, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     driven(store)
     monkeypatch.setattr("sinksdk.cli.control._PATIENCE", 0.3)
     Herder(store).configure(
@@ -306,11 +289,10 @@ def test_a_driver_that_is_alive_deletes(here: Here, store: Store, monkeypatch: p
     assert Herder(store).connectors() == ["lines"]
 
 
-def test_a_slow_driver_that_wakes_up_meanwhile_finishes_the_deletion(
+def test_delete_is_completed_by_a_slow_driver_that_fences_the_command(
     here: Here, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: it fenced the command, which ended with exit code 3 though the connector was deleted."""
-
+    # Regression: the command ended with exit code 3 although the connector was deleted.
     def fenced(_: object) -> None:
         store.delete(config_key("lines"), store.version(config_key("lines")))
         message = "a newer driver has taken over"
@@ -322,10 +304,10 @@ def test_a_slow_driver_that_wakes_up_meanwhile_finishes_the_deletion(
     assert (result.exit_code, result.stdout) == (0, "lines: deleted\n")
 
 
-def test_a_connector_that_was_created_again_meanwhile_is_deleted(
+def test_delete_ends_when_the_connector_was_created_again(
     here: Here, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: the command waited for the new one to go, and said that it was DELETING."""
+    # Regression: the command waited for the new connector to be deleted.
     driven(store)
     config = Herder(store).connector("lines").config
 
@@ -340,8 +322,7 @@ def test_a_connector_that_was_created_again_meanwhile_is_deleted(
     assert Herder(store).connector("lines").deleted is False
 
 
-def test_every_command_speaks_to_programs(here: Here, store: Store) -> None:
-    """--json of each: one JSON value on stdout, and nothing else."""
+def test_json_of_every_command_is_one_value_on_stdout(here: Here, store: Store) -> None:
     shown = here.sinksdk("config", "get", "lines").stdout
     (here.folder / "same.json").write_text(shown)
 
@@ -363,8 +344,7 @@ def test_every_command_speaks_to_programs(here: Here, store: Store) -> None:
     assert said("list") == []
 
 
-def test_a_damaged_connector_is_left_out_of_the_list(here: Here, store: Store) -> None:
-    """It is named on stderr with what is wrong; the others are listed."""
+def test_list_leaves_out_a_damaged_connector(here: Here, store: Store) -> None:
     row = store._read("connectors/lines/config")
     assert row is not None
     Herder(store).create("other", {"topics": "t"}, "STOPPED")

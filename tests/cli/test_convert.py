@@ -25,8 +25,7 @@ AIVEN: dict[str, Any] = {
 }
 
 
-def test_keys_without_an_effect_are_left_out_with_a_note(here: Here) -> None:
-    """What is printed is JSON for programs; what became of the others is on stderr."""
+def test_convert_drops_keys_without_effect_with_a_note(here: Here) -> None:
     result = here.sinksdk("convert", here.config(format_class="x", lines_per_file=5, lines_per_fil=6))
 
     assert result.exit_code == 0
@@ -38,8 +37,7 @@ def test_keys_without_an_effect_are_left_out_with_a_note(here: Here) -> None:
     assert "  - 'lines.per.fil' is not known to this connector and has no effect;" in result.stderr
 
 
-def test_what_is_refused_stays_and_exits_2(here: Here) -> None:
-    """The data would not be the same: the result does not start until somebody has decided."""
+def test_convert_keeps_refused_keys_and_exits_2(here: Here) -> None:
     result = here.sinksdk("convert", here.config(lines_encoding="UTF-16"))
 
     assert result.exit_code == 2
@@ -47,16 +45,15 @@ def test_what_is_refused_stays_and_exits_2(here: Here) -> None:
     assert "problems\n  - 'lines.encoding' is unsupported: lines are UTF-8: take it out\n" in result.stderr
 
 
-def test_what_cannot_be_run_after_all_exits_2(here: Here) -> None:
-    """It is checked as `validate` checks it, each problem told once."""
+def test_convert_reports_each_problem_of_validate_once(here: Here) -> None:
     result = here.sinksdk("convert", here.config(lines_per_file=13))
 
     assert result.exit_code == 2
     assert result.stderr.count("'lines.per.file' is unlucky: choose another") == 1
 
 
-def test_what_validate_warns_of_is_noted(here: Here) -> None:
-    """Without the worker's converters, what is printed would start and archive nothing."""
+def test_convert_notes_warnings_of_validate(here: Here) -> None:
+    # Without the worker's converters the result would start and archive nothing.
     keys = {"connector.class": "s3-archiver", "topics": "t", "s3.bucket.name": "bucket", "flush.size": "5"}
     named = {"name": "archive", "config": {**keys, "format.class": "AvroFormat"}}
     result = here.sinksdk("convert", here.file("avro.json", json.dumps(named)))
@@ -67,8 +64,8 @@ def test_what_validate_warns_of_is_noted(here: Here) -> None:
 
 
 @pytest.mark.parametrize("name", ["AivenKafkaConnectS3SinkConnector", "S3SinkConnector"])
-def test_a_result_is_converted_to_itself(here: Here, name: str) -> None:
-    """Another sink's keys, then the archiver's own; Aiven's class has two names, neither of which starts as it is."""
+def test_convert_of_its_own_output_changes_nothing(here: Here, name: str) -> None:
+    # Aiven's class has two names, neither of which starts as it is.
     written = {**AIVEN, "config": {**AIVEN["config"], "connector.class": f"io.aiven.kafka.connect.s3.{name}"}}
     file = here.file("aiven.json", json.dumps(written))
     first = here.sinksdk("convert", file)
@@ -82,8 +79,7 @@ def test_a_result_is_converted_to_itself(here: Here, name: str) -> None:
     assert json.loads(again.stdout) == json.loads(first.stdout)
 
 
-def test_a_workers_converters_count_where_a_connector_names_none(here: Here) -> None:
-    """As in Connect; nothing else of the worker's file is the connector's."""
+def test_convert_uses_the_workers_converters_by_default(here: Here) -> None:
     worker = here.file("worker.properties", WORKER)
     own = {"value_converter": "string"}
 
@@ -97,8 +93,7 @@ def test_a_workers_converters_count_where_a_connector_names_none(here: Here) -> 
     assert "bootstrap.servers" not in without
 
 
-def test_a_class_that_is_not_there_exits_2(here: Here) -> None:
-    """And says which there are."""
+def test_convert_of_a_missing_class_exits_2(here: Here) -> None:
     result = here.sinksdk("convert", here.config(connector_class="io.example.Sink"))
 
     assert result.exit_code == 2

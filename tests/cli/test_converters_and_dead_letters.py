@@ -1,4 +1,4 @@
-"""What is said of converters and dead letters before Spark starts."""
+"""Problems of converters and dead letters, which are reported before Spark starts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tests.cli.support import Here
 DEAD_LETTERS = {"errors_deadletterqueue_topic_name": "bad"}
 
 
-def test_dead_letters_that_cannot_be_written_start_nothing(here: Here) -> None:
-    """A topic directory that cannot be made for them: exit code 2, and no store is made."""
+def test_an_unwritable_dead_letter_directory_exits_2_without_a_store(here: Here) -> None:
     nowhere = here.folder / "not there" / "bad"
     config = here.config(**DEAD_LETTERS, errors_deadletterqueue_topic_directory=str(nowhere))
     result = here.sinksdk("run", config, "--topic-directory", here.topic())
@@ -29,8 +28,7 @@ def test_dead_letters_that_cannot_be_written_start_nothing(here: Here) -> None:
     assert not list(here.folder.glob("*sqlite*"))
 
 
-def test_avro_without_its_packages_starts_nothing(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Avro where the registry's client is not installed: said at once, with what to install."""
+def test_avro_without_its_packages_exits_2(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
 
     def without_client(name: str) -> ModuleSpec | None:
@@ -116,23 +114,22 @@ def test_avro_without_its_packages_starts_nothing(here: Here, monkeypatch: pytes
         ),
     ],
 )
-def test_what_cannot_work_is_said(here: Here, keys: Mapping[str, Any], problem: str) -> None:
-    """Converters and dead letters that cannot work: `sinksdk validate` names the key and what is wrong."""
+def test_validate_names_the_key_of_impossible_converters_and_dead_letters(
+    here: Here, keys: Mapping[str, Any], problem: str
+) -> None:
     result = here.sinksdk("validate", here.config(**keys))
     assert result.exit_code == 2
     assert problem in result.stdout + result.stderr
 
 
-def test_dead_letters_must_not_be_read_again() -> None:
-    """A regular expression that matches the dead letters' own topic would read them for ever."""
+def test_a_topics_regex_that_matches_the_dead_letter_topic_is_refused() -> None:
     raw = {"name": "c", "topics.regex": "flights.*", "errors.deadletterqueue.topic.name": "flights-bad"}
     assert ConnectorConfig.check(raw)[1] == [
         "'errors.deadletterqueue.topic.name': the connector reads 'flights-bad' itself; name another topic"
     ]
 
 
-def test_a_dead_letter_is_the_whole_record() -> None:
-    """A connector that reads one column only has all of them read where it has dead letters."""
+def test_dead_letters_need_all_columns_read() -> None:
     connector = SimpleNamespace(columns=lambda config: ("value",))
     for topic, columns in (("", ("value",)), ("bad", tuple(RECORD_COLUMNS))):
         config = ConnectorConfig.parse(
@@ -143,7 +140,6 @@ def test_a_dead_letter_is_the_whole_record() -> None:
 
 
 def test_registry_passwords_are_not_shown() -> None:
-    """A configuration prints neither the registry's password nor a URL that may hold one."""
     config = ConnectorConfig.parse(
         {
             "name": "c",

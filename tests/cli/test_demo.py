@@ -1,4 +1,4 @@
-"""The demonstration's parts that need neither Spark nor S3; the whole of it is an integration test."""
+"""The parts of the demonstration that need neither Spark nor S3; tests/integration runs all of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def view(position: int, committed: int) -> PartitionView:
 
 
 def test_only_a_rebalance_is_an_interruption() -> None:
-    """What was read beyond the last whole file is what others would drop."""
     told: list[Sequence[Interrupted]] = []
     resumed: list[bool] = []
     story = Interruption(Listener(), 100, lambda: resumed.append(True), told.append)
@@ -48,7 +47,6 @@ def test_only_a_rebalance_is_an_interruption() -> None:
 
 
 def test_the_table_fits_80_columns() -> None:
-    """With a total below it."""
     console = Console(file=io.StringIO(), width=80)
     show_interrupted(
         console,
@@ -64,8 +62,7 @@ def test_the_table_fits_80_columns() -> None:
     ]
 
 
-def test_duckdb_answers_from_the_folders_what_the_flights_say(tmp_path: Path) -> None:
-    """Carriers and days are those of the folders; of as many flights the carriers are in order."""
+def test_duckdb_and_the_flights_give_the_same_result(tmp_path: Path) -> None:
     flights = pd.DataFrame(
         {
             "carrier": ["UA", "AA", "AA", "AS", "UA", "UA"],
@@ -84,8 +81,7 @@ def test_duckdb_answers_from_the_folders_what_the_flights_say(tmp_path: Path) ->
     assert answer == [Delays("UA", 3, 2, 13 / 3), Delays("AA", 2, 2, -1.0), Delays("AS", 1, 1, 2.0)]
 
 
-def test_the_answer_is_shown_with_a_digit_behind_the_point() -> None:
-    """One line for each carrier."""
+def test_delays_are_shown_with_one_decimal() -> None:
     console = Console(file=io.StringIO(), width=80)
     show_delays(console, [Delays("UA", 1_067, 7, 13 / 3)])
 
@@ -94,8 +90,7 @@ def test_the_answer_is_shown_with_a_digit_behind_the_point() -> None:
     assert lines == [["carrier", "flights", "days", "delay"], ["UA", "1,067", "7", "4.3"]]
 
 
-def test_missing_packages_are_named_with_what_to_install(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 2 before anything is written."""
+def test_demo_names_missing_packages_and_exits_2(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "_PACKAGES", ("moto", "no_such_package", "no_such.package"))
 
     result = here.sinksdk("demo")

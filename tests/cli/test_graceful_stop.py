@@ -1,4 +1,4 @@
-"""Signals, and what they do to a driver and to a Spark that is only just starting."""
+"""Signals, and their effect on a driver and on a Spark that is starting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAN = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
 
 
 class FakeConnector:
-    """Runs until it is closed; then raises what it was given."""
+    """Runs until it is closed; then raises the given failure."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.reasons: list[ClosingReason] = []
@@ -54,8 +54,7 @@ def progress(said: list[str]) -> PlainProgress:
     return PlainProgress(said.append)
 
 
-def test_the_first_signal_closes_the_connector_and_says_so(progress: PlainProgress, said: list[str]) -> None:
-    """Once, with reason SHUTDOWN; the run then counts as stopped."""
+def test_the_first_signal_closes_the_connector_gracefully(progress: PlainProgress, said: list[str]) -> None:
     progress.planned(PLAN)
     said.clear()
     connector = FakeConnector()
@@ -67,8 +66,7 @@ def test_the_first_signal_closes_the_connector_and_says_so(progress: PlainProgre
     assert said[0].startswith("SIGTERM: closing, partial batches are flushed")
 
 
-def test_what_the_connector_fails_with_is_raised_to_whoever_waits(progress: PlainProgress) -> None:
-    """Though it runs in a thread of its own."""
+def test_wait_raises_the_connectors_failure(progress: PlainProgress) -> None:
     connector = FakeConnector(ConnectException("it failed while closing"))
     with ShutdownSignals() as signals, pytest.raises(ConnectException, match="failed while closing"):
         drive(connector, signals, progress)
@@ -77,10 +75,9 @@ def test_what_the_connector_fails_with_is_raised_to_whoever_waits(progress: Plai
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_second_signal_ends_the_process_at_once(
+def test_the_second_signal_exits_at_once_with_128_plus_its_number(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
-    """With the code a shell gives for that signal, whatever the first one was."""
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
     monkeypatch.setattr(os, "write", lambda *_: 0)
@@ -93,8 +90,7 @@ def test_the_second_signal_ends_the_process_at_once(
     assert codes == [code]
 
 
-def test_handlers_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes after is none of our business."""
+def test_signal_handlers_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with ShutdownSignals():
         assert signal.getsignal(signal.SIGTERM) != before[1]
@@ -118,8 +114,7 @@ def no_java(*_: object, **__: object) -> None:
     raise ConnectException(message)
 
 
-def test_nothing_is_launched_once_the_end_was_asked_for(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark is not even started; the generation ends without results."""
+def test_nothing_is_launched_after_a_close_request(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sinksdk.spark.context.start_spark", no_java)
 
     running = on_demand(here, lambda: True).launch(PLAN)
@@ -129,17 +124,16 @@ def test_nothing_is_launched_once_the_end_was_asked_for(here: Here, monkeypatch:
 
 
 def test_a_spark_that_cannot_start_fails_the_run(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its own message."""
     monkeypatch.setattr("sinksdk.spark.context.start_spark", no_java)
 
     with pytest.raises(ConnectException, match="no java"):
         on_demand(here, lambda: False).launch(PLAN)
 
 
-def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
+def test_a_spark_killed_by_the_closing_signal_is_no_failure(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal to the whole process group may reach a JVM that does not ignore it yet."""
+    # A signal to the process group may reach a JVM that does not ignore it yet.
     stopping: list[bool] = []
 
     def start_spark(*_: object, **__: object) -> None:
@@ -152,7 +146,6 @@ def test_a_spark_killed_by_the_signal_that_stops_us_is_no_failure(
 
 
 def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they were given; of a repeated key the last one."""
     seen: list[object] = []
 
     def start_spark(*_: object, extra_conf: object, only_schedules: bool) -> None:
@@ -168,10 +161,8 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
     assert seen == [{"spark.x": "2", "spark.y": "a=b"}]
 
 
-def test_a_stores_url_means_the_same_in_another_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Executors have other ones; passwords behind references stay there."""
+def test_the_store_url_is_absolute_for_executors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Executors have other working directories; references to passwords stay unresolved.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STORE", "postgresql://user:secret@host/db")
 

@@ -1,4 +1,4 @@
-"""``sinksdk new``; that what it makes works once it is installed, ``examples/outside/try_it.py`` shows."""
+"""``sinksdk new``; ``examples/outside/try_it.py`` shows that the packages work once installed."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ def files_in(folder: Path) -> dict[str, str]:
         ("a", "a", "a", "A"),
     ],
 )
-def test_a_name_is_understood_in_each_of_its_forms(name: str, package: str, module: str, prefix: str) -> None:
-    """As that of a package, of a module or of a class."""
+def test_a_name_is_accepted_as_package_module_or_class(
+    name: str, package: str, module: str, prefix: str
+) -> None:
     assert Names.of(name) == Names(package, module, prefix)
 
 
@@ -71,8 +72,7 @@ def test_a_name_is_understood_in_each_of_its_forms(name: str, package: str, modu
         ("s3-archiver", "a connector 's3-archiver' is already installed"),
     ],
 )
-def test_a_name_that_cannot_be_one_is_refused(here: Here, name: str, why: str) -> None:
-    """With a sentence and exit code 2; nothing is written."""
+def test_an_invalid_name_is_refused(here: Here, name: str, why: str) -> None:
     before = files_in(here.folder)
 
     result = here.sinksdk("new", "sink", name, "--into", "made")
@@ -84,8 +84,7 @@ def test_a_name_that_cannot_be_one_is_refused(here: Here, name: str, why: str) -
 
 
 @every_kind
-def test_a_package_is_made_and_the_next_two_commands_are_told(here: Here, kind: Kind) -> None:
-    """In a folder of the given name; nothing of the template's own name is left in it."""
+def test_a_package_is_created_and_the_next_commands_are_printed(here: Here, kind: Kind) -> None:
     result = here.sinksdk("new", kind, "Orders2Go")
 
     assert result.exit_code == 0
@@ -103,23 +102,20 @@ def test_a_package_is_made_and_the_next_two_commands_are_told(here: Here, kind: 
 
 @every_kind
 def test_every_file_of_a_template_is_copied(kind: Kind) -> None:
-    """A file that is added to a template must be listed."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=TEMPLATES / f"my-{kind}", capture_output=True, text=True, check=True)
     assert set(listed.stdout.splitlines()) == set(FILES[kind])
 
 
 @every_kind
-def test_a_package_needs_this_version(kind: Kind) -> None:
-    """A release that raises the version raises it here."""
+def test_a_package_requires_this_version_of_sinksdk(kind: Kind) -> None:
     text = (TEMPLATES / f"my-{kind}" / "pyproject.toml").read_text()
     assert f'dependencies = ["sinksdk>={sinksdk.__version__}"]' in text
 
 
 @pytest.mark.parametrize("name", ["a", "AB", "x" * LONGEST_NAME, "zebra-sink"])
 @every_kind
-def test_whatever_its_name_a_package_is_formatted_and_linted(tmp_path: Path, kind: Kind, name: str) -> None:
-    """By ruff's defaults, and by the package's own rules."""
+def test_a_package_of_any_name_passes_ruff(tmp_path: Path, kind: Kind, name: str) -> None:
     write_files(tmp_path / "made", render(kind, Names.of(name)))
 
     for command in (
@@ -138,8 +134,8 @@ def test_whatever_its_name_a_package_is_formatted_and_linted(tmp_path: Path, kin
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_empty_folder_is_filled_and_stays_the_same_folder(here: Here) -> None:
-    """Whoever stands in it still does."""
+def test_an_empty_folder_is_filled_and_keeps_its_inode(here: Here) -> None:
+    # A shell in that folder stays in it.
     (here.folder / "mine").mkdir()
     inode = (here.folder / "mine").stat().st_ino
 
@@ -160,7 +156,6 @@ def test_an_empty_folder_is_filled_and_stays_the_same_folder(here: Here) -> None
     ],
 )
 def test_nothing_is_overwritten(here: Here, into: str, why: str) -> None:
-    """Whatever is there stays as it is."""
     (here.folder / "full").mkdir()
     here.file("full/Makefile", "mine")
     (here.folder / "link").symlink_to("nowhere")
@@ -175,10 +170,7 @@ def test_nothing_is_overwritten(here: Here, into: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_disk_that_fills_up_leaves_nothing(
-    here: Here, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
-) -> None:
-    """All files or none."""
+def test_a_full_disk_leaves_no_files(here: Here, monkeypatch: pytest.MonkeyPatch, *, is_there: bool) -> None:
     if is_there:
         (here.folder / "orders").mkdir()
     before = sorted(here.folder.rglob("*"))
@@ -199,8 +191,7 @@ def test_a_disk_that_fills_up_leaves_nothing(
 
 
 @every_kind
-def test_a_folder_that_appears_meanwhile_is_left_alone(tmp_path: Path, kind: Kind) -> None:
-    """Two at once: the second one makes nothing."""
+def test_a_folder_that_another_process_created_is_left_alone(tmp_path: Path, kind: Kind) -> None:
     files = render(kind, Names.of("orders"))
     write_files(tmp_path / "made", files)
 
@@ -223,10 +214,10 @@ def test_a_folder_that_appears_meanwhile_is_left_alone(tmp_path: Path, kind: Kin
         ),
     ],
 )
-def test_a_package_is_installed_with_the_sinksdk_that_made_it(
+def test_local_mk_names_the_installed_sinksdk(
     here: Here, monkeypatch: pytest.MonkeyPatch, direct_url: dict[str, object] | None, wanted: str
 ) -> None:
-    """Where it is from no package index, a file that is not committed says where it is from."""
+    # Only if it is not from a package index (PEP 610).
     text = None if direct_url is None else json.dumps(direct_url).replace("{folder}", str(here.folder))
 
     class Installed(Distribution):
@@ -248,7 +239,6 @@ def test_a_package_is_installed_with_the_sinksdk_that_made_it(
     assert "local.mk" in (here.folder / "orders/.gitignore").read_text().splitlines()
 
 
-def test_each_form_of_a_name_is_told_apart_from_a_taken_one() -> None:
-    """A class's name whose module is taken is refused, too."""
+def test_a_class_name_whose_module_is_taken_is_refused() -> None:
     with pytest.raises(ConfigException, match="'csv' is a module of Python's standard library"):
         Names.of("CSV").check()

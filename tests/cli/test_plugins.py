@@ -13,7 +13,6 @@ from tests.cli.support import Here
 
 
 def test_installed_connectors_are_listed_with_their_reference(here: Here) -> None:
-    """Name, type, whether required or the default, and meaning of every key."""
     result = here.sinksdk("plugins")
 
     assert result.exit_code == 0
@@ -22,8 +21,7 @@ def test_installed_connectors_are_listed_with_their_reference(here: Here) -> Non
     assert "  tasks.max  integer, default 1\n" in result.stdout
 
 
-def test_one_connector_can_be_asked_for_by_any_of_its_names(here: Here) -> None:
-    """Also one of one's own that is not installed; its own keys come first."""
+def test_plugins_shows_one_connector_by_any_of_its_names(here: Here) -> None:
     result = here.sinksdk("plugins", "linesink:Sink")
 
     assert result.exit_code == 0
@@ -33,8 +31,7 @@ def test_one_connector_can_be_asked_for_by_any_of_its_names(here: Here) -> None:
     assert "format.class" in lines[-2]
 
 
-def test_json_holds_the_same_for_programs(here: Here) -> None:
-    """An array of connectors, each with its keys."""
+def test_plugins_json_has_each_connector_with_its_keys(here: Here) -> None:
     (connector,) = json.loads(here.sinksdk("plugins", "linesink:Sink", "--json").stdout)
 
     assert connector["name"] == "linesink:Sink"
@@ -52,18 +49,14 @@ def test_json_holds_the_same_for_programs(here: Here) -> None:
     }
 
 
-def test_a_name_that_is_none_exits_2(here: Here) -> None:
-    """And says which there are."""
+def test_plugins_of_an_unknown_name_exits_2(here: Here) -> None:
     result = here.sinksdk("plugins", "s4")
 
     assert result.exit_code == 2
     assert "no connector is called 's4'; installed are s3-archiver" in result.stderr
 
 
-def test_a_plugin_that_cannot_be_loaded_does_not_hide_the_others(
-    here: Here, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is told of on stderr."""
+def test_an_unloadable_plugin_does_not_hide_the_others(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [EntryPoint(name, f"{name}:Sink", plugins.GROUP) for name in ("absent", "linesink")]
 
     def entry_points(*, group: str, name: str | None = None) -> list[EntryPoint]:
@@ -79,7 +72,6 @@ def test_a_plugin_that_cannot_be_loaded_does_not_hide_the_others(
 
 
 def test_the_reference_fits_80_columns_on_a_terminal(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meanings are wrapped below their keys."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
 
@@ -91,8 +83,8 @@ def test_the_reference_fits_80_columns_on_a_terminal(here: Here, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["__main__:Sink", "__main__.Sink"])
-def test_a_class_of_the_running_program_is_refused(name: str) -> None:
-    """connector.class: executors cannot import what is in __main__, so it is refused before anything runs."""
+def test_a_class_of_main_is_refused(name: str) -> None:
+    # Executors cannot import from __main__.
     with pytest.raises(
         ConfigException, match="is in the program that runs now, which executors cannot import"
     ):

@@ -1,4 +1,4 @@
-"""What is shown of a running connector: on a terminal, and elsewhere."""
+"""The display of a running connector, on a terminal and elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ END = 1000
 
 
 def plan(generation: int, starts: Mapping[int, int]) -> GenerationPlan:
-    """One task that reads partitions of topic t from these offsets to their end."""
+    """A plan with one task that reads partitions of topic t from these offsets to their end."""
     ranges = tuple(PlannedRange(topic="t", partition=p, start=start, end=END) for p, start in starts.items())
     return GenerationPlan(
         generation=generation, config_version=1, tasks=(TaskPlan(ranges=ranges),), committed=()
@@ -51,8 +51,7 @@ def progress(clock: ManualClock) -> RunProgress:
     return RunProgress(clock.now)
 
 
-def test_numbers_read_well() -> None:
-    """Thousands are grouped, bytes and seconds have units, one is not plural."""
+def test_numbers_are_formatted() -> None:
     assert [number(1234567), number(None), number(0.6)] == ["1,234,567", "–", "1"]
     assert [size(999), size(12_345), size(123_456_789), size(5e15), size(None)] == [
         "999 B",
@@ -65,8 +64,7 @@ def test_numbers_read_well() -> None:
     assert [counted(1, "file"), counted(1200, "file")] == ["1 file", "1,200 files"]
 
 
-def test_rates_are_taken_over_the_last_seconds(progress: RunProgress, clock: ManualClock) -> None:
-    """They follow what happens now, and fall to nothing when nothing happens."""
+def test_rates_cover_the_last_ten_seconds(progress: RunProgress, clock: ManualClock) -> None:
     for second in range(0, 31, 2):
         progress.progress([view(position=0, records=second * 100)])
         clock.advance(2)
@@ -79,7 +77,6 @@ def test_rates_are_taken_over_the_last_seconds(progress: RunProgress, clock: Man
 
 
 def test_a_tasks_second_attempt_makes_no_negative_rate(progress: RunProgress, clock: ManualClock) -> None:
-    """It counts its records from nought again."""
     progress.progress([view(position=500, records=500)])
     clock.advance(2)
     progress.progress([view(position=100, records=100)])
@@ -87,8 +84,7 @@ def test_a_tasks_second_attempt_makes_no_negative_rate(progress: RunProgress, cl
     assert progress.snapshot().total.rate >= 0
 
 
-def test_what_a_close_does_is_told_as_it_is(progress: RunProgress) -> None:
-    """Without a generation nothing is flushed: what waits in the source is for the next run."""
+def test_on_close_says_whether_a_task_flushes(progress: RunProgress) -> None:
     assert on_close(progress.snapshot()) == "no task is running"
     progress.progress([view(committed=300)])
     waiting = "no task is running; the next run reads the remaining 700 offsets"
@@ -103,8 +99,7 @@ def test_what_a_close_does_is_told_as_it_is(progress: RunProgress) -> None:
     assert on_close(progress.snapshot()) == waiting
 
 
-def test_records_committed_are_those_read_less_those_read_again(progress: RunProgress) -> None:
-    """Over all generations; offsets say by how much the commits have grown."""
+def test_committed_records_exclude_the_tail(progress: RunProgress) -> None:
     progress.planned(plan(1, {0: 100}))
     progress.ended(1, [view(committed=400, position=450, records=320, tail=50)])
     progress.planned(plan(2, {0: 400}))
@@ -115,11 +110,9 @@ def test_records_committed_are_those_read_less_those_read_again(progress: RunPro
     assert summary(total) == "870 records (900 offsets) committed, 0.0 s"
 
 
-def test_what_a_running_generation_has_committed_counts(progress: RunProgress) -> None:
-    """Also where its end is never seen: a driver that was frozen is replaced, and says that there may be more.
-
-    An attempt that takes over counts from nought; what the killed one had committed stays counted.
-    """
+def test_commits_of_a_running_generation_count(progress: RunProgress) -> None:
+    # A frozen driver that was replaced never sees the end of its generation. A task's next attempt counts
+    # from 0; what the killed one had committed stays counted.
     progress.planned(plan(1, {0: 0}))
     progress.progress([view(committed=60, position=70, records=70, tail=10)])
     progress.progress([view(committed=60, position=60, records=0)])
@@ -130,8 +123,7 @@ def test_what_a_running_generation_has_committed_counts(progress: RunProgress) -
     assert summary(progress.snapshot()) == "at least 90 records committed, 0.0 s"
 
 
-def test_a_line_says_when_a_failed_partition_is_tried_again(clock: ManualClock) -> None:
-    """With the failure, when the generation has ended."""
+def test_a_failed_partitions_line_names_its_retry(clock: ManualClock) -> None:
     lines: list[str] = []
     progress = PlainProgress(lines.append, clock=clock.now)
     progress.planned(plan(1, {0: 0}))
@@ -140,8 +132,8 @@ def test_a_line_says_when_a_failed_partition_is_tried_again(clock: ManualClock) 
     assert lines[-1] == "t-0 failed (read up to offset 10), retried in 12.5 s: busy"
 
 
-def test_generations_without_news_share_a_line_a_minute(clock: ManualClock) -> None:
-    """Regression: a server's 30 calm connectors wrote 94 kB a minute, two lines for each generation."""
+def test_generations_without_failures_share_a_line_a_minute(clock: ManualClock) -> None:
+    # Regression: a server's 30 idle connectors logged 94 kB a minute.
     lines: list[str] = []
     progress = PlainProgress(lines.append, interval=math.inf, quiet=60.0, clock=clock.now)
     for generation in range(1, 31):
@@ -156,7 +148,6 @@ def test_generations_without_news_share_a_line_a_minute(clock: ManualClock) -> N
 
 
 def test_a_failed_generation_has_its_lines_at_once(clock: ManualClock) -> None:
-    """However short ago the last line was."""
     lines: list[str] = []
     progress = PlainProgress(lines.append, interval=math.inf, quiet=60.0, clock=clock.now)
     progress.planned(plan(1, {0: 0}))
@@ -169,15 +160,13 @@ def test_a_failed_generation_has_its_lines_at_once(clock: ManualClock) -> None:
 
 
 def test_the_summary_names_files_and_bytes_where_the_connector_counts_them(progress: RunProgress) -> None:
-    """Other connectors have none."""
     progress.planned(plan(1, {0: 0}))
     progress.ended(1, [view(committed=1000, position=1000, records=1000, files=2, bytes=2_000_000)])
 
     assert summary(progress.snapshot()) == "1,000 records committed, 2 files (2.0 MB), 0.0 s"
 
 
-def test_what_was_lost_is_told_by_partition(progress: RunProgress) -> None:
-    """on.data.loss=skip: the offsets that the source no longer had are counted, never silent."""
+def test_lost_offsets_are_listed_by_partition(progress: RunProgress) -> None:
     progress.planned(plan(1, {0: 0, 1: 0, 2: 0}))
     progress.ended(1, [view(0, **{LOST: 1_200}), view(1), view(2, **{LOST: 1})])
 
@@ -186,8 +175,7 @@ def test_what_was_lost_is_told_by_partition(progress: RunProgress) -> None:
     )
 
 
-def test_a_failure_stays_until_its_partition_does_better(progress: RunProgress) -> None:
-    """It is not gone as soon as the next look finds nothing running."""
+def test_a_failure_is_shown_until_its_partition_succeeds(progress: RunProgress) -> None:
     progress.planned(plan(1, {0: 0}))
     progress.ended(1, [view(position=10, failure="poison")])
     progress.progress([view()])
@@ -199,8 +187,7 @@ def test_a_failure_stays_until_its_partition_does_better(progress: RunProgress) 
     assert progress.snapshot().rows[0].error is None
 
 
-def test_the_state_says_what_happens_now(progress: RunProgress) -> None:
-    """From the start to the end."""
+def test_the_state_names_the_current_activity(progress: RunProgress) -> None:
     states = [progress.snapshot().state]
     progress.progress([view()])
     states.append(progress.snapshot().state)
@@ -228,7 +215,7 @@ def test_the_state_says_what_happens_now(progress: RunProgress) -> None:
 
 
 def drawn(progress: RunProgress, width: int) -> list[str]:
-    """The table's lines on a terminal of that width."""
+    """Lines of the table on a terminal of this width."""
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     console.print(render("archive", progress.snapshot(), width))
     assert isinstance(console.file, io.StringIO)
@@ -236,8 +223,7 @@ def drawn(progress: RunProgress, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-def test_the_table_shows_all_of_a_partitions_figures(progress: RunProgress, width: int) -> None:
-    """Nothing is cut off, also on a terminal of 80 columns."""
+def test_the_table_shows_all_columns_at_80_columns(progress: RunProgress, width: int) -> None:
     progress.planned(plan(3, {0: 0, 1: 0}))
     progress.progress([view(0, 400, 500, 500, files=4, bytes=4_000), view(1, None, 20, 20)])
 
@@ -252,8 +238,7 @@ def test_the_table_shows_all_of_a_partitions_figures(progress: RunProgress, widt
     ]
 
 
-def test_of_many_partitions_those_that_lag_most_are_shown(progress: RunProgress) -> None:
-    """Twenty of them, in their usual order, and the total of all."""
+def test_the_table_shows_the_twenty_partitions_with_most_lag(progress: RunProgress) -> None:
     progress.progress([view(p, committed=1000 if p % 9 else p) for p in range(200)])
 
     lines = drawn(progress, 80)
@@ -265,7 +250,6 @@ def test_of_many_partitions_those_that_lag_most_are_shown(progress: RunProgress)
 
 
 def test_failures_stand_below_the_table(progress: RunProgress) -> None:
-    """The first few with their cause, the others counted."""
     progress.progress([view(p, position=1, failure=f"cause {p}") for p in range(7)])
 
     assert drawn(progress, 80)[-6:] == [f"t-{p}: cause {p}" for p in range(5)] + [
@@ -273,8 +257,7 @@ def test_failures_stand_below_the_table(progress: RunProgress) -> None:
     ]
 
 
-def test_lines_tell_of_events_and_now_and_then_of_progress(clock: ManualClock) -> None:
-    """In a pipe nothing is redrawn: a line per event, one every five seconds in between."""
+def test_plain_output_has_a_line_per_event_and_every_five_seconds(clock: ManualClock) -> None:
     lines: list[str] = []
     progress = PlainProgress(lines.append, clock=clock.now)
     progress.planned(plan(1, {0: 0, 1: 0}))
@@ -295,8 +278,7 @@ def test_lines_tell_of_events_and_now_and_then_of_progress(clock: ManualClock) -
     ]
 
 
-def test_waiting_for_long_does_not_fill_the_log(clock: ManualClock) -> None:
-    """A line that says nothing new is not written."""
+def test_an_unchanged_line_is_not_repeated(clock: ManualClock) -> None:
     lines: list[str] = []
     progress = PlainProgress(lines.append, clock=clock.now)
     for _ in range(100):
@@ -306,8 +288,8 @@ def test_waiting_for_long_does_not_fill_the_log(clock: ManualClock) -> None:
     assert lines == ["waiting for records: 0 records committed, lag 100, 0 records/s"]
 
 
-def test_what_was_committed_before_or_skipped_is_not_told_as_committed(clock: ManualClock) -> None:
-    """A connector that begins at the latest offset, 900, has committed nothing then; later the 50 it has read."""
+def test_only_records_of_this_run_count_as_committed(clock: ManualClock) -> None:
+    # A connector that begins at the latest offset, 900, has committed nothing yet.
     lines: list[str] = []
     progress = PlainProgress(lines.append, clock=clock.now)
     progress.progress([view(committed=900)])
@@ -321,13 +303,11 @@ def test_what_was_committed_before_or_skipped_is_not_told_as_committed(clock: Ma
 
 
 def test_a_terminal_gets_the_table_and_a_pipe_gets_lines() -> None:
-    """Decided by where stdout goes."""
     assert isinstance(progress_on(Console(force_terminal=True), "a"), LiveProgress)
     assert isinstance(progress_on(Console(file=io.StringIO()), "a"), PlainProgress)
 
 
-def test_what_others_write_to_stderr_appears_above_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """Log lines of tasks must not tear it apart."""
+def test_log_lines_appear_above_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=80)
     with LiveProgress(console, "archive") as progress:
         sys.stderr.write("a task says\n")

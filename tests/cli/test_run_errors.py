@@ -1,4 +1,4 @@
-"""What goes wrong before Spark starts: said at once, in one block, with the right exit code."""
+"""Errors that are reported before Spark starts: at once, in one block, with their exit code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def closed_port() -> Iterator[int]:
 
 
 def test_exit_codes_are_a_contract() -> None:
-    """Scripts and supervisors depend on the numbers."""
+    # Scripts and supervisors depend on the numbers.
     assert {code.name: int(code) for code in ExitCode} == {
         "DONE": 0,
         "FAILED": 1,
@@ -58,12 +58,10 @@ def test_exit_codes_are_a_contract() -> None:
     ],
 )
 def test_each_error_has_its_exit_code(error: Exception, code: ExitCode) -> None:
-    """Whatever is not ours is a failure."""
     assert exit_code_of(error) is code
 
 
-def test_every_problem_is_told_at_once_and_nothing_is_created(here: Here) -> None:
-    """Configuration, topic directory, store and master together: exit code 2, no stack trace."""
+def test_run_reports_every_problem_at_once_and_creates_nothing(here: Here) -> None:
     config = here.config(out_folder=None, tasks_max="many")
 
     result = here.sinksdk(
@@ -86,8 +84,7 @@ def test_every_problem_is_told_at_once_and_nothing_is_created(here: Here) -> Non
     assert not list(here.folder.glob("*sqlite*"))
 
 
-def test_a_missing_configuration_is_one_problem_among_the_others(here: Here) -> None:
-    """The rest of the command line is checked all the same."""
+def test_a_missing_configuration_file_does_not_hide_other_problems(here: Here) -> None:
     result = here.sinksdk("run", "absent.json", "--topic-directory", "nowhere")
 
     assert result.exit_code == 2
@@ -95,8 +92,8 @@ def test_a_missing_configuration_is_one_problem_among_the_others(here: Here) -> 
     assert "the configuration absent.json cannot be read: No such file or directory" in result.stderr
 
 
-def test_unknown_keys_warn_before_anything_else(here: Here) -> None:
-    """So that a misspelt key explains the missing one."""
+def test_unknown_keys_are_warned_of_first(here: Here) -> None:
+    # A misspelt key explains the missing one.
     config = here.config(out_folder=None, out_foldr="x", format_class="y")
 
     result = here.sinksdk("run", config, "--topic-directory", here.topic())
@@ -127,8 +124,7 @@ def test_unknown_keys_warn_before_anything_else(here: Here) -> None:
         ("${env:NO_SUCH_VARIABLE}", "the environment variable NO_SUCH_VARIABLE is not set here"),
     ],
 )
-def test_a_store_that_cannot_be_had_exits_2(here: Here, store: str, problem: str) -> None:
-    """One sentence that names it."""
+def test_an_invalid_store_exits_2(here: Here, store: str, problem: str) -> None:
     result = here.sinksdk("run", here.config(), "--topic-directory", here.topic(), "--store", store)
 
     assert result.exit_code == 2
@@ -137,8 +133,7 @@ def test_a_store_that_cannot_be_had_exits_2(here: Here, store: str, problem: str
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_file_is_no_store_for_a_master_that_spans_hosts(here: Here) -> None:
-    """Executors elsewhere would not see it."""
+def test_a_file_store_is_refused_for_a_master_that_spans_hosts(here: Here) -> None:
     result = here.sinksdk("run", here.config(), "--topic-directory", here.topic(), "--master", "yarn")
 
     assert result.exit_code == 2
@@ -149,10 +144,9 @@ def test_a_file_is_no_store_for_a_master_that_spans_hosts(here: Here) -> None:
     "store",
     ["s3://bucket/state?secret_access_key=${env:KEY}&access_key_id=k", "postgresql://u:${env:KEY}@h/d"],
 )
-def test_a_store_that_all_hosts_reach_will_do_for_any_master(
+def test_a_shared_store_is_accepted_for_a_master_that_spans_hosts(
     here: Here, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
-    """A store on S3 or in PostgreSQL goes with masters that span hosts; it is opened as it was written."""
     monkeypatch.setenv("KEY", "secret")
     opened = []
 
@@ -172,7 +166,7 @@ def test_a_store_that_all_hosts_reach_will_do_for_any_master(
 
 
 class StopsWaiting(logging.Handler):
-    """Ctrl-C once so many attempts have failed, as a logger says."""
+    """Sends Ctrl-C once the log shows so many failed attempts."""
 
     def __init__(self, attempts: int, logger: str = "sinksdk.runtime.backoff") -> None:
         super().__init__()
@@ -194,10 +188,9 @@ class StopsWaiting(logging.Handler):
         self._logger.removeHandler(self)
 
 
-def test_a_store_nobody_answers_for_is_waited_for(
+def test_an_unreachable_store_is_retried_until_a_signal(
     here: Here, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes back by itself; that it is away is said once, and a signal ends the waiting at once."""
     monkeypatch.setattr("sinksdk.store.sql._OPENING", 0.2)
     monkeypatch.setattr("sinksdk.store.base._TOLD_AFTER", 0.0)
     store = f"postgresql://127.0.0.1:{closed_port}/db"
@@ -212,7 +205,6 @@ def test_a_store_nobody_answers_for_is_waited_for(
 
 
 def test_a_missing_topic_exits_4(here: Here) -> None:
-    """All missing topics are named, and those that are there; at once, so that a misspelt one is noticed."""
     config = here.config(topics="flights,trains,ships", missing_topic_grace_ms=200)
 
     result = here.sinksdk("run", config, "--topic-directory", here.topic())
@@ -227,8 +219,7 @@ def test_a_missing_topic_exits_4(here: Here) -> None:
     )
 
 
-def test_what_a_connector_finds_wrong_at_its_start_exits_2(here: Here) -> None:
-    """Its ``start`` looks at the outside world; that takes place before Spark is started."""
+def test_a_config_exception_of_start_exits_2_before_spark(here: Here) -> None:
     config = here.config(out_folder="absent")
 
     result = here.sinksdk("run", config, "--topic-directory", here.topic())
@@ -238,7 +229,6 @@ def test_what_a_connector_finds_wrong_at_its_start_exits_2(here: Here) -> None:
 
 
 def test_verbose_adds_the_stack_trace(here: Here) -> None:
-    """For whoever writes a connector."""
     config = here.config(out_folder="absent")
 
     result = here.sinksdk("run", config, "--topic-directory", here.topic(), "--verbose")
@@ -249,10 +239,9 @@ def test_verbose_adds_the_stack_trace(here: Here) -> None:
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_is_down_is_waited_for(
+def test_an_unreachable_s3_endpoint_is_retried_until_a_signal(
     here: Here, closed_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The archiver says where it looked and what to check; the status says so too, until a signal ends it."""
     config = here.config(
         connector_class="s3-archiver",
         out_folder=None,
@@ -284,11 +273,9 @@ def test_an_endpoint_that_is_down_is_waited_for(
 @pytest.mark.parametrize(
     ("error", "code"), [(FencedException("a newer driver"), 3), (ValueError("surprise"), 1)]
 )
-def test_what_ends_the_driver_becomes_the_exit_code(
+def test_the_drivers_failure_sets_the_exit_code(
     here: Here, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
-    """An error that is not ours also says what it is; failures point to ``--verbose``."""
-
     def run(_: ConnectorDriver, *, until_caught_up: bool) -> None:
         raise error
 
@@ -304,8 +291,7 @@ def test_what_ends_the_driver_becomes_the_exit_code(
     )
 
 
-def test_nothing_to_do_ends_at_once_and_keeps_commits_beside_the_command(here: Here) -> None:
-    """A regular expression may match nothing yet; the default store is in the working directory."""
+def test_a_run_without_topics_ends_with_a_store_in_the_working_directory(here: Here) -> None:
     config = here.config(topics=None, topics_regex="trains.*")
 
     result = here.sinksdk("run", config, "--topic-directory", here.topic(), "--until-caught-up")
@@ -317,15 +303,13 @@ def test_nothing_to_do_ends_at_once_and_keeps_commits_beside_the_command(here: H
     assert store.exists()
 
 
-def test_the_usual_ways_of_calling_it_wrongly_exit_2(here: Here, tmp_path: Path) -> None:
-    """A command line that cannot be read is a bad configuration too."""
+def test_an_invalid_command_line_exits_2(here: Here, tmp_path: Path) -> None:
     assert here.sinksdk("run").exit_code == 2
     assert here.sinksdk("run", here.config()).exit_code == 2
     assert here.sinksdk("runn").exit_code == 2
 
 
-def test_spark_settings_that_cannot_be_used_are_told_before_anything_starts(here: Here) -> None:
-    """No value, no key of Spark's, a second way to name the master: all at once."""
+def test_invalid_spark_settings_are_reported_before_the_start(here: Here) -> None:
     conf = [
         "spark.speculation",
         "speculation=true",
@@ -364,10 +348,10 @@ NEWER = "which this version of sinksdk does not know: a newer one has written it
         ("connectors/lines/tasks-count", {"claimed": 3, "planned": 3, "tasks": 1}, 1, "no plan of generation 3"),
     ],
 )  # fmt: skip
-def test_store_that_cannot_be_read_ends_with_the_exit_code_that_no_supervisor_restarts(
+def test_an_unreadable_store_exits_2(
     here: Here, key: str, value: dict[str, Any], version: int, message: str
 ) -> None:
-    """A newer sinksdk has written it, or it is damaged: a unit that restarts on failure would do so for ever."""
+    # Written by a newer sinksdk, or damaged: a supervisor would restart on exit code 1 without end.
     store = open_store("sqlite:///commits.sqlite", create=True)
     found = store.get(key)
     store.put(key, value, found.version if found else None, version=version)

@@ -1,4 +1,4 @@
-"""Sources handled from the command line: a source that has run against a topic directory, and stands there now."""
+"""Commands that control a source, which has run against a topic directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIRECTORY = ("--topic-directory", "topics")
 
 @pytest.fixture
 def store(here: Here) -> Iterator[Store]:
-    """The store that commands take by default; in it source ``c``, of which task 1 has failed, is driven."""
+    """The default store of the commands, with a driven source ``c`` whose task 1 has failed."""
     opened = open_store(f"sqlite:///{here.folder / 'sinksdk.sqlite'}", create=True)
     target = TopicDirectoryTarget(str(local_root("topics").absolute()))
     running = Running(opened, target, **{"restart.backoff.ms": 60_000})
@@ -39,7 +39,7 @@ def _told(store: Store) -> bool:
 
 
 def said(here: Here, *command: str) -> Any:
-    """What a command says to programs."""
+    """The parsed JSON output of a command."""
     result = here.sinksdk(*command, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -50,8 +50,7 @@ def stop(here: Here, store: Store) -> None:
     eventually(lambda: not Herder(store).info("c").driver)
 
 
-def test_it_is_listed_as_a_source(here: Here, store: Store) -> None:
-    """It has no lag: there is nothing that it could be behind of."""
+def test_a_source_is_listed_without_lag(here: Here, store: Store) -> None:
     (row,) = said(here, "list")
     line = here.sinksdk("list").stdout.splitlines()[1].split()
 
@@ -59,8 +58,7 @@ def test_it_is_listed_as_a_source(here: Here, store: Store) -> None:
     assert line[:5] == ["c", "source", "RUNNING", "2", "–"]
 
 
-def test_status_tells_of_tasks_and_source_partitions(here: Here, store: Store) -> None:
-    """What each task has committed, what one has failed with, and how far the source is read, markup or not."""
+def test_status_shows_tasks_and_source_partitions(here: Here, store: Store) -> None:
     eventually(lambda: _told(store))
     shown, found = here.sinksdk("status", "c").stdout, said(here, "status", "c")
 
@@ -82,7 +80,6 @@ def test_status_tells_of_tasks_and_source_partitions(here: Here, store: Store) -
 
 
 def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
-    """By source partition, as KIP-875 has them; altered only while it is stopped; status shows those no more that were."""
     eventually(lambda: _told(store))
     change = '{"share":"b=2"}={"next":7}'
     refused = here.sinksdk("offsets", "alter", "c", change, *DIRECTORY)
@@ -105,8 +102,8 @@ def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
     assert here.sinksdk("offsets", "show", "c", *DIRECTORY).stdout == "nothing is committed\n"
 
 
-def test_where_its_records_go_must_be_said(here: Here, store: Store) -> None:
-    """And be there: a mistyped directory must not look like a source that has read nothing."""
+def test_a_sources_offsets_need_its_topics(here: Here, store: Store) -> None:
+    # A mistyped directory must not look like a source that has read nothing.
     unsaid = here.sinksdk("offsets", "show", "c")
     mistyped = here.sinksdk("offsets", "show", "c", "--topic-directory", "topisc")
     both = here.sinksdk("offsets", "show", "c", *DIRECTORY, "--bootstrap-servers", "localhost:9092")
@@ -118,8 +115,7 @@ def test_where_its_records_go_must_be_said(here: Here, store: Store) -> None:
     assert not (here.folder / "topisc").exists()
 
 
-def test_a_sinks_offsets_are_in_the_store(here: Here, store: Store) -> None:
-    """Topics that are named for one are refused: they would mean nothing."""
+def test_topics_are_refused_for_a_sinks_offsets(here: Here, store: Store) -> None:
     Herder(store).create("lines", {"connector.class": "linesink:Sink", "topics": "flights"})
     refused = here.sinksdk("offsets", "show", "lines", *DIRECTORY)
 
@@ -140,15 +136,13 @@ def test_a_sinks_offsets_are_in_the_store(here: Here, store: Store) -> None:
         '{"a":1}={',
     ],
 )
-def test_a_change_that_says_nothing_is_shown_how_to_write(text: str) -> None:
-    """Two JSON objects; which one is wrong is quoted."""
+def test_malformed_source_offset_changes_are_refused(text: str) -> None:
     with pytest.raises(ConfigException, match="is not PARTITION=OFFSET, two JSON objects") as refused:
         source_change(text)
     assert repr(text) in str(refused.value)
 
 
-def test_a_change_must_be_able_to_be_kept() -> None:
-    """A nested value is refused as a task's own would be."""
+def test_nested_source_offsets_are_refused() -> None:
     with pytest.raises(ConfigException, match=r"has a list as 'byte'"):
         source_change('{"file":"a"}={"byte":[1]}')
 
@@ -156,8 +150,9 @@ def test_a_change_must_be_able_to_be_kept() -> None:
 @pytest.mark.parametrize(
     ("command", "target"), [("pause", "PAUSED"), ("resume", "RUNNING"), ("stop", "STOPPED")]
 )
-def test_wishes_are_the_same_as_for_sinks(here: Here, store: Store, command: str, target: str) -> None:
-    """Its driver sees to them."""
+def test_a_sources_requests_are_stored_like_a_sinks(
+    here: Here, store: Store, command: str, target: str
+) -> None:
     result = here.sinksdk(command, "c")
 
     assert f"c: {command} requested; driver " in result.stdout

@@ -1,4 +1,4 @@
-"""Where records are read from, as the command line says it."""
+"""The options for topics."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from sinksdk.cli.options import SourceOptions
         "[fe80::1%eth0]:9092,a:1",
     ],
 )
-def test_addresses_with_a_port_are_taken(servers: str) -> None:
-    """Names, IPv4, IPv6 in brackets; several, with or without blanks."""
+def test_addresses_with_a_port_are_accepted(servers: str) -> None:
     SourceOptions(bootstrap_servers=servers).topics()
 
 
@@ -41,7 +40,7 @@ def test_addresses_with_a_port_are_taken(servers: str) -> None:
     ],
 )
 def test_an_address_without_a_port_is_refused(servers: str, wrong: str) -> None:
-    """Regression: librdkafka takes 9092 for granted."""
+    # Regression: librdkafka assumes port 9092.
     with pytest.raises(ConfigException) as caught:
         SourceOptions(bootstrap_servers=servers).topics()
 
@@ -49,13 +48,11 @@ def test_an_address_without_a_port_is_refused(servers: str, wrong: str) -> None:
 
 
 @pytest.mark.parametrize("servers", [",", " "])
-def test_no_address_at_all_is_refused(servers: str) -> None:
-    """A variable of a script that was empty."""
+def test_an_empty_address_is_refused(servers: str) -> None:
     with pytest.raises(ConfigException, match="--bootstrap-servers names no broker"):
         SourceOptions(bootstrap_servers=servers).topics()
 
 
-def test_properties_of_kafkas_clients_go_with_a_cluster() -> None:
-    """They would have no effect on a topic directory."""
+def test_kafka_config_is_refused_without_a_cluster() -> None:
     with pytest.raises(ConfigException, match="--kafka-config needs --bootstrap-servers"):
         SourceOptions("topics", kafka_config="client.properties").topics()

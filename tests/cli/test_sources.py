@@ -1,4 +1,4 @@
-"""Sources on the command line: what is refused before Spark starts, and what is shown of their tasks."""
+"""Sources on the command line: problems before Spark starts, and the display of their tasks."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ TASKS = {
 
 
 def config(here: Here, **more: Any) -> Path:
-    """A source's configuration file."""
     document = {"name": "numbers", "config": {"connector.class": SOURCE, **more}}
     return here.file("numbers.json", json.dumps(document))
 
 
-def test_a_source_writes_the_topic_directory_that_sinks_read(here: Here) -> None:
+def test_a_source_creates_its_topic_directory(here: Here) -> None:
 
     def options(directory: str) -> DeploymentOptions:
         return DeploymentOptions(TopicDirectory(directory), "sqlite:///store.db", SparkOptions("local[1]"))
@@ -59,7 +58,7 @@ def test_a_source_writes_the_topic_directory_that_sinks_read(here: Here) -> None
 def test_more_tasks_than_task_slots_are_warned_of_before_spark_starts(
     here: Here, capsys: pytest.CaptureFixture[str], master: str, tasks: int, is_warned: bool
 ) -> None:
-    """The connector may return fewer, so it is a warning; it was refused seconds later only."""
+    # A warning only: the connector may return fewer task configurations.
     options = DeploymentOptions(TopicDirectory("topics"), "sqlite:///store.db", SparkOptions(master))
     prepare(config(here, **{"tasks.max": tasks}), options, warn)
 
@@ -68,7 +67,7 @@ def test_more_tasks_than_task_slots_are_warned_of_before_spark_starts(
 
 
 def test_a_misspelt_source_is_one_problem(here: Here) -> None:
-    """Regression: that of a sink's missing topics came with it."""
+    # Regression: a sink's missing topics were reported as well.
     path = here.file("numbers.json", json.dumps({"name": "n", "config": {"connector.class": SOURCE + "x"}}))
     result = here.sinksdk("validate", path)
 
@@ -77,16 +76,14 @@ def test_a_misspelt_source_is_one_problem(here: Here) -> None:
     assert "topics" not in result.stdout
 
 
-def test_a_source_is_not_run_until_it_has_caught_up(here: Here) -> None:
-    """Exit code 2, before Spark is started."""
+def test_until_caught_up_is_refused_for_a_source(here: Here) -> None:
     result = here.sinksdk("run", config(here), "--topic-directory", "topics", "--until-caught-up")
 
     assert result.exit_code == 2
     assert "there may always be more to poll" in result.stderr
 
 
-def test_every_problem_of_a_source_is_told_at_once(here: Here) -> None:
-    """Its configuration, and where it shall write."""
+def test_run_reports_every_problem_of_a_source_at_once(here: Here) -> None:
     file = config(here, **{"transaction.boundary": "connector", "exactly.once.support": "required"})
     result = here.sinksdk("run", file)
 
@@ -97,15 +94,13 @@ def test_every_problem_of_a_source_is_told_at_once(here: Here) -> None:
 
 
 def test_a_source_is_validated(here: Here) -> None:
-    """What becomes of each key: one of sinks has no effect."""
     result = here.sinksdk("validate", config(here, topics="orders"))
 
     assert result.exit_code == 0
     assert "each record of a source names its topic" in result.stdout
 
 
-def test_lines_tell_what_tasks_have_committed(clock: ManualClock) -> None:
-    """At a generation's beginning and end, and every few seconds in between; failures by task."""
+def test_plain_output_shows_what_tasks_have_committed(clock: ManualClock) -> None:
     lines: list[str] = []
     progress = PlainProgress(lines.append, interval=5.0, clock=clock.now)
     progress.planned(PLAN)
@@ -128,7 +123,6 @@ def test_lines_tell_what_tasks_have_committed(clock: ManualClock) -> None:
 
 
 def test_records_of_all_generations_are_counted() -> None:
-    """What those that have ended had committed, and what the running one has so far."""
     progress = PlainProgress(lambda _: None, clock=ManualClock().now)
     progress.tasks_ended(4, TASKS)
     progress.tasks({0: SourceProgress(state="RUNNING", records=5, transactions=1)})
@@ -137,7 +131,6 @@ def test_records_of_all_generations_are_counted() -> None:
 
 
 def test_a_terminal_shows_a_table_of_tasks() -> None:
-    """State, records, transactions, rate, and what a task failed with."""
     progress = PlainProgress(lambda _: None, clock=ManualClock().now)
     progress.planned(PLAN)
     progress.tasks(TASKS)

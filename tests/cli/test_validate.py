@@ -9,8 +9,7 @@ from sinksdk.plugins import checks
 from tests.cli.support import Here
 
 
-def test_a_configuration_that_would_start_exits_0(here: Here) -> None:
-    """Its connector from the working directory is found, and nothing is created."""
+def test_validate_of_a_valid_configuration_exits_0_and_creates_nothing(here: Here) -> None:
     result = here.sinksdk("validate", here.config())
 
     assert result.exit_code == 0
@@ -21,8 +20,7 @@ def test_a_configuration_that_would_start_exits_0(here: Here) -> None:
 @pytest.mark.parametrize(
     ("key", "query"), [("records.sql", "SELEC * FROM records"), ("records.transform", "my_flights:delayed")]
 )
-def test_what_only_spark_can_check_is_told(here: Here, key: str, query: str) -> None:
-    """A query is not read without Spark, so that it would start is not the whole truth."""
+def test_validate_names_what_only_spark_can_check(here: Here, key: str, query: str) -> None:
     path = here.config(**{key.replace(".", "_"): query})
 
     assert (
@@ -33,8 +31,7 @@ def test_what_only_spark_can_check_is_told(here: Here, key: str, query: str) -> 
     assert "not checked" not in here.sinksdk("validate", here.config()).stdout
 
 
-def test_every_problem_is_told_at_once(here: Here) -> None:
-    """Fields, missing keys, and the file's own form; exit code 2."""
+def test_validate_reports_every_problem_at_once(here: Here) -> None:
     path = here.file(
         "config.json",
         '{"name": "a", "config": {"connector.class": "linesink:Sink", "topics": "t", "name": "b", '
@@ -49,16 +46,14 @@ def test_every_problem_is_told_at_once(here: Here) -> None:
         assert f"  - {key}" in result.stdout
 
 
-def test_what_the_connector_itself_objects_to_is_a_problem(here: Here) -> None:
-    """``Connector.validate`` is asked."""
+def test_validate_calls_the_connectors_validate(here: Here) -> None:
     result = here.sinksdk("validate", here.config(lines_per_file=13))
 
     assert result.exit_code == 2
     assert "'lines.per.file' is unlucky: choose another" in result.stdout
 
 
-def test_unknown_keys_are_told_with_the_nearest_known_one(here: Here) -> None:
-    """They keep nothing from starting."""
+def test_unknown_keys_are_shown_with_the_nearest_known_key(here: Here) -> None:
     result = here.sinksdk("validate", here.config(lines_per_fil=5, other="x"))
 
     assert result.exit_code == 0
@@ -70,7 +65,6 @@ def test_unknown_keys_are_told_with_the_nearest_known_one(here: Here) -> None:
 
 
 def test_every_key_is_shown_with_its_verdict(here: Here) -> None:
-    """In groups: what asks for work first."""
     result = here.sinksdk(
         "validate", here.config(format_class="x", lines_encoding="UTF-16", lines_per_file=5)
     )
@@ -96,8 +90,7 @@ def test_every_key_is_shown_with_its_verdict(here: Here) -> None:
     ]
 
 
-def test_json_says_the_same_for_programs(here: Here) -> None:
-    """Each key with verdict and reason, problems, warnings, and whether it would start; exit codes as without."""
+def test_validate_json_has_verdicts_problems_and_warnings(here: Here) -> None:
     result = here.sinksdk("validate", here.config(lines_encoding="UTF-16", tasks_max="many"), "--json")
     found = json.loads(result.stdout)
 
@@ -121,7 +114,6 @@ def test_json_says_the_same_for_programs(here: Here) -> None:
 
 
 def test_the_table_fits_80_columns_on_a_terminal(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reasons are wrapped beside their keys, and so are long keys."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")
     long = {"consumer.override.partition.assignment.strategy": "x", "predicates.some.type": "y"}
@@ -137,10 +129,9 @@ def test_the_table_fits_80_columns_on_a_terminal(here: Here, monkeypatch: pytest
     )
 
 
-def test_other_defaults_are_told_to_who_brings_another_connectors_file(
+def test_differing_defaults_are_shown_for_another_connectors_file(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of keys that the file leaves to their defaults; nobody else is told."""
     monkeypatch.setattr(checks, "DROP_IN_NAMES", {"linesink:Sink": "lines"})
 
     brought = here.sinksdk("validate", here.config())
@@ -170,10 +161,7 @@ def test_other_defaults_are_told_to_who_brings_another_connectors_file(
         ("broken:Sink", "importing broken:Sink failed: SyntaxError: "),
     ],
 )
-def test_a_connector_that_cannot_be_had_is_one_problem_among_the_others(
-    here: Here, name: str | None, problem: str
-) -> None:
-    """What all connectors have in common is checked all the same."""
+def test_an_unloadable_class_does_not_hide_other_problems(here: Here, name: str | None, problem: str) -> None:
     here.file("broken.py", "class Sink(:")
 
     result = here.sinksdk("validate", here.config(connector_class=name, tasks_max=0))
@@ -214,10 +202,7 @@ def test_a_connector_that_cannot_be_had_is_one_problem_among_the_others(
         ("task_class = Task()", "importing bad:Bad failed: TypeError: Bad.task_class is an instance of type"),
     ],
 )
-def test_a_mistake_in_a_connectors_class_is_a_problem_that_names_it(
-    here: Here, body: str, problem: str
-) -> None:
-    """Class and hook are named, where one error's text alone says neither."""
+def test_an_error_in_a_connectors_hook_names_class_and_hook(here: Here, body: str, problem: str) -> None:
     module = f"bad{abs(hash(body))}"  # imported once per process
     here.file(f"{module}.py", f"from linesink import *\n\n\nclass Bad(Sink):\n    {body}\n")
 
@@ -227,8 +212,7 @@ def test_a_mistake_in_a_connectors_class_is_a_problem_that_names_it(
     assert problem in " ".join(result.stdout.split()).replace(module, "bad")
 
 
-def test_a_mistake_in_a_connectors_warnings_is_a_problem_that_names_it(here: Here) -> None:
-    """The model's hooks are named, too."""
+def test_an_error_in_a_configurations_hook_names_the_hook(here: Here) -> None:
     here.file(
         "worried.py",
         "from linesink import *\n\n\nclass Worried(Config):\n"
@@ -246,7 +230,6 @@ def test_a_mistake_in_a_connectors_warnings_is_a_problem_that_names_it(here: Her
 def test_references_are_resolved_and_their_values_never_shown(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A variable that is not set is a problem; a bad value behind one is not echoed."""
     monkeypatch.setenv("SECRET", "hunter2")
 
     result = here.sinksdk(
@@ -259,8 +242,8 @@ def test_references_are_resolved_and_their_values_never_shown(
     assert "hunter2" not in result.output
 
 
-def test_a_reference_to_a_provider_that_is_not_there_is_told(here: Here) -> None:
-    """Connect's users have Vault and Kubernetes there; here it would be taken for the secret itself."""
+def test_a_reference_to_an_unknown_provider_is_a_problem(here: Here) -> None:
+    # Connect has Vault and Kubernetes providers; the reference would be taken for the secret itself.
     result = here.sinksdk(
         "validate", here.config(out_folder="${secrets:connect/out:folder}", format_class="${vault:x:y}")
     )
@@ -271,8 +254,7 @@ def test_a_reference_to_a_provider_that_is_not_there_is_told(here: Here) -> None
     assert "connect/out" not in result.stdout
 
 
-def test_a_file_that_is_none_is_an_error_on_stderr(here: Here) -> None:
-    """One line, no stack trace; with ``--verbose`` there is one."""
+def test_an_invalid_file_is_one_line_on_stderr(here: Here) -> None:
     result = here.sinksdk("validate", "absent.json")
 
     assert result.exit_code == 2
@@ -280,8 +262,7 @@ def test_a_file_that_is_none_is_an_error_on_stderr(here: Here) -> None:
     assert "Traceback" in here.sinksdk("validate", "absent.json", "--verbose").stderr
 
 
-def test_an_archiver_configuration_of_confluents_is_understood(here: Here) -> None:
-    """Its class name means the archiver; what cannot be done is a problem, what does nothing is named."""
+def test_confluents_s3_configuration_is_understood(here: Here) -> None:
     config = here.config(
         connector_class="io.confluent.connect.s3.S3SinkConnector",
         out_folder=None,
@@ -302,8 +283,7 @@ S3 = {"connector.class": "s3-archiver", "topics": "flights", "s3.bucket.name": "
 
 
 @pytest.mark.parametrize("kind", ["AvroFormat", "ParquetFormat"])
-def test_a_format_without_a_converter_is_no_configuration_that_would_start(here: Here, kind: str) -> None:
-    """`validate` says that `run` refuses it; a DataFrame's records could be archived."""
+def test_a_format_without_a_converter_is_valid_for_dataframes_only(here: Here, kind: str) -> None:
     path = here.file("a.json", json.dumps({"name": "a", "config": {**S3, "format.class": kind}}))
     text = here.sinksdk("validate", path)
     found = json.loads(here.sinksdk("validate", path, "--json").stdout)
@@ -317,7 +297,6 @@ def test_a_format_without_a_converter_is_no_configuration_that_would_start(here:
 
 
 def test_run_refuses_a_format_without_a_converter(here: Here) -> None:
-    """Before anything starts: the first record would stop its partition."""
     path = here.file("a.json", json.dumps({"name": "a", "config": {**S3, "format.class": "AvroFormat"}}))
     result = here.sinksdk("run", path, "--topic-directory", here.topic())
 
@@ -334,7 +313,6 @@ def test_run_refuses_a_format_without_a_converter(here: Here) -> None:
     ],
 )
 def test_a_misspelt_key_of_a_converter_names_that_converters_key(here: Here, key: str, near: str) -> None:
-    """Never the other converter's."""
     converters = {"key.converter": "json", "value.converter": "json", "store.kafka.keys": "true"}
     raw = {**S3, **converters, "format.class": "JsonFormat", key: "x"}
     path = here.file("a.json", json.dumps({"name": "a", "config": raw}))
