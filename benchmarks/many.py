@@ -24,6 +24,7 @@ from benchmarks.null_s3 import null_s3
 from benchmarks.table import Row, show
 from sinksdk import OffsetRange, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
+from sinksdk.model.plan import RangePlan
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -31,7 +32,7 @@ from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, job_of
 from sinksdk.store import identify, open_store
 from sinksdk.store.generations import Generations
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from sinksdk.topics.base import Reader
 from sinksdk.topics.directory.reader import DataFile, TopicDirectoryReader
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
@@ -123,7 +124,7 @@ def nothing(spec: GenerationSpec, task: int) -> TaskResult:
 
 def tasks_rows(spark: SparkContext) -> Iterator[Row]:
     """1,000 tasks of one partition each, from the claim to a job that runs."""
-    ranges = [PlannedRange(topic=TOPIC, partition=n, start=0, end=100 * FILES) for n in range(TASKS)]
+    ranges = [RangePlan(topic=TOPIC, partition=n, start=0, end=100 * FILES) for n in range(TASKS)]
     plans = [TaskPlan(ranges=(one,)) for one in ranges]
     columns = frozenset(RECORD_COLUMNS)
     files = {

@@ -23,13 +23,14 @@ from benchmarks import idle
 from benchmarks.table import Row, show
 from sinksdk import ClosingReason, OffsetAndMetadata, TopicPartition
 from sinksdk.control.info import connector_info
-from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.model.outcome import PartitionOutcome
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import status_key
-from sinksdk.store.records import Closing, GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.store.records import Closing, GenerationPlan, TaskPlan
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.task_result import TaskResult
 from sinksdk.worker.watches import ClosingWatch
@@ -112,7 +113,7 @@ class Committing:
         return TaskResult(number, 1, [_read(planned) for planned in ranges])
 
 
-def _read(planned: PlannedRange) -> PartitionOutcome:
+def _read(planned: RangePlan) -> PartitionOutcome:
     return PartitionOutcome(
         planned.topic_partition,
         delivered=planned.end,
@@ -128,7 +129,7 @@ def topic(partitions: int) -> list[TopicPartition]:
 
 
 def tasks(partitions: int, count: int) -> list[TaskPlan]:
-    ranges = [PlannedRange(topic=p.topic, partition=p.partition, start=0, end=100) for p in topic(partitions)]
+    ranges = [RangePlan.of(p, 0, end=100) for p in topic(partitions)]
     return [TaskPlan(ranges=tuple(ranges[number::count])) for number in range(count)]
 
 

@@ -44,6 +44,7 @@ from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA
 from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Metric
 from sinksdk.metrics.own import OWN_METRICS
+from sinksdk.model.measures import Phase
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.converter_keys import CONVERTER_KEYS
@@ -59,7 +60,6 @@ from sinksdk.source import (
 from sinksdk.source import records as source_records
 from sinksdk.source.config import SOURCE_OPTIONS
 from sinksdk.store import keys, records
-from sinksdk.support.measures import Phase
 from sinksdk.testing import (
     Capabilities,
     FaultKind,

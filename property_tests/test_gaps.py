@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk import BatchPolicy, OffsetRange, TopicPartition
-from sinksdk.engine import PartitionOutcome
+from sinksdk.model.outcome import PartitionOutcome
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.planner import Backlog, Planner, observe, remember
-from sinksdk.store.records import PlannedRange
 from sinksdk.store.reports import PartitionStatus
 from tests.helpers.depth import DEPTH
 from tests.helpers.tiers import extended_after
@@ -69,7 +69,7 @@ class Gapped:
             [planned] = self.planner.share(decision.ranges, decision)
             self._run(planned)
 
-    def _run(self, planned: PlannedRange) -> None:
+    def _run(self, planned: RangePlan) -> None:
         first, behind = (bisect_left(self.offsets, o) for o in planned.offsets)
         there = self.offsets[first:behind]
         assert planned.records is not None

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk import BatchPolicy, OffsetRange, TopicPartition
-from sinksdk.engine import PartitionOutcome
+from sinksdk.model.outcome import PartitionOutcome
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.planner import Backlog, Decision, Planner, assign, observe, remember
-from sinksdk.store.records import PlannedRange
 from sinksdk.store.reports import PartitionStatus
 
 exercised = EXERCISED["the planner"]
@@ -40,7 +40,7 @@ class Topic:
         self.status = observe(backlog, now)
         return Backlog(self.partition, OffsetRange(0, self.end), self.committed, status=self.status)
 
-    def read(self, planned: PlannedRange, size: int | None) -> None:
+    def read(self, planned: RangePlan, size: int | None) -> None:
         """What engine and sink do with a range: whole batches, or all of it where it is due."""
         rows = self.offsets[bisect_left(self.offsets, planned.start) : bisect_left(self.offsets, planned.end)]
         is_cut = planned.records is not None and len(rows) > planned.records
@@ -60,7 +60,7 @@ class Topic:
 
 
 def check(
-    decision: Decision, shares: Sequence[Sequence[PlannedRange]], topics: Mapping[TopicPartition, Topic]
+    decision: Decision, shares: Sequence[Sequence[RangePlan]], topics: Mapping[TopicPartition, Topic]
 ) -> None:
     """What is true of every plan."""
     planned = [share.topic_partition for shares_of_task in shares for share in shares_of_task]
@@ -138,12 +138,12 @@ def test_only_whole_batches_are_read_before_they_are_due(
 
 
 ranges = st.lists(st.integers(0, 50), max_size=20).map(
-    lambda sizes: [PlannedRange(topic="t", partition=n, start=0, end=size) for n, size in enumerate(sizes)]
+    lambda sizes: [RangePlan(topic="t", partition=n, start=0, end=size) for n, size in enumerate(sizes)]
 )
 
 
 @given(ranges=ranges, max_tasks=st.integers(1, 6))
-def test_assignments_are_complete_and_balanced(ranges: list[PlannedRange], max_tasks: int) -> None:
+def test_assignments_are_complete_and_balanced(ranges: list[RangePlan], max_tasks: int) -> None:
     """Each range goes to one task, no task is empty, and loads differ by one range at most."""
     tasks = assign(ranges, max_tasks)
     exercised["assignments"] += 1
@@ -156,7 +156,7 @@ def test_assignments_are_complete_and_balanced(ranges: list[PlannedRange], max_t
 
 
 @given(ranges=ranges, max_tasks=st.integers(1, 6))
-def test_assignments_are_sticky(ranges: list[PlannedRange], max_tasks: int) -> None:
+def test_assignments_are_sticky(ranges: list[RangePlan], max_tasks: int) -> None:
     """The same ranges stay with the tasks that had them."""
     before = assign(ranges, max_tasks)
     previous = {share.topic_partition: task for task, shares in enumerate(before) for share in shares}

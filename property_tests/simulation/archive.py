@@ -56,6 +56,7 @@ from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import OffsetsRefusedException
+from sinksdk.model.base import Value
 from sinksdk.store import says_news, table, whole
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import (
@@ -66,14 +67,7 @@ from sinksdk.store.keys import (
     task_key,
 )
 from sinksdk.store.ledger import Merged, merge
-from sinksdk.store.records import (
-    ConnectorRecord,
-    Entry,
-    GenerationPlan,
-    TaskCountRecord,
-    TaskRecord,
-    Value,
-)
+from sinksdk.store.records import ConnectorRecord, Entry, GenerationPlan, TaskCountRecord, TaskRecord
 from sinksdk.worker.task_result import TaskResult
 from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down

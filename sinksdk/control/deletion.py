@@ -12,16 +12,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sinksdk.connector import SinkConnector
-from sinksdk.engine import EngineOptions, PartitionOutcome, TaskName, WorkerSinkTask
+from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnavailable, table, take_over
 from sinksdk.store.generations import Claim, Generations, UnpublishedException
 from sinksdk.store.keys import config_key
-from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan, empty_range
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ def settle(
         FencedException: another process has claimed a generation.
     """
     try:
-        ranges = tuple(PlannedRange.empty(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled()))
+        ranges = tuple(empty_range(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled()))
         task = TaskPlan(ranges=ranges, config=dict(own()))
         # The connector may have to go on: where that begins stays as undecided as it is.
         plan = generations.plan(claim, (task,), record.version, record.config, undecided=claim.undecided)

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.errors import ConnectException
+from sinksdk.model.measures import TaskMeasures, added
+from sinksdk.model.outcome import Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.offsets import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import history_key, progress_key, progress_prefix, totals_key
@@ -28,7 +29,6 @@ from sinksdk.store.reports import (
     TaskTotals,
 )
 from sinksdk.support.logs import Outage
-from sinksdk.support.measures import TaskMeasures, added
 
 BUCKET: Final = 60
 """Seconds per bucket."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.context import WITHDRAWN
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 from sinksdk.control.progress import LOST
 from sinksdk.control.status import ShownState, State
 from sinksdk.engine.context import WITHDRAWN
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import Retry
 from sinksdk.offsets import TopicPartition
 from sinksdk.plugins.classes import ConnectorType
 from sinksdk.source.positions import as_json
@@ -32,8 +34,6 @@ from sinksdk.store.reports import (
     Unavailable,
     Waiting,
 )
-from sinksdk.support.measures import TaskMeasures
-from sinksdk.support.retry import Retry
 from sinksdk.support.tables import Row, html_table, text_table
 
 _MOST_ROWS: Final = 20

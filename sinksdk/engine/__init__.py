@@ -3,14 +3,12 @@
 from sinksdk.engine.clock import Clock, SystemClock, WallClock
 from sinksdk.engine.commits import CommitLog
 from sinksdk.engine.options import EngineOptions, TaskName
-from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.engine.sink import WorkerSinkTask
 
 __all__ = [
     "Clock",
     "CommitLog",
     "EngineOptions",
-    "PartitionOutcome",
     "SystemClock",
     "TaskName",
     "WallClock",

@@ -13,8 +13,8 @@ from sinksdk.engine.commits import TopicIdCheck
 from sinksdk.engine.context import WITHDRAWN, Ending, TaskScope, WorkerSinkTaskContext, token_flaw
 from sinksdk.engine.retry import Attempts
 from sinksdk.errors import ConnectException, RetriableException, UnpublishableException, said
+from sinksdk.model.measures import Phase
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.support.measures import Phase
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,11 @@ from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions, RangeTerms
-from sinksdk.engine.outcome import Failure
 from sinksdk.engine.partition import InDoubt, OrderViolation, PartitionState
 from sinksdk.engine.retry import Attempts, run_hook
 from sinksdk.errors import ConnectException, FencedException, RetriableException, said, seconds_of
+from sinksdk.model.outcome import Failure, Retry
 from sinksdk.offsets import OffsetAndMetadata, OffsetRange, Token, TopicPartition, as_token
-from sinksdk.support.retry import Retry
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from sinksdk.engine.errant import TooManyErrorsException, WorkerErrantRecordRepo
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.retry import Attempts, RetryPolicy
 from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.model.measures import Phase
+from sinksdk.model.outcome import Retry
 from sinksdk.offsets import TopicPartition
 from sinksdk.records import SinkRecords
-from sinksdk.support.measures import Phase
-from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
 

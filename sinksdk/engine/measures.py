@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from sinksdk.engine.clock import Clock
-from sinksdk.support.measures import ErrorCounts, Phase, Sizes, SourceMeasures, TaskMeasures, Timing
+from sinksdk.model.measures import ErrorCounts, Phase, Sizes, SourceMeasures, TaskMeasures, Timing
 
 
 class Measures:

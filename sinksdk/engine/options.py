@@ -10,9 +10,9 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.config.converters import RegistryAddress
 from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
+from sinksdk.model.outcome import Retry
 from sinksdk.offsets import OffsetRange
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.support.retry import Retry
 from sinksdk.transforms.chain import Chain
 from sinksdk.transforms.parts import PARTS, Part
 

@@ -11,11 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.errors import ConnectException
+from sinksdk.model.outcome import Failure, PartitionOutcome, Retry
 from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
-from sinksdk.support.retry import Retry
 
 _LISTED: Final = 20  # offsets that a message names one by one
 

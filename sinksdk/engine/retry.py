@@ -12,8 +12,8 @@ from sinksdk.engine.clock import Clock, Signal
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.partition import UnfinishedHook
 from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.model.outcome import Retry
 from sinksdk.support.hooks import HookError, finished
-from sinksdk.support.retry import Retry
 
 log = logging.getLogger(__name__)
 

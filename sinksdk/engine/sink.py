@@ -20,11 +20,11 @@ from sinksdk.engine.committer import Committer
 from sinksdk.engine.context import WITHDRAWN, TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.delivery import Delivery
 from sinksdk.engine.options import EngineOptions, RangeTerms, TaskName
-from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.model.measures import Phase, TaskMeasures
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition, is_topic_name
 from sinksdk.records import SinkRecords
-from sinksdk.support.measures import Phase, TaskMeasures
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from typing import Any
 from sinksdk.engine.clock import Clock, OneThread, Threads
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import SourceOptions, TaskName
-from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.retry import Attempts, Persistence, attributed, call_author, run_hook
 from sinksdk.engine.source_context import (
     KnownPositions,
@@ -25,9 +24,10 @@ from sinksdk.engine.source_context import (
 from sinksdk.engine.transactions import Boundaries, SourceTransactions
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter
 from sinksdk.errors import FencedException, RetriableException
+from sinksdk.model.measures import Phase, TaskMeasures
+from sinksdk.model.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.source.records import SourceRecord
 from sinksdk.source.task import SourceTask
-from sinksdk.support.measures import Phase, TaskMeasures
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from sinksdk.engine.retry import Persistence, call_author
 from sinksdk.engine.source_context import Decision, KnownPositions, WorkerTransactionContext
 from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.errors import ConnectException, DataException, FencedException
+from sinksdk.model.measures import Phase
 from sinksdk.records import Header
 from sinksdk.source.positions import SourcePosition, as_json, is_utf8
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 from sinksdk.source.task import SourceTask
-from sinksdk.support.measures import Phase
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.options import RangeTerms
-from sinksdk.engine.outcome import Failure, PartitionOutcome
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.errors import ConnectException
+from sinksdk.model.outcome import Failure, PartitionOutcome, Retry
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
-from sinksdk.support.retry import Retry
 
 _LONGEST_WAIT = 0.2  # seconds between two checks for a close request
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import PartitionOutcome
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.frames.protocol import (
     CheckpointException,
@@ -33,6 +32,7 @@ from sinksdk.frames.protocol import (
     with_batch,
     with_shares,
 )
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnreadable, TakenOver, table, take_over
 from sinksdk.store.generations import Claim, Generations
@@ -42,9 +42,9 @@ from sinksdk.store.records import (
     Entry,
     FrameState,
     GenerationPlan,
-    PlannedRange,
     TaskCountRecord,
     TaskPlan,
+    empty_range,
 )
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Terms:
         """A task for each Spark partition, with the topic's partition of the same number."""
         return tuple(
             TaskPlan(
-                ranges=(PlannedRange.empty(partition, committed.get(partition)),),
+                ranges=(empty_range(partition, committed.get(partition)),),
                 config=dict(self.task_configs[number % len(self.task_configs)]),
             )
             for number in range(count)
@@ -98,7 +98,7 @@ class Terms:
 
     def settling(self, after: Settled) -> tuple[TaskPlan, ...]:
         """Tasks with every partition that has tokens, some each."""
-        ranges = [PlannedRange.empty(p, after.committed.get(p)) for p in after.unsettled()]
+        ranges = [empty_range(p, after.committed.get(p)) for p in after.unsettled()]
         return tuple(
             TaskPlan(
                 ranges=tuple(ranges[number::_SETTLING]),

@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sinksdk.connector import SinkConnector
-from sinksdk.engine import CommitLog, EngineOptions, PartitionOutcome, TaskName, WallClock, WorkerSinkTask
+from sinksdk.engine import CommitLog, EngineOptions, TaskName, WallClock, WorkerSinkTask
 from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
 from sinksdk.errors import ConnectException
 from sinksdk.frames.protocol import Share
 from sinksdk.frames.rows import as_records
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.records import SinkRecords
 from sinksdk.store import TakenOver

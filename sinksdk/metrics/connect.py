@@ -12,7 +12,7 @@ from typing import Final
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.status import State
 from sinksdk.metrics.metric import ALL, CONNECTOR, SINK_TASK, SOURCE_TASK, TASK, Group, Metric, TaskView
-from sinksdk.support.measures import TaskMeasures, Timing
+from sinksdk.model.measures import TaskMeasures, Timing
 
 _all = Group("connect-worker-metrics", ALL)
 _worker = Group("connect-worker-metrics", CONNECTOR)

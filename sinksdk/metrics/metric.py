@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from sinksdk.control.shown import ConnectorInfo, PartitionInfo, TaskInfo
+from sinksdk.model.measures import TaskMeasures, Timing
 from sinksdk.spark.task_slots import TaskSlots
-from sinksdk.support.measures import TaskMeasures, Timing
 
 Kind = Literal["counter", "gauge", "summary", "untyped"]
 """Prometheus's types. ``untyped`` is a counter whose name, which is Connect's, does not end in ``_total``."""

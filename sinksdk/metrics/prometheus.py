@@ -23,8 +23,8 @@ from sinksdk.errors import ConnectException
 from sinksdk.metrics.connect import CONNECT_METRICS
 from sinksdk.metrics.metric import Kind, Metric, Scrape
 from sinksdk.metrics.own import OWN_METRICS
+from sinksdk.model.measures import Timing
 from sinksdk.spark.task_slots import TaskSlots
-from sinksdk.support.measures import Timing
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,14 @@ from typing import Any, Final
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
-from sinksdk.engine.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.errors import ConnectException, RetriableException
+from sinksdk.model.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.backoff import LONGEST, Backoff, Waits
 from sinksdk.runtime.planner import remember
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.store.records import GenerationPlan, PlannedRange
+from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, PartitionStatus, SourceProgress, TaskStatus
 from sinksdk.support.logs import Outage
 
@@ -161,7 +162,7 @@ class PartitionFailures(Failures):
         for outcome in outcomes:
             self._note_overtaken(outcome.partition, is_overtaken=outcome.partition in overtaken)
 
-    def _record(self, planned: PlannedRange, outcome: PartitionOutcome) -> None:
+    def _record(self, planned: RangePlan, outcome: PartitionOutcome) -> None:
         partition, failure = outcome.partition, outcome.failure
         before = self._status.of(partition)
         status = remember(count_failures(before, planned, outcome), planned, outcome)
@@ -214,7 +215,7 @@ class PartitionFailures(Failures):
             failure.message,
         )
 
-    def _moved(self, planned: PlannedRange, outcome: PartitionOutcome, status: PartitionStatus) -> None:
+    def _moved(self, planned: RangePlan, outcome: PartitionOutcome, status: PartitionStatus) -> None:
         """A task moved its partition back. That is no failure, but must not become an endless loop."""
         now, window = self._clock.time(), self._window or _MOVES_COUNT_FOR
         back_from = self._moved_from.get(outcome.partition)
@@ -288,7 +289,7 @@ class PartitionFailures(Failures):
 
 
 def count_failures(
-    status: PartitionStatus | None, planned: PlannedRange, outcome: PartitionOutcome
+    status: PartitionStatus | None, planned: RangePlan, outcome: PartitionOutcome
 ) -> PartitionStatus:
     """How often in a row a partition has failed, without any progress in between, and why."""
     status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)

@@ -6,14 +6,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome, SourceTaskState
 from sinksdk.errors import ConnectException
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome, SourceTaskState
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.supervisor import Ended, Launches, Rows, RunningTasks, TaskReport
-from sinksdk.store.records import GenerationPlan, PlannedRange
+from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress, TaskProgress
-from sinksdk.support.measures import TaskMeasures
 
 _LEAST = 0.05  # seconds; shorter phases are not logged
 
@@ -73,7 +73,7 @@ def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[P
 
 
 def _unreported(
-    planned: PlannedRange, known: PartitionProgress | None, failure: Failure | None
+    planned: RangePlan, known: PartitionProgress | None, failure: Failure | None
 ) -> PartitionOutcome:
     """For a task without a report: commits, their records and counters are those of its last progress."""
     outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)

@@ -13,11 +13,12 @@ from sinksdk.control.progress import LOST, ProgressTracker
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.planner import Backlog, LostTail, observe
 from sinksdk.store.generations import Claim
-from sinksdk.store.records import Entry, PlannedRange
+from sinksdk.store.records import Entry
 from sinksdk.support.threads import Background, in_a_thread
 from sinksdk.topics import Source
 
@@ -193,7 +194,7 @@ class TrailingGaps:
         self._empty: dict[TopicPartition, OffsetRange] = {}
         self._asked: Future[Answers] | None = None
 
-    def among(self, backlogs: Iterable[Backlog]) -> list[PlannedRange]:
+    def among(self, backlogs: Iterable[Backlog]) -> list[RangePlan]:
         """Ranges known to hold no record, which can be committed without being read."""
         behind = {
             b.partition: OffsetRange(b.start, b.available.end)
@@ -212,9 +213,9 @@ class TrailingGaps:
             self._ask(unknown)
             self._take()
         return [
-            PlannedRange(topic=topic, partition=number, start=unread.start, end=unread.end, due=True)
-            for (topic, number), unread in behind.items()
-            if self._empty.get(TopicPartition(topic, number)) == unread
+            RangePlan.of(partition, unread.start, unread.end, due=True)
+            for partition, unread in behind.items()
+            if self._empty.get(partition) == unread
         ]
 
     def _is_steady(self, partition: TopicPartition, end: int) -> bool:

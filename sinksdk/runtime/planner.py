@@ -28,10 +28,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sinksdk.connector import BatchPolicy
-from sinksdk.engine import PartitionOutcome
 from sinksdk.errors import OffsetOutOfRangeException
+from sinksdk.model.outcome import PartitionOutcome
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetRange, TopicPartition
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 _MOST_SIGHTINGS = 64
@@ -127,7 +128,7 @@ class Decision:
         backlogs: of the ranges' partitions.
     """
 
-    ranges: tuple[PlannedRange, ...]
+    ranges: tuple[RangePlan, ...]
     due_at: float
     backlogs: Mapping[TopicPartition, Backlog]
 
@@ -205,8 +206,8 @@ class Planner:
         return self.policy.due_at(oldest) if math.isfinite(oldest) else math.inf
 
     def share(
-        self, ranges: Sequence[PlannedRange], decision: Decision, most: float = math.inf
-    ) -> tuple[PlannedRange, ...]:
+        self, ranges: Sequence[RangePlan], decision: Decision, most: float = math.inf
+    ) -> tuple[RangePlan, ...]:
         """One task's ranges, each cut to its part of what a task may read in one generation.
 
         Long ranges get the share that short ones leave. Each gets at least one batch beyond its earlier
@@ -223,7 +224,7 @@ class Planner:
             for planned in ranges
         )
 
-    def _cut(self, planned: PlannedRange, most: int, backlog: Backlog) -> PlannedRange:
+    def _cut(self, planned: RangePlan, most: int, backlog: Backlog) -> RangePlan:
         size = self.policy.max_records
         if size is None:
             limit = planned.start + max(most, 1)
@@ -241,28 +242,26 @@ class Planner:
         is_due = planned.due and cut.end == planned.end
         return cut.model_copy(update={"records": batches * size, "due": is_due, "retry": planned.retry})
 
-    def _range(self, backlog: Backlog, now: float, *, is_due: bool) -> PlannedRange | None:
+    def _range(self, backlog: Backlog, now: float, *, is_due: bool) -> RangePlan | None:
         start, end = backlog.start, backlog.available.end
-        topic, partition = backlog.partition
         if is_due and start < end:
-            return PlannedRange(topic=topic, partition=partition, start=start, end=end, due=True)
+            return RangePlan.of(backlog.partition, start, end, due=True)
         if batches := self._batches_there(backlog, now):
             return self._batches(backlog, batches)
         if backlog.unsettled:
-            return PlannedRange(topic=topic, partition=partition, start=start, end=start)
+            return RangePlan.of(backlog.partition, start, start)
         return None
 
-    def _batches(self, backlog: Backlog, batches: int) -> PlannedRange:
+    def _batches(self, backlog: Backlog, batches: int) -> RangePlan:
         """As many offsets as these batches take by the estimate, and a little more.
 
         Where the estimate was wrong before, at least twice as many as were read then.
         """
-        topic, partition = backlog.partition
         counted, records = backlog.counted, batches * (self.policy.max_records or 1)
         offsets = math.ceil((records - counted.records) / backlog.likely_density * _GENEROUS)
         seen = counted.end - backlog.start
         end = min(counted.end + max(offsets, seen, 1), backlog.available.end)
-        return PlannedRange(topic=topic, partition=partition, start=backlog.start, end=end, records=records)
+        return RangePlan.of(backlog.partition, backlog.start, end, records=records)
 
     def _batches_there(self, backlog: Backlog, now: float) -> int:
         """How many whole batches to read now; none: wait."""
@@ -315,7 +314,7 @@ class Planner:
         return sightings[-1].at + patience * 2.0 ** min(self._owed(backlog, size) - 1, 6)
 
 
-def _length(planned: PlannedRange) -> int:
+def _length(planned: RangePlan) -> int:
     """In offsets: at most so many records are read."""
     return planned.end - planned.start
 
@@ -338,7 +337,7 @@ def observe(backlog: Backlog, now: float) -> PartitionStatus:
 
 
 def remember(
-    status: PartitionStatus | None, planned: PlannedRange, outcome: PartitionOutcome
+    status: PartitionStatus | None, planned: RangePlan, outcome: PartitionOutcome
 ) -> PartitionStatus:
     """The planner's state after a generation: the tail, and the density."""
     status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
@@ -353,7 +352,7 @@ def remember(
     return status.model_copy(update={"tail": tail, "density": density, "in_vain": max(0, in_vain)})
 
 
-def _learned(status: PartitionStatus, planned: PlannedRange, outcome: PartitionOutcome) -> float | None:
+def _learned(status: PartitionStatus, planned: RangePlan, outcome: PartitionOutcome) -> float | None:
     """Records per offset, as this generation found them.
 
     Lower at once, since too high an estimate costs records, and higher by half the way. Where no record was
@@ -375,17 +374,17 @@ def _learned(status: PartitionStatus, planned: PlannedRange, outcome: PartitionO
 
 
 def assign(
-    ranges: Iterable[PlannedRange],
+    ranges: Iterable[RangePlan],
     max_tasks: int,
     previous: Mapping[TopicPartition, int] | None = None,
-) -> list[tuple[PlannedRange, ...]]:
+) -> list[tuple[RangePlan, ...]]:
     """Divide ranges among at most ``max_tasks`` tasks, none of them empty.
 
     The largest range goes to the least loaded task first. Among equally loaded tasks it stays with
     the one that had it before (``previous``), so that a task's caches stay useful; balance takes precedence.
     """
     ordered = sorted(ranges, key=lambda planned: (planned.start - planned.end, planned.topic_partition))
-    tasks: list[list[PlannedRange]] = [[] for _ in range(min(max_tasks, len(ordered)))]
+    tasks: list[list[RangePlan]] = [[] for _ in range(min(max_tasks, len(ordered)))]
     loads = [(0, 0)] * len(tasks)  # offsets, then ranges: those without records count too
     for planned in ordered:
         least = min(loads)

@@ -9,13 +9,12 @@ from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
 from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, of_task
 from sinksdk.control.progress import LOST, Listener, ProgressTracker
-from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import SourceTaskOutcome
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import PartitionOutcome, SourceTaskOutcome
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.session import DriverSession
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import PartitionProgress, SourceProgress
-from sinksdk.support.measures import TaskMeasures
 
 Offsets = Mapping[TopicPartition, int]
 

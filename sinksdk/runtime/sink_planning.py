@@ -10,6 +10,7 @@ from typing import Literal
 from sinksdk.config import ConnectorConfig
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.errors import ConfigException
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.runtime.failures import PartitionFailures
 from sinksdk.runtime.partition_lag import PartitionLag, TrailingGaps
@@ -18,7 +19,7 @@ from sinksdk.runtime.reporter import SinkReporter
 from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.source_monitor import Read, SourceMonitor
 from sinksdk.store.generations import Claim
-from sinksdk.store.records import ConnectorRecord, GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan
 
 Reset = Literal["earliest", "latest", "none"]
 
@@ -209,7 +210,7 @@ class SinkPlanning:
         return {topic: known for topic, known in self.monitor.snapshot.ids.items() if topic in topics}
 
 
-def topics_read(ranges: Iterable[PlannedRange]) -> set[str]:
+def topics_read(ranges: Iterable[RangePlan]) -> set[str]:
     """Topics with ranges that are not empty; empty ranges only publish or discard earlier tokens."""
     return {planned.topic for planned in ranges if planned.end > planned.start}
 

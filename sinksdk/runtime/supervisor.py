@@ -9,15 +9,15 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 from sinksdk.context import ClosingReason
 from sinksdk.control.history import task_progress
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.outcome import Failure, TransformFailure
 from sinksdk.errors import ConfigException, ConnectException, FencedException, RetriableException
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import Failure, TransformFailure
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.session import DriverSession
 from sinksdk.store import StoreRefused, StoreUnavailable
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
 from sinksdk.support.logs import Outage
-from sinksdk.support.measures import TaskMeasures
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.engine.encoding import becoming_bytes
-from sinksdk.engine.outcome import TransformFailure
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.model.outcome import TransformFailure
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.confined import VIEW, confine_analyzed, confine_parsed
 from sinksdk.spark.jvm import data_error, each_of, failed_task

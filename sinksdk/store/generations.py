@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException, FencedException
+from sinksdk.model.base import NamedPartition, Value
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store import Conflict, Store, StoreUnreadable, ask_to_close, table
 from sinksdk.store.keys import (
@@ -32,13 +33,11 @@ from sinksdk.store.records import (
     Entry,
     FrameState,
     GenerationPlan,
-    NamedPartition,
     Retired,
     TaskCountRecord,
     TaskPlan,
     TaskRecord,
     Undecided,
-    Value,
     noted,
 )
 from sinksdk.store.reports import ConnectorStatus

@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from sinksdk.context import ClosingReason
-from sinksdk.offsets import OffsetAndMetadata, OffsetRange, Token, TopicPartition
-from sinksdk.support.retry import Retry
+from sinksdk.model.base import Lasting, NamedPartition, Value
+from sinksdk.model.plan import RangePlan
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 """Connect's target states."""
@@ -34,43 +35,6 @@ def _known(token: object) -> object:
 
 KeptToken = Annotated[Token, BeforeValidator(_known)]
 """A token as the store keeps it."""
-
-
-class Value(BaseModel):
-    """Base of everything the store keeps. Unknown fields are left out, missing ones are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    @property
-    def format(self) -> int:
-        """Version of its format; raised so that an older sinksdk which would misread the value refuses it."""
-        return 1
-
-    def as_json(self) -> dict[str, Any]:
-        """What the store writes."""
-        return self.model_dump(mode="json")
-
-
-class Lasting(Value):
-    """Base of values that exactly-once depends on: rewriting one keeps the fields of newer versions."""
-
-    model_config = ConfigDict(extra="allow")
-
-
-class OfPartition(Value):
-    """Base of values about one partition."""
-
-    topic: str
-    partition: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Both."""
-        return TopicPartition(self.topic, self.partition)
-
-
-class NamedPartition(OfPartition, Lasting):
-    """A partition without further fields."""
 
 
 class StoreIdentity(Value):
@@ -261,35 +225,10 @@ class Retired(NamedPartition):
     ids: tuple[str, ...]
 
 
-class PlannedRange(NamedPartition):
-    """Offsets [start, end) of one partition, the most its generation reads of it.
-
-    Args:
-        due: at its end, the task also flushes and commits buffered records.
-        records: maximum number of records; a longer range is cut there. None: no limit.
-        retry: the failure that this generation retries.
-        log: offsets that the source held when it was planned; None where that is not known.
-        leader_epoch: of the log then, which goes into the commits of this range; None: not known.
-    """
-
-    start: int
-    end: int
-    due: bool = False
-    records: int | None = None
-    retry: Retry | None = None
-    log: OffsetRange | None = None
-    leader_epoch: int | None = None
-
-    @property
-    def offsets(self) -> OffsetRange:
-        """``start`` and ``end``."""
-        return OffsetRange(self.start, self.end)
-
-    @classmethod
-    def empty(cls, partition: TopicPartition, committed: Entry | None) -> PlannedRange:
-        """Nothing is read of the partition: its tokens are published or discarded."""
-        at = committed.offset if committed else 0
-        return cls(topic=partition.topic, partition=partition.partition, start=at, end=at)
+def empty_range(partition: TopicPartition, committed: Entry | None) -> RangePlan:
+    """Nothing is read of the partition: its tokens are published or discarded."""
+    at = committed.offset if committed else 0
+    return RangePlan.of(partition, at, at)
 
 
 class TaskPlan(Lasting):
@@ -300,7 +239,7 @@ class TaskPlan(Lasting):
         config: entries that differ from the connector's configuration.
     """
 
-    ranges: tuple[PlannedRange, ...]
+    ranges: tuple[RangePlan, ...]
     config: dict[str, str] = Field(default_factory=dict)
 
 

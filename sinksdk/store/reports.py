@@ -12,10 +12,10 @@ from typing import Final, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from sinksdk.model.base import OfPartition, Value
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import Retry
 from sinksdk.offsets import TopicPartition
-from sinksdk.store.records import OfPartition, Value
-from sinksdk.support.measures import TaskMeasures
-from sinksdk.support.retry import Retry
 
 T = TypeVar("T")
 

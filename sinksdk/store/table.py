@@ -6,8 +6,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from sinksdk.model.base import Value
 from sinksdk.store.base import Conflict, Store, StoreUnreadable
-from sinksdk.store.records import Value
 
 V = TypeVar("V", bound=Value)
 

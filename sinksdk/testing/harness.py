@@ -10,10 +10,11 @@ from typing import Any, Self
 
 from sinksdk.config import ConnectorConfig
 from sinksdk.context import ClosingReason
-from sinksdk.engine import EngineOptions, PartitionOutcome, TaskName, WorkerSinkTask
+from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.options import RangeTerms
 from sinksdk.errors import FencedException
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition
 from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.settings.model import written

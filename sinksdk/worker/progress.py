@@ -8,15 +8,15 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from sinksdk.engine import PartitionOutcome, WorkerSinkTask
-from sinksdk.engine.outcome import Failure, SourceTaskOutcome, SourceTaskState
+from sinksdk.engine import WorkerSinkTask
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_context import KnownPositions
 from sinksdk.errors import ConnectException
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import Failure, PartitionOutcome, SourceTaskOutcome, SourceTaskState
 from sinksdk.store import Conflict, table
 from sinksdk.store.keys import progress_key
 from sinksdk.store.reports import PartitionProgress, SourcePartitionOffset, SourceProgress, TaskProgress
-from sinksdk.support.measures import TaskMeasures
 from sinksdk.worker.attempts import Attempt
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from typing import Final
 
 from sinksdk.engine.clock import Threads, WallClock
 from sinksdk.engine.options import SourceOptions
-from sinksdk.engine.outcome import End, SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.errors import FencedException
+from sinksdk.model.outcome import End, SourceTaskOutcome
 from sinksdk.store import Store
 from sinksdk.support.threads import SystemThreads
 from sinksdk.worker.attempts import Attempt, prepare_process, run_owned

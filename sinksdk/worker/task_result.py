@@ -9,10 +9,9 @@ from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 
-from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
+from sinksdk.model.measures import ErrorCounts, TaskMeasures
+from sinksdk.model.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.offsets import TopicPartition
-from sinksdk.support.measures import ErrorCounts, TaskMeasures
 from sinksdk.transforms.plugins import NotImportable
 
 

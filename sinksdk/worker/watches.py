@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 from sinksdk.engine.clock import Clock, Threads, WallClock
-from sinksdk.engine.outcome import Failure
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.worker import ClosingRequest
 from sinksdk.errors import ConnectException, FencedException
+from sinksdk.model.outcome import Failure
 from sinksdk.source import SourceTask
 from sinksdk.store import Store, asked_to_close, is_current
 from sinksdk.support.logs import Outage, same_subject, stack_of

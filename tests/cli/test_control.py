@@ -15,11 +15,12 @@ from sinksdk import FencedException, OffsetAndMetadata, TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import config_key
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from sinksdk.store.reports import PartitionStatus, Waiting
 from sinksdk.topics import write_records
 from tests.cli.support import Here
@@ -34,7 +35,7 @@ def store(here: Here) -> Iterator[Store]:
     config = {"connector.class": "linesink:Sink", "topics": "flights", "out.folder": str(here.folder)}
     Herder(opened).create("lines", {**config, "name": "lines", "aws.secret.access.key": "do not tell"})
     generations = Generations(opened, "lines")
-    ranges = (PlannedRange(topic="flights", partition=0, start=0, end=100),)
+    ranges = (RangePlan(topic="flights", partition=0, start=0, end=100),)
     generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
     taken = take_over(opened, "lines", 1, 0)
     assert taken is not None

@@ -17,7 +17,8 @@ from sinksdk.cli.output import counted, duration, number, size
 from sinksdk.cli.progress import RunProgress
 from sinksdk.cli.run import lost, on_close, progress_on, summary
 from sinksdk.control.progress import LOST, PartitionView
-from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.model.plan import RangePlan
+from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.testing import ManualClock
 
 END = 1000
@@ -25,7 +26,7 @@ END = 1000
 
 def plan(generation: int, starts: Mapping[int, int]) -> GenerationPlan:
     """A plan with one task that reads partitions of topic t from these offsets to their end."""
-    ranges = tuple(PlannedRange(topic="t", partition=p, start=start, end=END) for p, start in starts.items())
+    ranges = tuple(RangePlan(topic="t", partition=p, start=start, end=END) for p, start in starts.items())
     return GenerationPlan(
         generation=generation, config_version=1, tasks=(TaskPlan(ranges=ranges),), committed=()
     )

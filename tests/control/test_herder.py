@@ -15,11 +15,12 @@ from sinksdk.control.registry import (
     ConnectorExistsException,
     ConnectorNotFoundException,
 )
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import read_commits, table, take_over
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import history_key, task_count_key
 from sinksdk.store.ledger import TaskLedger
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from sinksdk.store.reports import ConnectorHistory
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import RAW
@@ -30,7 +31,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def running_task(store: MemoryStore, name: str) -> TaskLedger:
     """A task of a generation that reads both partitions."""
     generations = Generations(store, name)
-    ranges = tuple(PlannedRange(topic="t", partition=p, start=0, end=100) for p in (0, 1))
+    ranges = tuple(RangePlan(topic="t", partition=p, start=0, end=100) for p in (0, 1))
     plan = generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
     taken = take_over(store, name, plan.generation, 0)
     assert taken is not None

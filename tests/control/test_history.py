@@ -21,8 +21,7 @@ from sinksdk.control.history import (
     with_amounts,
     with_failures,
 )
-from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import End, Failure, SourceTaskOutcome
+from sinksdk.model.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.reports import Bucket, ConnectorHistory, PartitionProgress, SourceProgress
 from sinksdk.testing import ManualClock

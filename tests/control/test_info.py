@@ -10,10 +10,12 @@ from sinksdk.control.info import connector_info
 from sinksdk.control.liveness import deregister, register
 from sinksdk.control.shown import PartitionInfo, TaskInfo
 from sinksdk.control.status import StatusKeeper
+from sinksdk.model.outcome import Retry
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import progress_key, status_key
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from sinksdk.store.reports import (
     ConnectorStatus,
     PartitionProgress,
@@ -21,7 +23,6 @@ from sinksdk.store.reports import (
     TaskProgress,
     Waiting,
 )
-from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 
@@ -34,7 +35,7 @@ def told(*shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str,
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
     tasks = [
-        TaskPlan(ranges=tuple(PlannedRange(topic="orders", partition=n, start=0, end=9) for n in share))
+        TaskPlan(ranges=tuple(RangePlan(topic="orders", partition=n, start=0, end=9) for n in share))
         for share in shares
     ]
     generations.plan(generations.claim(), tasks, 1)
@@ -105,7 +106,7 @@ def waiting(running: PartitionProgress | None = None) -> tuple[Waiting | None, P
     store = MemoryStore()
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
-    range_ = PlannedRange(topic="orders", partition=0, start=0, end=9, retry=WAIT)
+    range_ = RangePlan(topic="orders", partition=0, start=0, end=9, retry=WAIT)
     plan = generations.plan(generations.claim(), [TaskPlan(ranges=(range_,))], 1)
     known = PartitionStatus(topic="orders", partition=0, error="S3 asks for patience", retry=WAIT)
     status = ConnectorStatus(state="RUNNING", driver="d", heartbeat=NOW, partitions=(known,))

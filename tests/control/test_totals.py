@@ -12,6 +12,8 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.history import TotalsKeeper, read_totals, with_generation, with_progress
 from sinksdk.control.info import connector_info
 from sinksdk.control.shown import ConnectorInfo
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
@@ -20,19 +22,13 @@ from sinksdk.store.keys import (
     task_count_key,
     totals_key,
 )
-from sinksdk.store.records import (
-    GenerationPlan,
-    PlannedRange,
-    TaskCountRecord,
-    TaskPlan,
-)
+from sinksdk.store.records import GenerationPlan, TaskCountRecord, TaskPlan
 from sinksdk.store.reports import (
     ConnectorTotals,
     PartitionProgress,
     TaskProgress,
     TaskTotals,
 )
-from sinksdk.support.measures import TaskMeasures
 from tests.helpers.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -243,7 +239,7 @@ def lives(store: MemoryStore) -> Iterator[str]:
 
 
 def planned(store: MemoryStore, generation: int) -> None:
-    task = TaskPlan(ranges=(PlannedRange(topic="t", partition=0, start=0, end=10),))
+    task = TaskPlan(ranges=(RangePlan(topic="t", partition=0, start=0, end=10),))
     plan = GenerationPlan(generation=generation, config_version=1, tasks=(task,), committed=())
     table.write(store, plan_key("c", generation), plan, None)
     count = TaskCountRecord(claimed=generation, planned=generation, tasks=1, config_version=1)

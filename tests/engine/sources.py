@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from sinksdk.engine import TaskName
 from sinksdk.engine.clock import Threads
 from sinksdk.engine.options import SourceOptions
-from sinksdk.engine.outcome import SourceTaskState
 from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.model.outcome import SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask, SourceTaskContext
 from sinksdk.testing import ManualClock
 from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter

@@ -20,7 +20,7 @@ from sinksdk import (
 )
 from sinksdk.engine import EngineOptions
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.support.measures import ErrorCounts, Level, TaskMeasures, Timing
+from sinksdk.model.measures import ErrorCounts, Level, TaskMeasures, Timing
 from sinksdk.testing import ManualClock, SinkTaskHarness
 from tests.engine.sinks import P0, P1, BufferingSink, Letters, Sink, TwoPhaseSink, World
 

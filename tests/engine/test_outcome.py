@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sinksdk.engine.outcome import Failure, PartitionOutcome
+from sinksdk.model.outcome import Failure, PartitionOutcome, Retry
 from sinksdk.offsets import OffsetRange
-from sinksdk.support.retry import Retry
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, BufferingSink, rows
 

@@ -8,10 +8,9 @@ import pytest
 
 from sinksdk import OffsetRange, RetriableException, SinkRecords
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
-from sinksdk.engine.outcome import Failure
 from sinksdk.engine.retry import RetryPolicy
 from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
-from sinksdk.support.retry import Retry
+from sinksdk.model.outcome import Failure, Retry
 from sinksdk.testing import ManualClock, MemoryCommitLog
 from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
 

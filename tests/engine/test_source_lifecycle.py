@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sinksdk import ConnectException, FencedException, RetriableException
-from sinksdk.engine.outcome import End, SourceTaskState
+from sinksdk.model.outcome import End, SourceTaskState
 from sinksdk.topics.memory import MemoryTopics, MemoryWriter
 from tests.engine.sources import ID, NAME, Script, lines, scene
 

@@ -7,9 +7,9 @@ import pytest
 from sinksdk import RetriableException
 from sinksdk.engine.options import SourceOptions
 from sinksdk.engine.source_context import LONGEST, MOST, KnownPositions
+from sinksdk.model.measures import Phase, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import SourceRecord
-from sinksdk.support.measures import Phase, Sizes, SourceMeasures, TaskMeasures, Timing
 from tests.engine.sources import Scene, Script, lines, scene
 
 CONNECTOR = SourceOptions("connector")

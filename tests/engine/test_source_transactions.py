@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sinksdk.engine.options import SourceOptions
-from sinksdk.engine.outcome import End
 from sinksdk.engine.retry import RetryPolicy
+from sinksdk.model.outcome import End
 from sinksdk.source import RecordMetadata, SourceConnectorConfig
 from tests.engine.sources import Script, lines, scene
 

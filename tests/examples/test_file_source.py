@@ -16,8 +16,8 @@ import pytest
 from examples.file_source import CHUNK, FileConfig, FileSource, FileTask
 from sinksdk import ConfigException
 from sinksdk.engine import SystemClock, TaskName
-from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.model.outcome import SourceTaskOutcome
 from sinksdk.plugins.checks import check_file
 from sinksdk.source import SourceRecord
 from sinksdk.support.threads import SystemThreads

@@ -21,9 +21,10 @@ from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.control.herder import Herder
 from sinksdk.engine import EngineOptions, SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import Store, identify, open_store, take_over
 from sinksdk.store.generations import Generations
-from sinksdk.store.records import ConnectorRecord, PlannedRange, TaskPlan
+from sinksdk.store.records import ConnectorRecord, TaskPlan
 from tests.helpers.ports import free_port
 from tests.integration.archive_site import Site, client, ended, site, wait_until
 
@@ -64,7 +65,7 @@ def archive_until_killed(store: Store, record: ConnectorRecord, site: Site) -> N
     """One task's life up to a kill: S3 completes its first file, and neither the second nor a part of the third."""
     partitions = [TopicPartition("orders", number) for number in range(3)]
     generations = Generations(store, "archive")
-    ranges = tuple(PlannedRange(topic=p.topic, partition=p.partition, start=0, end=20) for p in partitions)
+    ranges = tuple(RangePlan.of(p, 0, end=20) for p in partitions)
     plan = generations.plan(generations.claim(), (TaskPlan(ranges=ranges),), record.version, record.config)
     taken = take_over(store, "archive", plan.generation, 0)
     assert taken is not None

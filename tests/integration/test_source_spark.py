@@ -14,7 +14,7 @@ import pytest
 
 from sinksdk import ClosingReason, OffsetRange, TopicPartition
 from sinksdk.control.herder import Herder
-from sinksdk.engine.outcome import End
+from sinksdk.model.outcome import End
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnector

@@ -9,8 +9,8 @@ import pytest
 
 from sinksdk import ConnectException, FencedException
 from sinksdk.engine import TaskName
-from sinksdk.engine.outcome import End
 from sinksdk.engine.writer import CommittedOffsets, Target, TransactionalWriter
+from sinksdk.model.outcome import End
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.source import SourceConnectorConfig, SourceRecord

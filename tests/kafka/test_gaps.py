@@ -10,10 +10,11 @@ import pytest
 from confluent_kafka import Producer
 
 from sinksdk import BatchPolicy, ConnectorConfig, TopicPartition
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import committed_offsets
-from sinksdk.store.records import GenerationPlan, PlannedRange
+from sinksdk.store.records import GenerationPlan
 from sinksdk.topics.kafka import KafkaClient, KafkaSource
 from tests.helpers.memory_store import MemoryStore
 from tests.kafka.topics import await_decided, consume, create_topic, unused_name
@@ -41,7 +42,7 @@ class FromKafka(InProcess):
     topic: str
     bootstrap: str
 
-    def batches(self, planned: PlannedRange) -> list[Sequence[int]]:
+    def batches(self, planned: RangePlan) -> list[Sequence[int]]:
         found = consume(self.bootstrap, self.topic)
         offsets = [record.offset for record in found if planned.start <= record.offset < planned.end]
         return [offsets[at : at + 100] for at in range(0, len(offsets), 100)]

@@ -15,12 +15,15 @@ from sinksdk.control.history import TotalsKeeper
 from sinksdk.control.status import State, StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.metrics.prometheus import METRICS, exposition
+from sinksdk.model.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
+from sinksdk.model.outcome import Retry
+from sinksdk.model.plan import RangePlan
 from sinksdk.spark.task_slots import ConnectorSlots, TaskSlots
 from sinksdk.store import Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import ends_key, plan_key, progress_key
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from sinksdk.store.reports import (
     ConnectorEnds,
     PartitionProgress,
@@ -28,8 +31,6 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
 )
-from sinksdk.support.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
-from sinksdk.support.retry import Retry
 from tests.helpers.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -106,7 +107,7 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
     gone = TopicPartition("gone", 0)
     counts = {P0: {"files": 7}, gone: {"files": 4}}
     totals.add(1, {0: BEFORE, 1: TaskMeasures(records_read=5)}, counts, existing={P0})
-    ranges = tuple(PlannedRange(topic="orders", partition=p, start=0, end=100) for p in (0, 1))
+    ranges = tuple(RangePlan(topic="orders", partition=p, start=0, end=100) for p in (0, 1))
     generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
     taken = take_over(store, "archive", 2, 0)
     assert taken is not None

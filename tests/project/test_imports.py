@@ -22,6 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("records", "compatibility"),
     ("settings",),
     ("transforms", "context"),
+    ("model",),
     ("config", "task"),
     ("connector",),
     ("source",),

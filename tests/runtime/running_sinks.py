@@ -20,13 +20,11 @@ from sinksdk.control.progress import Listener
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.options import EngineOptions
 from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import Store, take_over
-from sinksdk.store.records import (
-    GenerationPlan,
-    PlannedRange,
-)
+from sinksdk.store.records import GenerationPlan
 from sinksdk.worker.task_result import TaskResult
 from tests.helpers.memory_store import MemoryStore
 
@@ -105,7 +103,7 @@ class InProcess:
         self.plans.append(plan)
         return Finished([self._run(plan, number) for number in range(len(plan.tasks))])
 
-    def batches(self, planned: PlannedRange) -> list[Sequence[int]]:
+    def batches(self, planned: RangePlan) -> list[Sequence[int]]:
         """Offsets of a range as its source delivers them."""
         return [range(planned.start, planned.end)]
 

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 from sinksdk import TopicPartition
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.planner import assign
-from sinksdk.store.records import PlannedRange
 
 
-def planned(partition: int, size: int) -> PlannedRange:
-    return PlannedRange(topic="t", partition=partition, start=0, end=size)
+def planned(partition: int, size: int) -> RangePlan:
+    return RangePlan(topic="t", partition=partition, start=0, end=size)
 
 
-def partitions(tasks: list[tuple[PlannedRange, ...]]) -> list[list[int]]:
+def partitions(tasks: list[tuple[RangePlan, ...]]) -> list[list[int]]:
     return [[share.partition for share in shares] for shares in tasks]
 
 

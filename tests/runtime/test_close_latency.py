@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sinksdk.model.measures import Phase, TaskMeasures
 from sinksdk.runtime.outcomes import closing_trail
-from sinksdk.support.measures import Phase, TaskMeasures
 
 QUICK = TaskMeasures(closings=1, closing_seconds={Phase.NOTICE: 0.2, Phase.PRE_COMMIT: 0.4})
 SLOW = TaskMeasures(

@@ -27,6 +27,8 @@ from sinksdk.control.history import read_totals
 from sinksdk.control.info import connector_info
 from sinksdk.control.progress import Listener, PartitionView
 from sinksdk.control.status import read_status
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import committed_offsets, table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations
@@ -37,18 +39,12 @@ from sinksdk.store.keys import (
     progress_key,
     status_key,
 )
-from sinksdk.store.records import (
-    Closing,
-    ConnectorRecord,
-    GenerationPlan,
-    PlannedRange,
-)
+from sinksdk.store.records import Closing, ConnectorRecord, GenerationPlan
 from sinksdk.store.reports import (
     ConnectorHistory,
     ConnectorStatus,
     TaskProgress,
 )
-from sinksdk.support.measures import TaskMeasures
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import (
     P0,
@@ -233,7 +229,7 @@ def test_a_source_that_breaks_its_order_fails_the_connector_at_once() -> None:
     """No restart mends a source: FAILED in its first generation, the late offset named; the others are committed."""
 
     class Late(InProcess):
-        def batches(self, planned: PlannedRange) -> list[Sequence[int]]:
+        def batches(self, planned: RangePlan) -> list[Sequence[int]]:
             return [range(1, 3), [0]] if planned.topic_partition == P1 else super().batches(planned)
 
     made, launcher, _ = driver(

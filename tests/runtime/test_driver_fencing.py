@@ -9,11 +9,12 @@ import pytest
 from sinksdk import FencedException
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import newest_plan, table
 from sinksdk.store.base import Lost, Store, Stored
 from sinksdk.store.generations import Generations, Tenure
 from sinksdk.store.keys import task_count_key
-from sinksdk.store.records import ClaimedBy, PlannedRange, TaskCountRecord, TaskPlan
+from sinksdk.store.records import ClaimedBy, TaskCountRecord, TaskPlan
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, InProcess, Task
 from tests.runtime.test_worker_connector import RAW, Scene, soon
@@ -61,7 +62,7 @@ class Outage(Scene):
         other = Generations(self.elsewhere, "c", "elsewhere:7#1")
         claim = other.claim()
         StatusKeeper(self.elsewhere, "c", "elsewhere:7#1", SystemWallClock()).become("RUNNING")
-        ranges = (PlannedRange(topic=P0.topic, partition=P0.partition, start=10, end=20),)
+        ranges = (RangePlan.of(P0, 10, end=20),)
         other.plan(claim, [TaskPlan(ranges=ranges)], 1)
         return other
 

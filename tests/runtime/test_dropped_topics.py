@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import read_commits, table, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import dropped_key, plan_key
-from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.store.records import GenerationPlan, TaskPlan
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source, driver
 
@@ -48,11 +49,7 @@ def is_kept(topic: str) -> bool:
 
 
 def planned(generations: Generations, claim: Claim, offsets: Mapping[TopicPartition, int]) -> TaskPlan:
-    return TaskPlan(
-        ranges=tuple(
-            PlannedRange(topic=p.topic, partition=p.partition, start=0, end=end) for p, end in offsets.items()
-        )
-    )
+    return TaskPlan(ranges=tuple(RangePlan.of(p, 0, end=end) for p, end in offsets.items()))
 
 
 def run(

@@ -15,8 +15,9 @@ from sinksdk import (
     SinkTask,
     TopicPartition,
 )
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import committed_offsets
-from sinksdk.store.records import GenerationPlan, PlannedRange
+from sinksdk.store.records import GenerationPlan
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, Connector, Finished, InProcess, Source, driver
 
@@ -69,7 +70,7 @@ class Gapped(InProcess):
     every = 2
     close: Any = None
 
-    def batches(self, planned: PlannedRange) -> list[Sequence[int]]:
+    def batches(self, planned: RangePlan) -> list[Sequence[int]]:
         return [[offset for offset in range(planned.start, planned.end) if offset % self.every == 0]]
 
     def launch(self, plan: GenerationPlan) -> Finished:

@@ -14,11 +14,12 @@ from sinksdk import ClosingReason, FencedException, TopicPartition
 from sinksdk.control.liveness import SILENCE, deregister, is_gone, register
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import StatusKeeper
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.handover import Handover
 from sinksdk.store import asked_to_close
 from sinksdk.store.generations import Generations
 from sinksdk.store.ledger import current_plan
-from sinksdk.store.records import Closing, PlannedRange, TaskPlan
+from sinksdk.store.records import Closing, TaskPlan
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 
@@ -52,7 +53,7 @@ class Site:
 
     def run_generation(self) -> None:
         claim = self.old.claim()
-        ranges = (PlannedRange(topic=TP.topic, partition=TP.partition, start=0, end=10),)
+        ranges = (RangePlan.of(TP, 0, end=10),)
         self.old.plan(claim, [TaskPlan(ranges=ranges)], 1)
         self.status.become("RUNNING")
 

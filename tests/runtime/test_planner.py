@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sinksdk import BatchPolicy, OffsetOutOfRangeException, OffsetRange, TopicPartition
-from sinksdk.engine import PartitionOutcome
+from sinksdk.model.outcome import PartitionOutcome
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.planner import Backlog, Planner, observe, remember
-from sinksdk.store.records import PlannedRange
 from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 TP = TopicPartition("t", 0)
@@ -118,7 +118,7 @@ def test_a_tail_is_not_read_in_vain() -> None:
 
 def test_a_range_that_ended_in_gaps_is_not_planned_again() -> None:
     """Trailing offsets without records count as read: no endless re-planning of the same range."""
-    planned = PlannedRange(topic="t", partition=0, start=0, end=150)
+    planned = RangePlan(topic="t", partition=0, start=0, end=150)
     after = remember(None, planned, outcome(0, 70, tail=70, read_to=150))
 
     assert after.tail == Tail(committed=0, end=150, records=70)
@@ -142,7 +142,7 @@ def test_a_sink_that_keeps_back_whole_batches_does_not_spin() -> None:
 
 def test_a_tail_kept_back_at_a_periodic_end_is_read_again_when_it_is_due() -> None:
     """A file that was not full yet is written once a flush, the schedule or a close asks for it."""
-    planned = PlannedRange(topic="t", partition=0, start=0, end=50)
+    planned = RangePlan(topic="t", partition=0, start=0, end=50)
     after = remember(None, planned, outcome(0, 50, tail=50))
 
     assert chosen(HUNDRED, replace(backlog(50), status=after), flush=True) == [(0, 50, True)]
@@ -216,7 +216,7 @@ def learned(*generations: tuple[int, int, int]) -> PartitionStatus | None:
     """What is remembered after generations that read so many records of so many offsets and kept back the rest."""
     after, start = None, 0
     for offsets, records, kept in generations:
-        planned = PlannedRange(topic="t", partition=0, start=start, end=start + offsets)
+        planned = RangePlan(topic="t", partition=0, start=start, end=start + offsets)
         committed = start if kept == records else start + offsets
         found = PartitionOutcome(
             TP, committed, start + offsets, records, kept, start + offsets, read_from=start

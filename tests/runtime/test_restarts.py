@@ -8,15 +8,14 @@ import pytest
 
 from sinksdk import ConnectorConfig, OffsetRange, RetriableException
 from sinksdk.control.status import StatusKeeper
-from sinksdk.engine import PartitionOutcome
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.engine.outcome import Failure
+from sinksdk.model.outcome import Failure, PartitionOutcome, Retry
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.failures import PartitionFailures, count_failures
 from sinksdk.runtime.planner import Backlog, Planner
-from sinksdk.store.records import GenerationPlan, PlannedRange, TaskPlan
+from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.store.reports import PartitionProgress
-from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0
@@ -49,7 +48,7 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status, backoff = StatusKeeper(store, "c", "driver", clock), Backoff(1.0, clock)
     failures = PartitionFailures(config, status, backoff, clock)
-    planned = PlannedRange(topic="t", partition=0, start=0, end=9)
+    planned = RangePlan(topic="t", partition=0, start=0, end=9)
     plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
 
     for attempts in range(1, 4):
@@ -102,7 +101,7 @@ def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.retry.timeout": str(timeout)})
     backoff = Backoff(1.0, clock)
     failures = PartitionFailures(config, StatusKeeper(MemoryStore(), "c", "driver", clock), backoff, clock)
-    planned = PlannedRange(topic="t", partition=0, start=0, end=9)
+    planned = RangePlan(topic="t", partition=0, start=0, end=9)
     plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
 
     retry = Retry(clock.time(), 1, clock.time() + 30).moved(ahead)
@@ -134,7 +133,7 @@ def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
 
 def test_failures_in_a_row_are_counted_and_progress_resets_them() -> None:
     """Only failures without any progress in between bring a connector to its end."""
-    planned = PlannedRange(topic="t", partition=0, start=10, end=50)
+    planned = RangePlan(topic="t", partition=0, start=10, end=50)
     failure = Failure("E", "no", "")
     once = count_failures(None, planned, PartitionOutcome(P0, None, 20, 20, 0, 20, failure))
     twice = count_failures(once, planned, PartitionOutcome(P0, 10, 20, 20, 0, 20, failure))

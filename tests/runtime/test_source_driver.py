@@ -15,8 +15,8 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.requests import ClosingSignal, ConnectorRequests
 from sinksdk.control.status import read_status
 from sinksdk.engine.options import TaskName
-from sinksdk.engine.outcome import End
 from sinksdk.engine.writer import TransactionalWriter
+from sinksdk.model.outcome import End
 from sinksdk.source import SourceConnectorConfig
 from sinksdk.store import table
 from sinksdk.store.keys import task_count_key

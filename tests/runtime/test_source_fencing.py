@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sinksdk.engine.outcome import End
 from sinksdk.engine.writer import Target
+from sinksdk.model.outcome import End
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
 from sinksdk.topics.directory.writer import TopicDirectoryTarget

@@ -10,7 +10,7 @@ import pytest
 from sinksdk import ClosingReason
 from sinksdk.control.herder import Herder
 from sinksdk.control.status import read_status
-from sinksdk.engine.outcome import End
+from sinksdk.model.outcome import End
 from sinksdk.topics.memory import MemoryTopics
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually

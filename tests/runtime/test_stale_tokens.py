@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecords, Token, TopicPartition
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, InProcess, Source, Task, driver
 
@@ -44,7 +45,7 @@ def crashed() -> Store:
     """A connector whose only task has committed three records of P0, has begun an upload, and is gone."""
     store = MemoryStore()
     generations = Generations(store, "c")
-    read = PlannedRange(topic=P0.topic, partition=P0.partition, start=0, end=READ)
+    read = RangePlan.of(P0, 0, end=READ)
     generations.plan(generations.claim(), [TaskPlan(ranges=(read,))], 1)
     taken = take_over(store, "c", 1, 0)
     assert taken is not None

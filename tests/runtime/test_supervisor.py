@@ -15,8 +15,9 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import TransformFailure
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import PartitionOutcome, TransformFailure
+from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import SinkReport, partition_outcomes
 from sinksdk.runtime.session import DriverSession
@@ -28,16 +29,11 @@ from sinksdk.store.keys import (
     progress_key,
 )
 from sinksdk.store.ledger import current_plan
-from sinksdk.store.records import (
-    GenerationPlan,
-    PlannedRange,
-    TaskPlan,
-)
+from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.store.reports import (
     PartitionProgress,
     TaskProgress,
 )
-from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
 from sinksdk.worker.task_result import TaskResult
 from tests.helpers.memory_store import MemoryStore
@@ -100,7 +96,7 @@ class Site:
         self.session = DriverSession(environment, Connector(), ConnectorConfig.parse(raw), raw)
         self.generations = self.session.generations
         self.running = Running(self.clock, looks)
-        ranges = (PlannedRange(topic="t", partition=0, start=0, end=10),)
+        ranges = (RangePlan(topic="t", partition=0, start=0, end=10),)
         self.plan: GenerationPlan = self.generations.plan(
             self.generations.claim(), [TaskPlan(ranges=ranges)], 1
         )
@@ -320,7 +316,7 @@ def test_a_record_that_a_transform_cannot_compute_is_named_and_ends_the_connecto
     before the last one with an accepted record are read.
     """
     site = Site(looks=3)
-    others = [PlannedRange(topic="t", partition=number, start=0, end=10) for number in (1, 2)]
+    others = [RangePlan(topic="t", partition=number, start=0, end=10) for number in (1, 2)]
     first, second = site.plan.tasks[0], TaskPlan(ranges=tuple(others))
     site.plan = site.plan.model_copy(update={"tasks": (first, second)})
     row = PartitionProgress(topic="t", partition=1, position=4, committed=2, records=4)

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from sinksdk import OffsetRange, TopicPartition
-from sinksdk.engine import PartitionOutcome
-from sinksdk.engine.outcome import Failure
+from sinksdk.model.outcome import Failure, PartitionOutcome
 from sinksdk.runtime.outcomes import excused
 from sinksdk.runtime.source_monitor import Read, TopicWatch
 from sinksdk.testing import ManualClock

@@ -9,12 +9,13 @@ import pytest
 from sinksdk import OffsetAndMetadata, OffsetOutOfRangeException, OffsetRange, RetriableException, Token
 from sinksdk.control.herder import Herder
 from sinksdk.errors import MissingSourceTopicException
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.planner import LostTail
 from sinksdk.runtime.truncation import TruncationCheck
 from sinksdk.store import committed_offsets, take_over
 from sinksdk.store.generations import Generations
-from sinksdk.store.records import Entry, PlannedRange, TaskPlan
+from sinksdk.store.records import Entry, TaskPlan
 from sinksdk.topics.base import Partitions, Position, Snapshot
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Source, Task, driver
@@ -210,8 +211,8 @@ def test_commits_keep_their_epoch_through_publishing_withdrawing_and_repeating(s
     """One at the same offset without a new read, or below it, is of the epoch before; a new one of its plan."""
     generations = Generations(store, "c")
 
-    def task(start: int, epoch: int | None) -> PlannedRange:
-        return PlannedRange(topic=P0.topic, partition=0, start=start, end=start + 10, leader_epoch=epoch)
+    def task(start: int, epoch: int | None) -> RangePlan:
+        return RangePlan(topic=P0.topic, partition=0, start=start, end=start + 10, leader_epoch=epoch)
 
     def epoch_after(start: int, epoch: int | None, commit: int) -> int | None:
         plan = generations.plan(generations.claim(), [TaskPlan(ranges=(task(start, epoch),))], 1)

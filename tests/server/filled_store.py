@@ -8,6 +8,8 @@ from typing import Any
 
 from sinksdk import OffsetAndMetadata
 from sinksdk.control.herder import Herder
+from sinksdk.model.measures import Sizes, SourceMeasures, TaskMeasures
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import Store, table, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -15,11 +17,7 @@ from sinksdk.store.keys import (
     progress_key,
     status_key,
 )
-from sinksdk.store.records import (
-    PlannedRange,
-    TargetState,
-    TaskPlan,
-)
+from sinksdk.store.records import TargetState, TaskPlan
 from sinksdk.store.reports import (
     Bucket,
     ConnectorHistory,
@@ -33,7 +31,6 @@ from sinksdk.store.reports import (
     TaskStatus,
     Unavailable,
 )
-from sinksdk.support.measures import Sizes, SourceMeasures, TaskMeasures
 
 TRACE = """Traceback (most recent call last):
   File "connectors/s3_archiver/task.py", line 90, in pre_commit
@@ -104,7 +101,7 @@ def fill(store: Store, scene: Scene, now: float) -> None:
 def _run(store: Store, scene: Scene) -> None:
     """A generation whose tasks have committed something."""
     ranges = [
-        PlannedRange(topic=scene.topic, partition=n, start=0, end=_end(n)) for n in range(scene.partitions)
+        RangePlan(topic=scene.topic, partition=n, start=0, end=_end(n)) for n in range(scene.partitions)
     ]
     shares = [ranges[n :: scene.tasks] for n in range(scene.tasks)]
     generations = Generations(store, scene.name)

@@ -13,11 +13,12 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.topics import TopicDirectory
+from sinksdk.model.plan import RangePlan
 from sinksdk.server.rest import RestServer
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from sinksdk.store.reports import PartitionStatus
 from tests.helpers.ports import free_port
 
@@ -60,7 +61,7 @@ def serving(
 def run_a_little(store: Store, connector: str = "archive", *, failures: int = 0) -> None:
     """As if a driver had run a task, which has committed something, and said how it is."""
     generations = Generations(store, connector)
-    ranges = (PlannedRange(topic="orders", partition=0, start=0, end=100),)
+    ranges = (RangePlan(topic="orders", partition=0, start=0, end=100),)
     generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
     taken = take_over(store, connector, 1, 0)
     assert taken is not None

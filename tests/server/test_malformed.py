@@ -11,9 +11,10 @@ from fastapi.testclient import TestClient
 
 from sinksdk import OffsetAndMetadata, Token
 from sinksdk.control.herder import Herder
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import take_over
 from sinksdk.store.generations import Generations
-from sinksdk.store.records import PlannedRange, TaskPlan
+from sinksdk.store.records import TaskPlan
 from tests.helpers.memory_store import MemoryStore
 from tests.server.serving import T0, run_a_little
 
@@ -145,7 +146,7 @@ def test_offsets_that_wait_to_be_published(client: TestClient, store: MemoryStor
     """409: it is not the server's fault, and passes."""
     create(client, "archive")
     generations = Generations(store, "archive")
-    ranges = (PlannedRange(topic="orders", partition=0, start=0, end=100),)
+    ranges = (RangePlan(topic="orders", partition=0, start=0, end=100),)
     generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
     taken = take_over(store, "archive", 1, 0)
     assert taken is not None

@@ -18,7 +18,7 @@ from sinksdk.control.liveness import ConnectorClosingException
 from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.engine.outcome import Failure
+from sinksdk.model.outcome import Failure
 from sinksdk.server.app import create_app
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.reports import Waiting

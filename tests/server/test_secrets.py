@@ -20,10 +20,10 @@ from sinksdk import ClosingReason, ConfigException, ConnectorConfig
 from sinksdk.control.herder import Herder
 from sinksdk.control.progress import Listener
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.engine.outcome import Failure
 from sinksdk.launch.connectors import prepare_written
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.topics import TopicDirectory
+from sinksdk.model.outcome import Failure
 from sinksdk.server.app import create_app
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.options import SparkSettings

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from sinksdk import OffsetAndMetadata, Token, TopicPartition
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import Store, table
 from sinksdk.store.keys import (
     plan_key,
     task_count_key,
     task_key,
 )
-from sinksdk.store.records import (
-    Entry,
-    GenerationPlan,
-    Noted,
-    PlannedRange,
-    TaskCountRecord,
-    TaskPlan,
-    TaskRecord,
-)
+from sinksdk.store.records import Entry, GenerationPlan, Noted, TaskCountRecord, TaskPlan, TaskRecord
 
 P0, P1, P2 = (TopicPartition("flights", partition) for partition in range(3))
 A, B, C = Token("a", {"n": 1}), Token("b"), Token("c")
@@ -64,12 +57,7 @@ def plan(
         generation=generation,
         config_version=1,
         tasks=tuple(
-            TaskPlan(
-                ranges=tuple(
-                    PlannedRange(topic=p.topic, partition=p.partition, start=0, end=100) for p in partitions
-                )
-            )
-            for partitions in tasks
+            TaskPlan(ranges=tuple(RangePlan.of(p, 0, end=100) for p in partitions)) for partitions in tasks
         ),
         committed=base.get("committed", ()),
         stale=base.get("stale", ()),

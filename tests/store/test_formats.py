@@ -14,6 +14,10 @@ import pytest
 from pydantic import ValidationError
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
+from sinksdk.model.base import Lasting, NamedPartition, OfPartition, Value
+from sinksdk.model.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
+from sinksdk.model.outcome import Retry
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetRange
 from sinksdk.store import table, take_over
 from sinksdk.store.keys import task_key
@@ -26,12 +30,8 @@ from sinksdk.store.records import (
     Entry,
     FrameState,
     GenerationPlan,
-    Lasting,
-    NamedPartition,
     Noted,
-    OfPartition,
     Orders,
-    PlannedRange,
     Retired,
     Segment,
     StoreIdentity,
@@ -39,7 +39,6 @@ from sinksdk.store.records import (
     TaskPlan,
     TaskRecord,
     Undecided,
-    Value,
     WrittenBatch,
 )
 from sinksdk.store.reports import (
@@ -63,8 +62,6 @@ from sinksdk.store.reports import (
     Unavailable,
     Waiting,
 )
-from sinksdk.support.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
-from sinksdk.support.retry import Retry
 from tests.helpers.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 
@@ -215,7 +212,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             tasks=(
                 TaskPlan(
                     ranges=(
-                        PlannedRange(
+                        RangePlan(
                             topic="flights",
                             partition=3,
                             start=100,
@@ -651,7 +648,7 @@ def test_a_token_is_read_as_this_version_knows_it() -> None:
 def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
     """Values: also within a range, which keeps what it does not know."""
     newer = {"topic": "t", "partition": 0, "start": 0, "end": 9, "retry": {**RETRY_JSON, "added_later": 1}}
-    range_ = PlannedRange.model_validate({**newer, "added_later": 2})
+    range_ = RangePlan.model_validate({**newer, "added_later": 2})
     assert range_.retry == RETRY
     assert range_.as_json() == {
         "topic": "t",

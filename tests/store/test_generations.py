@@ -7,6 +7,7 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.control.registry import register
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import StoreUnavailable, asked_to_close, read_commits, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Claim, Generations, UnpublishedException
@@ -18,13 +19,7 @@ from sinksdk.store.keys import (
     task_key,
 )
 from sinksdk.store.ledger import TaskLedger
-from sinksdk.store.records import (
-    Closing,
-    PlannedRange,
-    TaskCountRecord,
-    TaskPlan,
-    TaskRecord,
-)
+from sinksdk.store.records import Closing, TaskCountRecord, TaskPlan, TaskRecord
 from sinksdk.testing import ManualClock
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.watches import ClosingWatch
@@ -39,9 +34,7 @@ def store() -> MemoryStore:
 
 
 def task(*partitions: TopicPartition, end: int = 100) -> TaskPlan:
-    return TaskPlan(
-        ranges=tuple(PlannedRange(topic=p.topic, partition=p.partition, start=0, end=end) for p in partitions)
-    )
+    return TaskPlan(ranges=tuple(RangePlan.of(p, 0, end=end) for p in partitions))
 
 
 def next_generation(generations: Generations, *tasks: TaskPlan) -> Claim:

@@ -14,15 +14,9 @@ import pytest
 from sinksdk import TopicPartition, committed_offsets
 from sinksdk.control.herder import Herder
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.model.base import Value
 from sinksdk.store import Store, open_store, read_commits, table
-from sinksdk.store.records import (
-    ConnectorRecord,
-    GenerationPlan,
-    StoreIdentity,
-    TaskCountRecord,
-    TaskRecord,
-    Value,
-)
+from sinksdk.store.records import ConnectorRecord, GenerationPlan, StoreIdentity, TaskCountRecord, TaskRecord
 from sinksdk.store.reports import ConnectorHistory, ConnectorStatus, ConnectorTotals, TaskProgress
 from tests.helpers.older_store import CONNECTOR, in_s3, restore_store
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import Store, open_store, read_commits, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix
 from sinksdk.store.ledger import TaskLedger
-from sinksdk.store.records import Closing, Entry, PlannedRange, TaskPlan
+from sinksdk.store.records import Closing, Entry, TaskPlan
 from tests.integration.fault_proxy import (
     CUT_AFTER,
     CUT_BEFORE,
@@ -31,9 +32,7 @@ from tests.store.protocol import P0, P1, A, B, C
 
 
 def task(*partitions: object) -> TaskPlan:
-    return TaskPlan(
-        ranges=tuple(PlannedRange(topic=p.topic, partition=p.partition, start=0, end=100) for p in partitions)
-    )
+    return TaskPlan(ranges=tuple(RangePlan.of(p, 0, end=100) for p in partitions))
 
 
 def taken(store: Store, generation: int, number: int) -> TaskLedger:

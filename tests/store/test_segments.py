@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import Store, read_commits, table, take_over
 from sinksdk.store.base import Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix, task_key
 from sinksdk.store.ledger import TaskLedger
-from sinksdk.store.records import PlannedRange, TaskPlan, TaskRecord
+from sinksdk.store.records import TaskPlan, TaskRecord
 from tests.helpers.memory_store import MemoryStore
 from tests.store.backends import BACKENDS, LossyStore
 
@@ -31,7 +32,7 @@ class Measured(MemoryStore):
 def planned(store: Store, partitions: int) -> list[TopicPartition]:
     """A generation with one task that has so many partitions."""
     generations, found = Generations(store, "c"), [TopicPartition("t", p) for p in range(partitions)]
-    ranges = tuple(PlannedRange(topic=p.topic, partition=p.partition, start=0, end=9) for p in found)
+    ranges = tuple(RangePlan.of(p, 0, end=9) for p in found)
     generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
     return found
 

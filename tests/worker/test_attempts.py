@@ -19,13 +19,13 @@ from sinksdk import (
     SinkRecords,
     SinkTask,
 )
+from sinksdk.model.outcome import Retry
 from sinksdk.store import ask_to_close as store_ask_to_close
 from sinksdk.store import table, take_over
 from sinksdk.store.keys import plan_key, progress_key
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
 from sinksdk.support import logs
-from sinksdk.support.retry import Retry
 from sinksdk.testing import ManualClock
 from sinksdk.worker import attempts
 from sinksdk.worker.generation_spec import GenerationSpec

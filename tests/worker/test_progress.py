@@ -8,7 +8,8 @@ from unittest.mock import Mock
 import pytest
 
 from sinksdk import ClosingReason, TopicPartition
-from sinksdk.engine import PartitionOutcome
+from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.store import ask_to_close, table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
@@ -22,7 +23,6 @@ from sinksdk.store.records import (
 from sinksdk.store.reports import (
     TaskProgress,
 )
-from sinksdk.support.measures import TaskMeasures
 from sinksdk.testing import ManualClock
 from sinksdk.worker.attempts import Attempt
 from sinksdk.worker.generation_spec import GenerationSpec

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sinksdk import ClosingReason, ConfigException, ConnectException
-from sinksdk.engine.outcome import End
+from sinksdk.model.outcome import End
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord, SourceTask
 from sinksdk.spark.task_slots import check_task_slots
 from sinksdk.store import table

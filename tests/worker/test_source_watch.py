@@ -12,10 +12,11 @@ from unittest.mock import Mock
 import pytest
 
 from sinksdk import ClosingReason
-from sinksdk.engine.outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.engine.retry import call_author
 from sinksdk.engine.source_context import KnownPositions
 from sinksdk.errors import ConnectException
+from sinksdk.model.measures import ErrorCounts, TaskMeasures, Timing
+from sinksdk.model.outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.source.positions import SourcePosition
 from sinksdk.store import table
@@ -33,7 +34,6 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
 )
-from sinksdk.support.measures import ErrorCounts, TaskMeasures, Timing
 from sinksdk.testing import ManualClock
 from sinksdk.worker.attempts import Attempt
 from sinksdk.worker.generation_spec import GenerationSpec

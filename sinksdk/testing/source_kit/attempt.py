@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 
 from sinksdk.engine.clock import OneThread
 from sinksdk.engine.options import TaskName
-from sinksdk.engine.outcome import SourceTaskOutcome
 from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
+from sinksdk.model.outcome import SourceTaskOutcome
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
 from sinksdk.support.hooks import finished

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from sinksdk.engine.outcome import End
+from sinksdk.model.outcome import End
 from sinksdk.testing.contract import HIDDEN, KitError, SourceContractError, Step, ordinal
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, Fault, FaultKind
 from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt, Event, FaultSchedule
