@@ -35,9 +35,10 @@ from property_tests.engine_model import (
     watched,
 )
 from property_tests.exercised import EXERCISED
-from sinksdk import ClosingReason, FencedException, OffsetRange, TopicPartition
+from sinksdk import ClosingReason, FencedException, TopicPartition
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
+from sinksdk.model.plan import RangePlan
 from sinksdk.store import StoreUnavailable
 from sinksdk.testing import ManualClock, MemoryCommitLog
 from tests.helpers.depth import SEED
@@ -122,11 +123,13 @@ class Engine(RuleBasedStateMachine):
     @precondition(lambda self: self.worker.assignment() != set(PARTITIONS))
     def open(self, chosen: set[TopicPartition], length: int | None, again: int) -> None:
         """Open what is not open, from its commit; the source may deliver a few rows from before it."""
-        ranges: dict[TopicPartition, OffsetRange | None] = {}
+        plans: list[RangePlan] = []
         for partition in sorted(chosen - self.worker.assignment()):
             start = self.worker.committed(partition) or 0
             end = None if length is None else start + length
-            ranges[partition] = None if end is None else OffsetRange(start, end)
+            plans.append(
+                RangePlan.open_ended(partition) if end is None else RangePlan.of(partition, start, end)
+            )
             before = self.world.rows(partition, 0, start)
             self.unread[partition] = before[len(before) - again :] + self.world.rows(partition, start, end)
             self.ends[partition] = end
@@ -134,7 +137,7 @@ class Engine(RuleBasedStateMachine):
             happened["opened again"] += start > 0
             happened["in range"] += end is not None
         self.world.ends = self.ends
-        self.step(lambda: self.worker.open(ranges))
+        self.step(lambda: self.worker.open(plans))
 
     @rule(which=st.integers(0, 2), count=st.integers(1, 8))
     @precondition(lambda self: self.unread_partitions() and not self.worker.pending)
@@ -302,7 +305,7 @@ class Engine(RuleBasedStateMachine):
             assert self.log.offsets[partition].offset >= rows[-1] + 1
 
     def read_to_the_end(self) -> None:
-        self.worker.open(dict.fromkeys(PARTITIONS))
+        self.worker.open(map(RangePlan.open_ended, PARTITIONS))
         for partition in PARTITIONS:
             rest = self.world.rows(partition, self.worker.committed(partition) or 0)
             self.worker.deliver(batch(partition, rest))

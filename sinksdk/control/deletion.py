@@ -15,7 +15,7 @@ from sinksdk.connector import SinkConnector
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.engine.worker import SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import TopicPartition
@@ -96,8 +96,7 @@ def _run(
         raw_config=raw,
         options=EngineOptions(retry=_AT_ONCE),
     )
-    assigned = [AssignedRange(r.topic_partition, r.offsets) for r in plan.tasks[0].ranges]
-    return SinkTaskRun(worker, assigned, (), closing=lambda: None, clock=clock).run()
+    return SinkTaskRun(worker, plan.tasks[0].ranges, (), closing=lambda: None, clock=clock).run()
 
 
 class Deletion:

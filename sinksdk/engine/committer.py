@@ -95,7 +95,7 @@ class Committer:
         If that is unknown now, the next commit checks again; after the last one, the uncommitted records are
         read again.
         """
-        asked = {p.topic for p in partitions if self._states[p].has_news(self._scope.floor(p))}
+        asked = {p.topic for p in partitions if self._states[p].has_uncommitted(self._scope.floor(p))}
         with self._measures.phase(Phase.VOUCH):
             doubts = self._check_topics(asked) if asked else {}
         for partition in partitions:
@@ -143,14 +143,14 @@ class Committer:
             with self._measures.commit_write():
                 self._scope.write(self._commits.commit, changed, self._records(changed), self._due(changed))
         for partition, offset in changed.items():
-            self._states[partition].committed(offset.offset)
+            self._states[partition].note_commit(offset.offset)
         return changed
 
     def _records(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
-        return {p: self._states[p].records_below(offset.offset) for p, offset in offsets.items()}
+        return {p: self._states[p].accepted.below(offset.offset) for p, offset in offsets.items()}
 
     def _due(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
-        found = {p: self._states[p].due_below(offset.offset) for p, offset in offsets.items()}
+        found = {p: self._states[p].accepted.due_below(offset.offset) for p, offset in offsets.items()}
         return {p: due for p, due in found.items() if due is not None}
 
     def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
@@ -169,13 +169,13 @@ class Committer:
         ends = {}
         for partition in partitions:
             state, committed = self._states[partition], self._commits.committed(partition)
-            if state.failure:
+            if state.ending.failure:
                 continue
             metadata = committed.metadata if committed else ""
             end = state.range_end(self._scope.floor(partition))
             if end is not None:
                 ends[partition] = OffsetAndMetadata(end, metadata)
-            elif state.has_skipped and (committed.offset if committed else state.begin) < state.start:
+            elif state.has_skipped and (committed.offset if committed else state.plan.start) < state.start:
                 ends[partition] = OffsetAndMetadata(state.start, metadata)
             state.has_skipped = False
         if ends:
@@ -199,7 +199,7 @@ class Committer:
             lost.__cause__ = error
             self._scope.note(partition, lost)
             return False
-        return state.refusal is None
+        return state.ending.refusal is None
 
     # -- the second phase ------------------------------------------------------------------------
 

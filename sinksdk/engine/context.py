@@ -14,12 +14,13 @@ from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog
 from sinksdk.engine.measures import Measures
-from sinksdk.engine.options import EngineOptions, RangeTerms
-from sinksdk.engine.partition import InDoubt, OrderViolation, PartitionState
+from sinksdk.engine.options import EngineOptions
+from sinksdk.engine.partition import AcceptedRecords, InDoubt, OrderViolation, PartitionState
 from sinksdk.engine.retry import Attempts, run_hook
 from sinksdk.errors import ConnectException, FencedException, RetriableException, said, seconds_of
 from sinksdk.model.outcome import Failure, Retry
-from sinksdk.offsets import OffsetAndMetadata, OffsetRange, Token, TopicPartition, as_token
+from sinksdk.model.plan import RangePlan
+from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition, as_token
 from sinksdk.task import SinkTask
 
 log = logging.getLogger(__name__)
@@ -60,24 +61,19 @@ class TaskScope:
         self.measures = Measures(clock)
         self._write_failure: BaseException | None = None
 
-    def begin(self, partition: TopicPartition, offsets: OffsetRange | None, terms: RangeTerms) -> None:
+    def begin(self, partition: TopicPartition, plan: RangePlan) -> None:
         """Begin a range, at the commit if an earlier attempt has committed some of it."""
         committed = self.commits.committed(partition)
-        begin = offsets.start if offsets else 0
         # The commit may also be behind: the source may have lost records.
-        start = max(committed.offset if committed else 0, begin)
+        start = max(committed.offset if committed else 0, plan.start)
+        due = self.commits.due(partition) if committed else 0
         self.states[partition] = PartitionState(
-            partition,
+            plan,
             start,
-            offsets.end if offsets else None,
-            position=start,
-            begin=begin,
-            limit=terms.records,
-            retry=terms.retry,
-            log=terms.log,
+            start,
+            AcceptedRecords(self.commits.records(partition), due),
             is_transformed=self.options.is_transformed,
-            earlier=self.commits.records(partition),
-            due=self.commits.due(partition) if committed else 0,
+            retry=plan.retry,
         )
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -121,7 +117,7 @@ class TaskScope:
     def misplace(self, partition: TopicPartition, offset: int) -> None:
         """The task requests a position outside ``open``."""
         state = self.states[partition]
-        state.misplaced = ConnectException(
+        state.ending.misplaced = ConnectException(
             f"{self.label}: the task asked for {partition} at offset {offset} while at "
             f"{state.position}; the next generation starts it at its commit"
         )
@@ -145,23 +141,18 @@ class TaskScope:
             state.letters.popleft()
         state.letters.append(letter)
         if offset is not None:
-            state.errant[offset] += 1
-        if state.refusal is None:
-            state.refusal = refusal
+            state.accepted.errant[offset] += 1
+        if state.ending.refusal is None:
+            state.ending.refusal = refusal
 
     # -- failures --------------------------------------------------------------------------------
 
     def note_requested(self, began: float | None = None) -> None:
         """Record the failures of the author's call that just returned; ``began`` is its start."""
         for partition, state in self.states.items():
-            if not state.is_open:
-                continue
-            if state.requested is None and state.refusal is None and state.misplaced is None:
-                continue
-            for error in (state.requested, state.refusal, state.misplaced):
-                if error is not None:
+            if state.is_open:
+                for error in state.ending.take_requested():
                     self.note(partition, error, began=began)
-            state.requested = state.refusal = state.misplaced = None
 
     def note(
         self,
@@ -180,14 +171,14 @@ class TaskScope:
             retry: what to leave to a later generation, if known.
         """
         state = self.states[partition]
-        if state.failure is not None:
+        if state.ending.failure is not None:
             return
         if retry is None and not at_once and isinstance(error, RetriableException):
             retry = self._retry_of(state, error, began)
         is_final = isinstance(error, OrderViolation)
-        state.failure = Failure.of(error, at_once=at_once, is_final=is_final, retry=retry)
+        state.ending.failure = Failure.of(error, at_once=at_once, is_final=is_final, retry=retry)
         if isinstance(error, FencedException):
-            state.is_fenced = True
+            state.ending.is_fenced = True
             self.measures.given_up()
             log.warning(
                 "%s: %s ends, read up to offset %d, and nothing more is written: %s",
@@ -337,8 +328,8 @@ class WorkerSinkTaskContext(SinkTaskContext):
     def fail(self, partition: TopicPartition, error: BaseException) -> None:
         if partition in self._scope.assignment():
             state = self._scope.states[partition]
-            if state.requested is None:
-                state.requested = error
+            if state.ending.requested is None:
+                state.ending.requested = error
         else:
             log.warning(
                 "%s: context.fail named %s, which is not open here; ignored", self._scope.label, partition

@@ -126,14 +126,14 @@ class PendingBatch:
         asked: float | None,
         earlier: Retry | None = None,
         *,
-        stays: bool = False,
+        in_place: bool = False,
     ) -> Ending | None:
         """An attempt raised RetriableException.
 
         Args:
             asked: seconds of delay that the task requested (``context.timeout``).
             earlier: attempts of earlier generations.
-            stays: nothing is left to a later generation.
+            in_place: the retry is not left to a later generation.
 
         Returns:
             Why this generation makes no other attempt; None if it does.
@@ -150,7 +150,7 @@ class PendingBatch:
             )
             spent.__cause__ = error
             return Ending(spent)
-        if not stays and self._attempts.holds_up(now, delay):
+        if not in_place and self._attempts.holds_up(now, delay):
             return Ending(error, self._attempts.left(now, delay, self.portion.first_offset))
         if self._attempts.failures == 1:
             log.warning("%s: %s failed, it is tried again: %s", self._label, what, error)
@@ -230,13 +230,13 @@ class Delivery:
             ending = self._put_off(batch, error, context.take_timeout())
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
             scope.raise_failure()
-            refusal, state.refusal = state.refusal, None
+            refusal = state.ending.take_refusal()
             if refusal is None:  # else it was counted when it was reported
                 self._measures.failed()
             ending = Ending(refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
             context.take_timeout()
-            refusal, state.refusal = state.refusal, None
+            refusal = state.ending.take_refusal()
             if refusal is None:
                 given = batch.converted
                 state.accept(batch.take(), given)
@@ -259,7 +259,7 @@ class Delivery:
         self._measures.failed()
         state = self._scope.states[batch.records.partition]
         try:
-            if state.refusal is None:
+            if state.ending.refusal is None:
                 given = batch.converted
                 taken = batch.take_first(error)
                 if len(taken):
@@ -269,7 +269,9 @@ class Delivery:
         except ConnectException as wrong:
             wrong.__cause__ = error
             return Ending(wrong)
-        ending = batch.put_off(self._scope.clock.now(), error, asked, state.retry, stays=state.stays)
+        ending = batch.put_off(
+            self._scope.clock.now(), error, asked, state.retry, in_place=state.retries_in_place
+        )
         if ending is None:
             self._measures.retried()
         return ending

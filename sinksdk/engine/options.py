@@ -10,8 +10,6 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.config.converters import RegistryAddress
 from sinksdk.engine.converters import Converter, SchemaOf, converter_of
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.model.outcome import Retry
-from sinksdk.offsets import OffsetRange
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.transforms.chain import Chain
 from sinksdk.transforms.parts import PARTS, Part
@@ -51,20 +49,6 @@ class ErrorLimit:
         if of >= _LEAST and failed > self.max_share * of:
             return f"a larger share than the {self.max_share:g} that {SHARE_KEY} allows"
         return None
-
-
-class RangeTerms(NamedTuple):
-    """Limits of a generation on a range.
-
-    Args:
-        records: maximum number of records; a longer range is cut there.
-        retry: left by earlier generations, on the task's clock.
-        log: offsets that the source held when the range was planned; None where that is not known.
-    """
-
-    records: int | None = None
-    retry: Retry | None = None
-    log: OffsetRange | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The engine's state of one open partition, and the check that its source delivers ascending offsets."""
+"""The engine's private state of one open partition, and the check that its offsets ascend."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sinksdk.errors import ConnectException
 from sinksdk.model.outcome import Failure, PartitionOutcome, Retry
-from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition
+from sinksdk.model.plan import RangePlan
+from sinksdk.offsets import OffsetAndMetadata, TopicPartition
 from sinksdk.records import SinkRecords
 
 _LISTED: Final = 20  # offsets that a message names one by one
@@ -91,146 +92,55 @@ def _listed(offsets: Sequence[int]) -> str:
     return shown if len(distinct) <= _LISTED else f"{shown} … {distinct[-1]}, {len(distinct):,} in all"
 
 
-@dataclass(slots=True)
-class _Accepted:
+class _Batch(NamedTuple):
     """One accepted batch above the commit. Offsets are kept only where they have gaps."""
 
-    first: int
-    next: int
+    start: int
+    end: int
     count: int
     offsets: npt.NDArray[np.int64] | None
 
     def count_from(self, offset: int) -> int:
-        if offset <= self.first:
+        if offset <= self.start:
             return self.count
         if self.offsets is None:
-            return max(self.next - offset, 0)
+            return max(self.end - offset, 0)
         return self.count - int(np.searchsorted(self.offsets, offset))
 
 
-# More than ten attributes: range, position and end change together, and only here.
 @dataclass(slots=True)
-class PartitionState:
-    """State of one partition in this generation.
+class AcceptedRecords:
+    """The records of one partition that a task has accepted in this generation.
 
     Args:
-        start: first offset to deliver; rows below it were committed before and are dropped.
-        end: offset after the last of its range, None when the range is open-ended.
-        limit: maximum number of records; its range may hold more.
-        position: offset after the last accepted (or skipped) record.
-        begin: first offset of its range, which an earlier attempt may have committed.
-        seen: highest offset that the source has delivered, -1 before it has.
-        exhausted: its whole range has been read.
-        is_cut: its limit ends it: its range holds more records.
-        is_open: ``open`` returned and ``close`` was not called yet.
-        has_skipped: the task requested ``start``, and that is not committed yet.
-        moved_to: position below the commit that the task requested for the next generation.
-        retry: left by earlier generations.
-        log: offsets that the source held when its range was planned, where that is known.
-        is_transformed: records may have been dropped and multiplied on their way: those of one offset are in
-            one batch.
-        stays: this generation delivered what earlier ones could not, so the destination is available. Until a
-            commit, the task retries in place, for any delay: a partition that ended at each refusal would
-            read its tail again and again, and commit nothing.
-        requested: what the task's call, not returned yet, gave ``context.fail``.
-        refusal: the first of its records that this call reported, where bad records are not tolerated.
-        misplaced: an impossible position that this call requested.
-        is_fenced: its failure says that somebody newer owns it: nothing more is written or discarded.
-        letters: dead letters that may not be durable yet.
-        earlier: records that earlier attempts of this generation have committed.
+        committed_before: records that earlier attempts of this generation have committed.
         due: the offset after the last record that a task has accepted and not reported; None: unknown.
-        errant: how many records of an offset the task has reported, since the last portion was accepted.
-        records: accepted by this attempt.
+        count: records that this attempt has accepted.
+        errant: by offset, how many records the task has reported since the last accepted portion.
     """
 
-    partition: TopicPartition
-    start: int
-    end: int | None
-    position: int
-    begin: int = 0
-    seen: int = -1
-    limit: int | None = None
-    exhausted: bool = False
-    is_cut: bool = False
-    is_open: bool = False
-    has_skipped: bool = False
-    moved_to: int | None = None
-    retry: Retry | None = None
-    log: OffsetRange | None = None
-    is_transformed: bool = False
-    stays: bool = False
-    failure: Failure | None = None
-    is_fenced: bool = False
-    requested: BaseException | None = None
-    refusal: BaseException | None = None
-    misplaced: BaseException | None = None
-    letters: deque[Future[None]] = field(default_factory=deque)
-    earlier: int = 0
-    records: int = 0
+    committed_before: int = 0
     due: int | None = None
+    count: int = 0
     errant: Counter[int] = field(default_factory=Counter)
-    _uncommitted: deque[_Accepted] = field(default_factory=deque)
+    _uncommitted: deque[_Batch] = field(default_factory=deque)
 
-    def new_rows(self, records: SinkRecords) -> SinkRecords:
-        """Rows of an ordered batch that are still to deliver: those below ``start`` were committed before."""
-        if not len(records) or self.start <= records.first_offset:
-            return records
-        offsets = records.offsets
-        return records[int(np.searchsorted(offsets, self.start)) :]
+    @property
+    def total(self) -> int:
+        return self.committed_before + self.count
 
-    def within_limit(self, records: SinkRecords) -> SinkRecords:
-        """The rows of a batch within the limit; if rows are left out, the range is cut."""
-        room = len(records) if self.limit is None else self.limit - self.records
-        if len(records) <= room:
-            return records
-        return records[: records.whole_offsets(room) if room > 0 else 0]
-
-    def flaw(self, records: SinkRecords, committed: int | None, label: str) -> ConnectException | None:
-        """What is wrong with a batch's offsets, if anything.
-
-        Args:
-            records: as the source delivers them, with rows that an earlier attempt has committed.
-        """
-        offsets = records.offsets
-        who = "transform" if self.is_transformed else "source"
-        late = late_offsets(offsets, self.seen, may_repeat=self.is_transformed)
-        if late is not None:
-            return order_violation(label, self.partition, late[1], late[0].tolist(), committed, who=who)
-        if offsets[0] < self.begin:
-            below = offsets[offsets < self.begin].tolist()
-            what = f"offset {below[0]}, before the range that begins at {self.begin}"
-            return order_violation(label, self.partition, what, below, committed, who=who)
-        if self.end is not None and offsets[-1] >= self.end:
-            # A transform that computes offsets has left records out below them.
-            kind = InDoubt if self.is_transformed else ConnectException
-            return kind(
-                f"{label}: {self.partition}: the {who} delivers offset {offsets[-1]}, beyond the range that "
-                f"ends at {self.end}"
-            )
-        return None
-
-    def see(self, records: SinkRecords) -> None:
-        """The source has delivered a batch without a flaw."""
-        self.seen = records.next_offset - 1
-
-    def accept(self, records: SinkRecords, given: SinkRecords | None = None) -> None:
-        """The task has accepted these records: their offsets may be committed from now on.
-
-        Args:
-            given: what ``put`` was given of them: without bad and filtered ones.
-        """
-        self._note_due(records if given is None else given)
-        first, after = records.first_offset, records.next_offset
-        gapless = after - first == len(records) and not self.is_transformed
-        offsets = None if gapless else records.offsets.copy()
-        self._uncommitted.append(_Accepted(first, after, len(records), offsets))
-        self.position = after
-        self.records += len(records)
-        if self.retry is not None and self.retry.refused is not None and self.retry.refused < after:
-            self.retry, self.stays = None, True
+    def add(self, records: SinkRecords, given: SinkRecords, *, is_transformed: bool) -> None:
+        """Add records; ``put`` was given those in ``given``, without filtered and unconvertible ones."""
+        self._note_due(given)
+        start, end = records.first_offset, records.next_offset
+        is_gapless = end - start == len(records) and not is_transformed
+        self._uncommitted.append(
+            _Batch(start, end, len(records), None if is_gapless else records.offsets.copy())
+        )
+        self.count += len(records)
 
     def _note_due(self, given: SinkRecords) -> None:
-        """Of a transform's several rows with one offset all must be reported: else it counts as accepted."""
+        """A transform may make several rows of one offset: it counts as reported only if all of them are."""
         offsets = given.offsets if len(given) else ()
         row = len(offsets)
         while row and self.errant:
@@ -244,36 +154,175 @@ class PartitionState:
         self.errant.clear()
 
     def due_below(self, offset: int) -> int | None:
-        """The ``due`` of a commit at this offset; at most the offset itself."""
+        """The ``due`` to store with a commit at this offset."""
         return None if self.due is None else min(self.due, offset)
 
-    def committed(self, offset: int) -> None:
-        """A commit covers all offsets below this one, which may be the end of a range that ends in gaps."""
-        self.retry, self.stays = None, False  # there was progress
-        self.reach(offset)
-        while self._uncommitted and self._uncommitted[0].next <= offset:
+    def forget_below(self, offset: int) -> None:
+        """Forget batches that a commit at this offset covers."""
+        while self._uncommitted and self._uncommitted[0].end <= offset:
             self._uncommitted.popleft()
+
+    def tail(self, committed: int) -> int:
+        """Number of accepted records above a commit: counted, since offsets have gaps."""
+        return sum(batch.count_from(committed) for batch in self._uncommitted)
+
+    def below(self, offset: int) -> int:
+        """Number of records that this generation has committed once this offset is."""
+        return self.total - self.tail(offset)
+
+
+@dataclass(slots=True)
+class PartitionEnding:
+    """How a partition ends in this generation, if early.
+
+    Args:
+        failure: the first one; the engine closes the partition.
+        is_fenced: the failure says that a newer task owns the partition: nothing is written or discarded.
+        moved_to: position below the commit that the task requested for the next generation.
+        requested: error that the running call of the task gave to ``context.fail``.
+        refusal: the first record that this call reported, where bad records are not tolerated.
+        misplaced: an impossible position that this call requested.
+    """
+
+    failure: Failure | None = None
+    is_fenced: bool = False
+    moved_to: int | None = None
+    requested: BaseException | None = None
+    refusal: BaseException | None = None
+    misplaced: BaseException | None = None
+
+    def take_requested(self) -> list[BaseException]:
+        """The errors of the call that just returned, in order of precedence."""
+        errors = [e for e in (self.requested, self.refusal, self.misplaced) if e is not None]
+        self.requested = self.refusal = self.misplaced = None
+        return errors
+
+    def take_refusal(self) -> BaseException | None:
+        refusal, self.refusal = self.refusal, None
+        return refusal
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """A partition in this generation: its plan, its progress and its ending.
+
+    Args:
+        plan: the range, of which an earlier attempt may have committed a part.
+        start: first offset to deliver; rows below it are committed already and are dropped.
+        position: offset after the last accepted (or skipped) record.
+        is_transformed: Spark's operators may have dropped and multiplied records; those of one offset are in
+            one batch.
+        retry: the failure that is retried, until there is progress.
+        retries_in_place: this generation delivered records that earlier ones could not, so the destination
+            is available. Until a commit, the task retries in place, for any delay: a partition that ended at
+            each refusal would read its tail again and again, and commit nothing.
+        seen: highest offset that the source has delivered, -1 before the first.
+        is_exhausted: the whole range has been read.
+        is_cut: the plan's limit of records ends it before the end of its range.
+        is_open: ``open`` returned and ``close`` was not called yet.
+        has_skipped: the task requested ``start``, and that is not committed yet.
+        letters: dead letters that may not be durable yet.
+    """
+
+    plan: RangePlan
+    start: int
+    position: int
+    accepted: AcceptedRecords = field(default_factory=AcceptedRecords)
+    ending: PartitionEnding = field(default_factory=PartitionEnding)
+    is_transformed: bool = False
+    retry: Retry | None = None
+    retries_in_place: bool = False
+    seen: int = -1
+    is_exhausted: bool = False
+    is_cut: bool = False
+    is_open: bool = False
+    has_skipped: bool = False
+    letters: deque[Future[None]] = field(default_factory=deque)
+
+    # -- delivery --------------------------------------------------------------------------------
+
+    def new_rows(self, records: SinkRecords) -> SinkRecords:
+        """Rows of an ordered batch that are not committed yet."""
+        if not len(records) or self.start <= records.first_offset:
+            return records
+        offsets = records.offsets
+        return records[int(np.searchsorted(offsets, self.start)) :]
+
+    def within_limit(self, records: SinkRecords) -> SinkRecords:
+        """Rows of a batch within the plan's limit of records."""
+        limit = self.plan.records
+        room = len(records) if limit is None else limit - self.accepted.count
+        if len(records) <= room:
+            return records
+        return records[: records.whole_offsets(room) if room > 0 else 0]
+
+    def flaw(self, records: SinkRecords, committed: int | None, label: str) -> ConnectException | None:
+        """The error in a batch's offsets, if there is one.
+
+        Args:
+            records: as the source delivers them, with rows that an earlier attempt has committed.
+        """
+        offsets, begin, end = records.offsets, self.plan.start, self.plan.end
+        who = "transform" if self.is_transformed else "source"
+        partition = records.partition
+        late = late_offsets(offsets, self.seen, may_repeat=self.is_transformed)
+        if late is not None:
+            return order_violation(label, partition, late[1], late[0].tolist(), committed, who=who)
+        if offsets[0] < begin:
+            below = offsets[offsets < begin].tolist()
+            what = f"offset {below[0]}, before the range that begins at {begin}"
+            return order_violation(label, partition, what, below, committed, who=who)
+        if offsets[-1] >= end:
+            # A transform that computes offsets has left records out below them.
+            kind = InDoubt if self.is_transformed else ConnectException
+            return kind(
+                f"{label}: {partition}: the {who} delivers offset {offsets[-1]}, beyond the range that "
+                f"ends at {end}"
+            )
+        return None
+
+    def note_delivered(self, records: SinkRecords) -> None:
+        self.seen = records.next_offset - 1
+
+    def accept(self, records: SinkRecords, given: SinkRecords | None = None) -> None:
+        """The task has accepted these records: their offsets may be committed from now on.
+
+        Args:
+            given: those that ``put`` was given: without bad and filtered ones.
+        """
+        self.accepted.add(records, records if given is None else given, is_transformed=self.is_transformed)
+        self.position = records.next_offset
+        if self.retry is not None and self.retry.refused is not None and self.retry.refused < self.position:
+            self.retry, self.retries_in_place = None, True
+
+    # -- commit ----------------------------------------------------------------------------------
+
+    def note_commit(self, offset: int) -> None:
+        """A commit covers all offsets below this one, which may be the end of a range that ends in gaps."""
+        self.retry, self.retries_in_place = None, False  # there was progress
+        self.reach(offset)
+        self.accepted.forget_below(offset)
 
     def reach(self, offset: int) -> None:
         """There is no record between the position and this offset."""
         self.position = max(self.position, offset)
 
-    def has_news(self, floor: int) -> bool:
+    def has_uncommitted(self, floor: int) -> bool:
         """Whether there is more to commit than this committed offset."""
-        return (
-            self.position > floor
-            or self.has_skipped
-            or (self.exhausted and self.end is not None and self.end > floor)
-        )
+        return self.position > floor or self.has_skipped or (self.is_exhausted and self.plan.end > floor)
 
     def skip_to(self, offset: int) -> None:
-        """The task has all records before: begin here, or at the end of the range if that comes first."""
-        self.start = self.position = self.due = offset if self.end is None else min(offset, self.end)
+        """The destination has all records below: begin here, at most at the end of the range."""
+        self.start = self.position = self.accepted.due = min(offset, self.plan.end)
         self.has_skipped = True
 
-    def go_back_to(self, offset: int) -> None:
+    def move_back_to(self, offset: int) -> None:
         """The next generation begins here; in this one nothing is read."""
-        self.start = self.position = self.moved_to = offset
+        self.start = self.position = self.ending.moved_to = offset
+
+    def read_to_end(self) -> None:
+        """The source has delivered the whole range."""
+        self.is_exhausted = not self.is_cut and not self.plan.is_open_ended
 
     def to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
         """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
@@ -281,34 +330,27 @@ class PartitionState:
         return offset if end is None else OffsetAndMetadata(end, offset.metadata, offset.publish)
 
     def range_end(self, committed: int) -> int | None:
-        """The end of an exhausted range that ends in gaps, if all before these is committed."""
-        if not self.exhausted or self.end is None or committed < self.position or self.end <= self.position:
+        """The end of an exhausted range that ends in gaps, if all records before these are committed."""
+        end = self.plan.end
+        if not self.is_exhausted or committed < self.position or end <= self.position:
             return None
-        return self.end
-
-    def tail(self, committed: int) -> int:
-        """How many accepted records lie above a commit: counted, since offsets have gaps."""
-        return sum(batch.count_from(committed) for batch in self._uncommitted)
-
-    def records_below(self, offset: int) -> int:
-        """How many records a commit of this offset makes in this generation."""
-        return self.earlier + self.records - self.tail(offset)
+        return end
 
     def outcome(
         self, committed: int | None, visible: int | None, counts: Mapping[str, int]
     ) -> PartitionOutcome:
-        """What became of it."""
+        before = self.accepted.committed_before
         return PartitionOutcome(
-            self.partition,
+            self.plan.topic_partition,
             committed,
             self.position,
-            self.earlier + self.records,
-            self.tail(self.start if committed is None else committed),
-            self.end if self.exhausted and self.end is not None else self.position,
-            self.failure,
+            self.accepted.total,
+            self.accepted.tail(self.start if committed is None else committed),
+            self.plan.end if self.is_exhausted else self.position,
+            self.ending.failure,
             counts,
             visible,
-            self.begin if self.earlier else self.start,
-            self.moved_to,
-            self.earlier,
+            self.plan.start if before else self.start,
+            self.ending.moved_to,
+            before,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, SupportsIndex
 
 from sinksdk.context import ClosingReason
@@ -19,11 +19,12 @@ from sinksdk.engine.commits import CommitLog, DeadLetters, TopicIdCheck, always_
 from sinksdk.engine.committer import Committer
 from sinksdk.engine.context import WITHDRAWN, TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.delivery import Delivery
-from sinksdk.engine.options import EngineOptions, RangeTerms, TaskName
+from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.model.measures import Phase, TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome
-from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition, is_topic_name
+from sinksdk.model.plan import RangePlan
+from sinksdk.offsets import OffsetAndMetadata, TopicPartition, is_topic_name
 from sinksdk.records import SinkRecords
 from sinksdk.task import SinkTask
 
@@ -92,35 +93,27 @@ class WorkerSinkTask:
             self._scope.call("initialize", self._context)
             self._scope.call("start", self._config)
 
-    def open(
-        self,
-        ranges: Mapping[TopicPartition, OffsetRange | None],
-        terms: Mapping[TopicPartition, RangeTerms] | None = None,
-    ) -> None:
-        """Open partitions: publish committed tokens, discard stale ones, then ``open``.
-
-        Args:
-            ranges: this generation's range of each; None for an open end, starting at the commit.
-            terms: limits of each range; by default none.
-        """
+    def open(self, plans: Iterable[RangePlan]) -> None:
+        """Open partitions: publish committed tokens, discard stale ones, then ``open``."""
+        ranges = {plan.topic_partition: plan for plan in plans}
         for partition in ranges:
             if partition in self.assignment():
                 message = f"{self._label}: {partition} is open already"
                 raise RuntimeError(message)
-        for partition, offsets in ranges.items():
+        for partition, plan in ranges.items():
             committed = self.committed(partition)
-            self._scope.begin(partition, offsets, (terms or {}).get(partition, RangeTerms()))
+            self._scope.begin(partition, plan)
             if not is_topic_name(partition.topic):  # sinks make paths and keys of it
                 message = f"{self._label}: {partition.topic!r} is no name of a topic that Kafka allows"
                 self._scope.note(partition, ConnectException(message), at_once=True)
                 continue
             self._committer.publish(partition)
-            if committed is not None and offsets and offsets.start > committed:
-                self._refuse_gap(partition, committed, offsets.start)
+            if committed is not None and plan.start > committed:
+                self._refuse_gap(partition, committed, plan.start)
             self._committer.discard(
                 partition, (*self._commits.stale(partition), *self._commits.prepared(partition))
             )
-        self._open([p for p in ranges if self._states[p].failure is None])
+        self._open([p for p in ranges if self._states[p].ending.failure is None])
         self._move([p for p in ranges if self._states[p].is_open])
         self._end_failed()
 
@@ -155,7 +148,7 @@ class WorkerSinkTask:
         for partition in opened:
             asked = self._context.moves.pop(partition, None)
             state, committed = self._states[partition], self._commits.committed(partition)
-            if asked is None or state.requested is not None:
+            if asked is None or state.ending.requested is not None:
                 continue
             if self._has_all(partition, asked):
                 continue
@@ -191,7 +184,7 @@ class WorkerSinkTask:
                 back = OffsetAndMetadata(offset, metadata)
                 self._scope.write(self._commits.withdraw, partition, back, ())
                 self._context.count(partition, **{WITHDRAWN: 1})
-                state.go_back_to(offset)
+                state.move_back_to(offset)
                 self._clean_up([partition])
                 self._release([partition])
             elif offset < state.start:
@@ -217,7 +210,7 @@ class WorkerSinkTask:
         """Why a position is none that a partition can be moved to, or None."""
         if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
             return f"{asked!r}, which is no offset"
-        log, committed = self._states[partition].log, self._commits.committed(partition)
+        log, committed = self._states[partition].plan.log, self._commits.committed(partition)
         if log is not None and offset > log.end:
             return (
                 f"offset {offset}, but the source ends at {log.end}: the topic was deleted and created again "
@@ -254,7 +247,7 @@ class WorkerSinkTask:
         if flaw is not None:
             self._fail(partition, flaw)
             return
-        state.see(records)
+        state.note_delivered(records)
         fresh = state.new_rows(records)
         records = state.within_limit(fresh)
         state.is_cut = state.is_cut or len(records) < len(fresh)
@@ -305,15 +298,17 @@ class WorkerSinkTask:
         """
         state = self._states[partition]
         if state.is_open and self._delivery.partition != partition:
-            state.exhausted = is_whole and not state.is_cut
+            state.is_exhausted = False
+            if is_whole:
+                state.read_to_end()
         self._finish([partition], reason, None)
 
     def confirm_ends(self, partitions: Collection[TopicPartition]) -> None:
         """All of the input has been read: the ranges of these closed partitions were whole."""
-        whole = [p for p in partitions if (state := self._states[p]).failure is None and not state.is_cut]
-        for partition in whole:
-            self._states[partition].exhausted = True
-        self._committer.write_late_ends(whole)
+        sound = [p for p in partitions if self._states[p].ending.failure is None]
+        for partition in sound:
+            self._states[partition].read_to_end()
+        self._committer.write_late_ends([p for p in sound if self._states[p].is_exhausted])
 
     @property
     def is_transformed(self) -> bool:
@@ -457,7 +452,7 @@ class WorkerSinkTask:
             if state.is_open and offset != state.position:
                 self._scope.misplace(partition, offset)
         self._scope.note_requested(began)
-        ended = [p for p, state in self._states.items() if state.is_open and state.failure]
+        ended = [p for p, state in self._states.items() if state.is_open and state.ending.failure]
         self._clean_up(ended)
         self._release(ended)
 
@@ -477,8 +472,8 @@ class WorkerSinkTask:
         task has prepared, its successor decides about.
         """
         for partition in partitions:
-            state = self._states[partition]
-            if state.is_fenced or (state.failure is not None and state.failure.retry is not None):
+            ending = self._states[partition].ending
+            if ending.is_fenced or (ending.failure is not None and ending.failure.retry is not None):
                 continue
             self._committer.discard(partition, self._commits.prepared(partition))
 
@@ -506,5 +501,5 @@ class WorkerSinkTask:
 
     def _count_active(self) -> None:
         """Count the records read and not committed, of all open partitions."""
-        tails = (state.tail(self._scope.floor(p)) for p, state in self._states.items() if state.is_open)
+        tails = (self._states[p].accepted.tail(self._scope.floor(p)) for p in self.assignment())
         self._measures.still_active(sum(tails) + self._delivery.records)

@@ -7,34 +7,14 @@ from dataclasses import dataclass
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.options import RangeTerms
 from sinksdk.engine.sink import WorkerSinkTask
 from sinksdk.errors import ConnectException
-from sinksdk.model.outcome import Failure, PartitionOutcome, Retry
-from sinksdk.offsets import OffsetRange, TopicPartition
+from sinksdk.model.outcome import Failure, PartitionOutcome
+from sinksdk.model.plan import RangePlan
+from sinksdk.offsets import TopicPartition
 from sinksdk.records import SinkRecords
 
 _LONGEST_WAIT = 0.2  # seconds between two checks for a close request
-
-
-@dataclass(frozen=True, slots=True)
-class AssignedRange:
-    """A task's range of one partition.
-
-    Args:
-        offsets: None: from the commit to wherever the input ends.
-        due: the commit at its end is a closing one: the task flushes partial batches.
-        records: maximum number of records, if there is a limit.
-        retry: left by earlier generations, on the task's clock.
-        log: offsets that the source held when it was planned; None where that is not known.
-    """
-
-    partition: TopicPartition
-    offsets: OffsetRange | None
-    due: bool = False
-    records: int | None = None
-    retry: Retry | None = None
-    log: OffsetRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +58,7 @@ class SinkTaskRun:
     def __init__(
         self,
         worker: WorkerSinkTask,
-        assigned: Sequence[AssignedRange],
+        plans: Sequence[RangePlan],
         batches: Iterable[SinkRecords | Unread | None],
         *,
         closing: Callable[[], ClosingRequest | None],
@@ -86,9 +66,9 @@ class SinkTaskRun:
         on_progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._worker = worker
-        self._assigned = assigned
-        self._waiting = {item.partition: item for item in assigned}
-        self._reading: AssignedRange | None = None
+        self._plans = plans
+        self._waiting = {plan.topic_partition: plan for plan in plans}
+        self._reading: RangePlan | None = None
         self._unconfirmed: list[TopicPartition] = []
         self._batches = batches
         self._closing = closing
@@ -111,7 +91,7 @@ class SinkTaskRun:
         try:
             self._worker.start()
         except Exception as error:  # noqa: BLE001 - the author's start may raise anything
-            return [self._never_started(item, error) for item in self._assigned]
+            return [self._never_started(plan, error) for plan in self._plans]
         else:
             self._work()
             return self._worker.outcomes()
@@ -120,10 +100,7 @@ class SinkTaskRun:
 
     def _work(self) -> None:
         try:
-            self._worker.open(
-                {item.partition: item.offsets for item in self._assigned},
-                {item.partition: RangeTerms(item.records, item.retry, item.log) for item in self._assigned},
-            )
+            self._worker.open(self._plans)
             request = self._read()
             if request is not None:
                 self._worker.close(request.reason, timeout=request.timeout, asked=request.asked)
@@ -152,8 +129,8 @@ class SinkTaskRun:
                 return None  # every partition has ended: the rest would only be skipped
         request = self._closing()
         if request is None:
-            for item in filter(None, (self._reading, *self._waiting.values())):
-                self._finish(item)
+            for plan in filter(None, (self._reading, *self._waiting.values())):
+                self._finish(plan)
             if self._unconfirmed:
                 self._worker.confirm_ends(self._unconfirmed)
         return request
@@ -175,7 +152,7 @@ class SinkTaskRun:
         A transform may bring some later, which ends the task: until all has come, nothing is committed that
         would pass over them.
         """
-        if self._reading is not None and self._reading.partition == partition:
+        if self._reading is not None and self._reading.topic_partition == partition:
             return
         if partition not in self._waiting:
             raise ConnectException(
@@ -185,13 +162,12 @@ class SinkTaskRun:
         if self._reading is not None:
             self._finish(self._reading, is_whole=not self._worker.is_transformed)
             if self._worker.is_transformed:
-                self._unconfirmed.append(self._reading.partition)
+                self._unconfirmed.append(self._reading.topic_partition)
         self._reading = self._waiting.pop(partition)
 
-    def _finish(self, item: AssignedRange, *, is_whole: bool = True) -> None:
-        self._worker.finish(item.partition, ClosingReason.DUE if item.due else None, is_whole=is_whole)
+    def _finish(self, plan: RangePlan, *, is_whole: bool = True) -> None:
+        self._worker.finish(plan.topic_partition, ClosingReason.DUE if plan.due else None, is_whole=is_whole)
 
-    def _never_started(self, item: AssignedRange, error: BaseException) -> PartitionOutcome:
-        committed = self._worker.committed(item.partition)
-        start = item.offsets.start if item.offsets else committed or 0
-        return PartitionOutcome.unread(item.partition, start, Failure.of(error), committed)
+    def _never_started(self, plan: RangePlan, error: BaseException) -> PartitionOutcome:
+        committed = self._worker.committed(plan.topic_partition)
+        return PartitionOutcome.unread(plan.topic_partition, plan.start, Failure.of(error), committed)

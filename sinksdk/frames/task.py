@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from sinksdk.connector import SinkConnector
 from sinksdk.engine import CommitLog, EngineOptions, TaskName, WallClock, WorkerSinkTask
 from sinksdk.engine.commits import DeadLetters
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.engine.worker import SinkTaskRun
 from sinksdk.errors import ConnectException
 from sinksdk.frames.protocol import Share
 from sinksdk.frames.rows import as_records
 from sinksdk.model.outcome import PartitionOutcome
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.records import SinkRecords
 from sinksdk.store import TakenOver
@@ -190,8 +191,8 @@ class FrameTask:
             ConnectException: the task has failed, or has kept rows back.
         """
         partition, start = self.partition, self._start
-        assigned = AssignedRange(partition, None, due=True)
-        (outcome,) = self._run([assigned], self._numbered(batches))
+        plan = RangePlan.open_ended(partition, due=True)
+        (outcome,) = self._run([plan], self._numbered(batches))
         if outcome.failure is not None:
             raise ConnectException(f"{self._label}: {outcome.failure.message}")
         commit = self._commits.held_commit(partition) or OffsetAndMetadata(start)
@@ -205,8 +206,7 @@ class FrameTask:
 
     def settle(self) -> Sequence[PartitionOutcome]:
         """Publish what is committed and discard what is not, of all partitions of the task's plan."""
-        ranges = self._plan.tasks[self._number].ranges
-        return self._run([AssignedRange(one.topic_partition, one.offsets) for one in ranges], ())
+        return self._run(self._plan.tasks[self._number].ranges, ())
 
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[SinkRecords]:
         """Asked for its first batch when the partition is open, or could not be opened."""
@@ -229,8 +229,6 @@ class FrameTask:
         committed = self._commits.committed(self.partition)
         return committed.offset if committed else 0
 
-    def _run(
-        self, assigned: Sequence[AssignedRange], batches: Iterable[SinkRecords]
-    ) -> Sequence[PartitionOutcome]:
-        run = SinkTaskRun(self._worker, assigned, batches, closing=lambda: None, clock=self._clock)
+    def _run(self, plans: Sequence[RangePlan], batches: Iterable[SinkRecords]) -> Sequence[PartitionOutcome]:
+        run = SinkTaskRun(self._worker, plans, batches, closing=lambda: None, clock=self._clock)
         return run.run()

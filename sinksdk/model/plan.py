@@ -35,13 +35,17 @@ class RangePlan(NamedPartition):
         return cls(topic=partition.topic, partition=partition.partition, start=start, end=end, **more)
 
     @classmethod
-    def open_ended(cls, partition: TopicPartition) -> Self:
+    def open_ended(cls, partition: TopicPartition, **more: Any) -> Self:
         """From the commit to the end of the input, as for a DataFrame. Never stored."""
-        return cls.of(partition, 0, _OPEN_END)
+        return cls.of(partition, 0, _OPEN_END, **more)
 
     @property
     def is_open_ended(self) -> bool:
         return self.end == _OPEN_END
+
+    def on_clock(self, ahead: float) -> Self:
+        """The same plan with its times on a clock that is ahead by so many seconds."""
+        return self if self.retry is None else self.model_copy(update={"retry": self.retry.moved(ahead)})
 
     @property
     def offsets(self) -> OffsetRange:

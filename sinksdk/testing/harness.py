@@ -12,9 +12,9 @@ from sinksdk.config import ConnectorConfig
 from sinksdk.context import ClosingReason
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.commits import DeadLetters
-from sinksdk.engine.options import RangeTerms
 from sinksdk.errors import FencedException
 from sinksdk.model.outcome import PartitionOutcome
+from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetAndMetadata, OffsetRange, TopicPartition
 from sinksdk.records import SinkRecord, SinkRecords
 from sinksdk.settings.model import written
@@ -158,8 +158,11 @@ class SinkTaskHarness:
             limits: the range each is read in; None leaves the end open, from offset 0 or the commit.
             held: offsets that the source has of each; ``context.offset`` cannot move beyond them. None: any.
         """
-        terms = dict.fromkeys(partitions, RangeTerms(log=held))
-        self._fencing(lambda: self.worker.open(dict.fromkeys(partitions, limits), terms))
+        plans = [
+            RangePlan.of(p, *limits, log=held) if limits else RangePlan.open_ended(p, log=held)
+            for p in partitions
+        ]
+        self._fencing(lambda: self.worker.open(plans))
         for partition in partitions:
             committed = self.log.committed(partition)
             start = max(committed.offset if committed else 0, limits.start if limits else 0)

@@ -12,7 +12,7 @@ from typing import Final
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
 from sinksdk.engine import EngineOptions, WallClock, WorkerSinkTask
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun, Unread
+from sinksdk.engine.worker import SinkTaskRun, Unread
 from sinksdk.errors import ConnectException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
@@ -84,17 +84,6 @@ def run_attempt(
 
 def _run(attempt: Attempt, read: Read, watch: Watch, outside: Outside) -> TaskResult:
     clock, ahead = attempt.clock, attempt.ahead()
-    assigned = [
-        AssignedRange(
-            planned.topic_partition,
-            planned.offsets,
-            planned.due,
-            planned.records,
-            planned.retry.moved(-ahead) if planned.retry else None,
-            planned.log,
-        )
-        for planned in attempt.plan.ranges
-    ]
     with ExitStack() as stack:
         try:
             worker, config = _worker(attempt, stack, outside)
@@ -114,7 +103,7 @@ def _run(attempt: Attempt, read: Read, watch: Watch, outside: Outside) -> TaskRe
         ):
             outcomes = SinkTaskRun(
                 worker,
-                assigned,
+                [planned.on_clock(-ahead) for planned in attempt.plan.ranges],
                 batches,
                 closing=hang.alive(closing),
                 clock=clock,

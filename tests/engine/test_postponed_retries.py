@@ -9,8 +9,9 @@ import pytest
 from sinksdk import OffsetRange, RetriableException, SinkRecords
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
+from sinksdk.engine.worker import ClosingRequest, SinkTaskRun
 from sinksdk.model.outcome import Failure, Retry
+from sinksdk.model.plan import RangePlan
 from sinksdk.testing import ManualClock, MemoryCommitLog
 from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
 
@@ -46,7 +47,7 @@ class Generation:
             clock=self.clock,
             options=EngineOptions(retry=RetryPolicy(timeout, patience=PATIENCE)),
         )
-        assigned = [AssignedRange(P0, RANGE, due, retry=retry), AssignedRange(P1, RANGE, due)]
+        assigned = [RangePlan.of(P0, *RANGE, due=due, retry=retry), RangePlan.of(P1, *RANGE, due=due)]
         run = SinkTaskRun(worker, assigned, batches, closing=closing, clock=self.clock)
         self.outcomes = {outcome.partition: outcome for outcome in run.run()}
         self.committed = {partition: offset.offset for partition, offset in self.log.offsets.items()}
@@ -211,7 +212,7 @@ def test_without_a_limit_a_task_waits_on_its_place() -> None:
     assert RetryPolicy().patience is None
     log, clock = MemoryCommitLog(), ManualClock(0.0)
     worker = WorkerSinkTask(failing("put", *busy(9)), TaskName("c", 0), None, commits=log, clock=clock)
-    run = SinkTaskRun(worker, [AssignedRange(P0, RANGE)], [rows(P0, 0)], closing=lambda: None, clock=clock)
+    run = SinkTaskRun(worker, [RangePlan.of(P0, *RANGE)], [rows(P0, 0)], closing=lambda: None, clock=clock)
     (outcome,) = run.run()
     assert (outcome.failure, clock.now()) == (None, pytest.approx(136.5))
 

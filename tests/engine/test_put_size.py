@@ -14,13 +14,13 @@ from sinksdk import (
     ConnectorConfig,
     DataException,
     OffsetAndMetadata,
-    OffsetRange,
     RetriableException,
     SinkRecords,
 )
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun
+from sinksdk.engine.worker import ClosingRequest, SinkTaskRun
+from sinksdk.model.plan import RangePlan
 from sinksdk.testing import ManualClock, MemoryCommitLog, SinkTaskHarness
 from tests.engine.sinks import P0, P1, Offsets, Sink, offsets_of, rows
 
@@ -191,7 +191,7 @@ def test_closing_does_not_wait_for_the_whole_batch() -> None:
     )
     run = SinkTaskRun(
         worker,
-        [AssignedRange(P0, OffsetRange(0, 9))],
+        [RangePlan.of(P0, 0, 9)],
         [rows(P0, *range(9))],
         closing=lambda: ClosingRequest(ClosingReason.REBALANCE, 9.0) if len(sink.given) == 2 else None,
         clock=clock,
@@ -216,7 +216,7 @@ def test_progress_is_told_between_portions() -> None:
     )
     SinkTaskRun(
         worker,
-        [AssignedRange(P0, OffsetRange(0, 8))],
+        [RangePlan.of(P0, 0, 8)],
         [rows(P0, *range(8))],
         closing=lambda: None,
         clock=clock,

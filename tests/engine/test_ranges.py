@@ -8,6 +8,7 @@ import pytest
 
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, OffsetRange, Token
 from sinksdk.engine.partition import PartitionState
+from sinksdk.model.plan import RangePlan
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
 
@@ -187,9 +188,9 @@ def test_finishing_a_partition_that_has_ended_does_nothing() -> None:
 
 def test_what_is_asked_of_a_partition_changes_nothing() -> None:
     """Ranges: only what was read, accepted and committed moves a partition on, not a question about it."""
-    state = PartitionState(P0, 0, 10, position=0, limit=1)
+    state = PartitionState(RangePlan.of(P0, 0, 10, records=1), 0, 0)
     state.accept(rows(P0, 3))
-    state.exhausted = True
+    state.is_exhausted = True
     before = copy.deepcopy(state)
     assert state.range_end(4) == 10
     assert state.to_range_end(OffsetAndMetadata(4)) == OffsetAndMetadata(10)
@@ -198,5 +199,5 @@ def test_what_is_asked_of_a_partition_changes_nothing() -> None:
     assert state.flaw(rows(P0, 12), None, "") is not None
     assert state.flaw(rows(P0, 9), None, "") is None
     assert (state.position, state.seen, state.is_cut) == (before.position, before.seen, before.is_cut)
-    state.committed(10)
-    assert (state.position, state.tail(0)) == (10, 0)
+    state.note_commit(10)
+    assert (state.position, state.accepted.tail(0)) == (10, 0)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from sinksdk import ClosingReason, ConnectException, MissingSourceTopicException, RetriableException
+from sinksdk.offsets import OffsetRange
 from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, Sink, opened
 
@@ -104,9 +105,7 @@ def test_where_it_cannot_be_told_at_the_end_it_is_read_again(harness: SinkTaskHa
 
 def test_a_range_that_ended_in_gaps_is_not_committed_either(harness: SinkTaskHarness) -> None:
     """Its end may be behind records of the topic that was planned."""
-    harness.assign(P1)
-    state = harness.worker._states[P1]
-    state.end = 10
+    harness.assign(P1, limits=OffsetRange(0, 10))
     doubting(harness, REPLACED)
     harness.worker.finish(P1, None)
 

@@ -8,8 +8,9 @@ import pytest
 
 from sinksdk import ConnectException, OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
-from sinksdk.engine.options import ErrorLimit, RangeTerms
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.engine.options import ErrorLimit
+from sinksdk.engine.worker import SinkTaskRun
+from sinksdk.model.plan import RangePlan
 from sinksdk.testing import ManualClock, MemoryCommitLog, SinkTaskHarness
 from tests.engine.sinks import P0, P1, Sink, offsets_of, rows
 from tests.engine.test_put_size import Partly, until_taken
@@ -93,7 +94,7 @@ def test_a_limit_of_records_ends_between_offsets() -> None:
     log, task = MemoryCommitLog(), Sink()
     worker = worker_of(task, log)
     worker.start()
-    worker.open({P0: OffsetRange(0, 10)}, {P0: RangeTerms(records=2)})
+    worker.open([RangePlan.of(P0, 0, 10, records=2)])
     worker.deliver(transformed(P0, 0, 1, 1, 1, 2, 3))
     assert task.taken == {P0: [0, 1, 1, 1]}
     assert log.committed(P0) == OffsetAndMetadata(2)
@@ -153,7 +154,7 @@ def test_a_range_is_committed_to_its_end_only_when_all_has_come(*, comes_back: b
     batches = [transformed(P0, 5), transformed(P1, 3, 3), *([transformed(P0, 7)] if comes_back else [])]
     run = SinkTaskRun(
         worker,
-        [AssignedRange(p, OffsetRange(0, 10)) for p in (P0, P1)],
+        [RangePlan.of(p, 0, 10) for p in (P0, P1)],
         batches,
         closing=lambda: None,
         clock=ManualClock(),

@@ -17,8 +17,9 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.engine import TaskName, WorkerSinkTask
-from sinksdk.engine.worker import AssignedRange, ClosingRequest, SinkTaskRun, Unread
+from sinksdk.engine.worker import ClosingRequest, SinkTaskRun, Unread
 from sinksdk.errors import OffsetOutOfRangeException
+from sinksdk.model.plan import RangePlan
 from sinksdk.testing import ManualClock, MemoryCommitLog
 from tests.engine.sinks import P0, P1, P2, BufferingSink, Offsets, Sink, TwoPhaseSink, rows
 
@@ -52,11 +53,11 @@ class Run:
     def over(
         self,
         batches: Iterable[SinkRecords | Unread | None],
-        *assigned: AssignedRange,
+        *assigned: RangePlan,
         closing: Callable[[], ClosingRequest | None] = lambda: None,
         on_progress: Callable[[], None] = lambda: None,
     ) -> dict[TopicPartition, object]:
-        ranges = assigned or (AssignedRange(P0, RANGE), AssignedRange(P1, RANGE))
+        ranges = assigned or (RangePlan.of(P0, *RANGE), RangePlan.of(P1, *RANGE))
         run = SinkTaskRun(
             self.worker, ranges, batches, closing=closing, clock=self.clock, on_progress=on_progress
         )
@@ -148,7 +149,7 @@ def test_a_range_of_which_nothing_can_be_read_fails_by_name() -> None:
 def test_ranges_without_a_row() -> None:
     """A run: ranges in which nothing came, in front, between and at the end, are committed to their ends."""
     run = Run(Sink())
-    run.over([None, rows(P1, 3), None], *(AssignedRange(p, RANGE) for p in (P0, P1, P2)))
+    run.over([None, rows(P1, 3), None], *(RangePlan.of(p, *RANGE) for p in (P0, P1, P2)))
     assert run.committed == {P0: 10, P1: 10, P2: 10}
     assert run.sink.taken == {P1: [3]}
 
@@ -157,7 +158,7 @@ def test_a_due_range_ends_closing_and_another_does_not() -> None:
     """A run: a range that is due is flushed at its end; one that is not keeps its tail for the next generation."""
     run = Run(BufferingSink())
     outcomes = run.over(
-        [rows(P0, 0, 1), rows(P1, 0, 1)], AssignedRange(P0, RANGE, due=True), AssignedRange(P1, RANGE)
+        [rows(P0, 0, 1), rows(P1, 0, 1)], RangePlan.of(P0, *RANGE, due=True), RangePlan.of(P1, *RANGE)
     )
     assert run.committed == {P0: 10}
     assert run.sink.files == [(P0, [0, 1])]
@@ -170,8 +171,8 @@ def test_a_range_ends_after_the_records_it_is_limited_to() -> None:
     sink_rows = [rows(P0, 0, 2), rows(P0, 4, 6, 7), rows(P0, 8), rows(P1, 0, 2, 4, 5)]
     outcomes = run.over(
         sink_rows,
-        AssignedRange(P0, RANGE, due=True, records=4),
-        AssignedRange(P1, RANGE, due=True, records=4),
+        RangePlan.of(P0, *RANGE, due=True, records=4),
+        RangePlan.of(P1, *RANGE, due=True, records=4),
     )
     assert run.sink.taken == {P0: [0, 2, 4, 6], P1: [0, 2, 4, 5]}
     assert [(o.delivered, o.read_from, o.read_to, o.records, o.tail) for o in outcomes.values()] == [
@@ -190,7 +191,7 @@ def test_a_limited_range_reads_no_further_than_it_must() -> None:
             taken.append(offset)
             yield rows(P0, offset, offset + 1)
 
-    run.over(input_rows(), AssignedRange(P0, RANGE, records=3))
+    run.over(input_rows(), RangePlan.of(P0, *RANGE, records=3))
     assert run.committed == {P0: 3}
     assert taken == [0, 2]
 
@@ -207,7 +208,7 @@ def test_progress_is_told_between_batches() -> None:
     run, positions = Run(Sink()), []
     run.over(
         [rows(P0, 0), None, rows(P0, 1)],
-        AssignedRange(P0, RANGE),
+        RangePlan.of(P0, *RANGE),
         on_progress=lambda: positions.append(run.worker.outcomes()[0].delivered),
     )
     assert positions == [1, 1, 2]
@@ -224,7 +225,7 @@ def test_commits_are_made_while_nothing_comes() -> None:
         yield None
         seen.append(run.committed)
 
-    run.over(silent(), AssignedRange(P0, RANGE))
+    run.over(silent(), RangePlan.of(P0, *RANGE))
     assert seen == [{P0: 1}]
 
 
@@ -277,7 +278,7 @@ def test_closing_is_seen_while_nothing_comes() -> None:
 def test_closing_at_the_end_of_the_input() -> None:
     """Closing: asked for when everything has been read, it is a closing end, and what was kept back is flushed."""
     run = Run(BufferingSink())
-    run.over([rows(P0, 0)], AssignedRange(P0, RANGE), closing=after(2))
+    run.over([rows(P0, 0)], RangePlan.of(P0, *RANGE), closing=after(2))
     assert run.sink.files == [(P0, [0])]
 
 
@@ -324,7 +325,7 @@ def test_reading_ends_when_every_partition_has() -> None:
             yield rows(P0, offset)
 
     run.sink.faults["put"].append(ConnectException("no"))
-    run.over(input_rows(), AssignedRange(P0, RANGE))
+    run.over(input_rows(), RangePlan.of(P0, *RANGE))
     assert read == [0]
     assert run.committed == {}
 

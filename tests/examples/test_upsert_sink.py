@@ -29,6 +29,7 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.connector import ConnectorIdentity
+from sinksdk.model.plan import RangePlan
 from sinksdk.plugins.checks import check_file
 from sinksdk.testing import FaultPlan, SinkTaskHarness, check_sink
 from tests.engine.sinks import Letters
@@ -176,7 +177,7 @@ def test_the_table_is_what_a_plain_program_makes_of_the_topic(
             if value:
                 expected[key] = value["celsius"]
         attempt = harness_of(database, committed={P0: again})
-        attempt.worker.open({P0: OffsetRange(again, written)})
+        attempt.worker.open([RangePlan.of(P0, again, written)])
         attempt.deliver(P0, SinkRecords.of(P0, topic[again:written]))
         attempt.lose()  # before a commit
         assert {sensor: celsius for sensor, celsius, _ in database.rows()} == expected
@@ -279,7 +280,7 @@ def test_a_new_attempt_goes_on_from_the_watermark(database: Database) -> None:
     first.assign(P0)
     first.deliver(P0, [reading(0, "a", 1), reading(1, "b", 2)])
     second = harness_of(database)
-    second.worker.open({P0: OffsetRange(0, 3)})
+    second.worker.open([RangePlan.of(P0, 0, 3)])
     second.deliver(P0, SinkRecords.of(P0, [reading(0, "a", 9), reading(1, "b", 9), reading(2, "c", 3)]))
     assert [len(call.arguments[0]) for call in second.called("put")] == [1]
     assert database.rows() == [("a", 1, None), ("b", 2, None), ("c", 3, None)]

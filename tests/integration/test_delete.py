@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sinksdk import OffsetRange, SinkRecord, SinkRecords, TopicPartition
+from sinksdk import SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
@@ -79,7 +79,7 @@ def archive_until_killed(store: Store, record: ConnectorRecord, site: Site) -> N
         options=EngineOptions(retry=RetryPolicy(0.0)),
     )
     worker.start()
-    worker.open(dict.fromkeys(partitions, OffsetRange(0, 20)))
+    worker.open([RangePlan.of(p, 0, 20) for p in partitions])
     refused = {("CompleteMultipartUpload", 1), ("UploadPart", 2), ("AbortMultipartUpload", 2)}
     site.s3.refuses = lambda operation, path: any(
         operation == what and f"partition={number}/" in path for what, number in refused

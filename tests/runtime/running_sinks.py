@@ -19,7 +19,7 @@ from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.progress import Listener
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.options import EngineOptions
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.engine.worker import SinkTaskRun
 from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -126,8 +126,7 @@ class InProcess:
             for offsets in self.batches(r)
             if offsets
         ]
-        assigned = [AssignedRange(r.topic_partition, r.offsets, r.due, r.records, log=r.log) for r in ranges]
-        run = SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock())
+        run = SinkTaskRun(worker, ranges, batches, closing=lambda: None, clock=SystemClock())
         outcomes = list(run.run())
         return TaskResult(number, taken.ledger.attempt, outcomes, measures=worker.measures(0.0))
 

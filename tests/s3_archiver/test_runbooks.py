@@ -26,7 +26,7 @@ from sinksdk.control.progress import Listener
 from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import SystemClock
-from sinksdk.engine.worker import AssignedRange, SinkTaskRun
+from sinksdk.engine.worker import SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import Store, committed_offsets, take_over
@@ -85,10 +85,7 @@ class Archiving(InProcess):
             for each in ranges
             if each.end > each.start
         ]
-        assigned = [AssignedRange(r.topic_partition, r.offsets, r.due, r.records, log=r.log) for r in ranges]
-        outcomes = list(
-            SinkTaskRun(worker, assigned, batches, closing=lambda: None, clock=SystemClock()).run()
-        )
+        outcomes = list(SinkTaskRun(worker, ranges, batches, closing=lambda: None, clock=SystemClock()).run())
         return TaskResult(number, taken.ledger.attempt, outcomes, measures=worker.measures(0.0))
 
 
