@@ -116,7 +116,7 @@ class Committing:
 def _read(planned: RangePlan) -> PartitionOutcome:
     return PartitionOutcome(
         planned.topic_partition,
-        delivered=planned.end,
+        position=planned.end,
         read_to=planned.end,
         committed=planned.end,
         records=planned.end - planned.start,

@@ -277,7 +277,7 @@ class Engine(RuleBasedStateMachine):
             assert outcome.committed == committed
             assert outcome.records == outcome.earlier + len(accepted)
             assert outcome.tail == sum(offset >= floor for offset in accepted)
-            assert outcome.delivered >= self.sink.position(outcome.partition)
+            assert outcome.position >= self.sink.position(outcome.partition)
 
     def unread_partitions(self) -> list[TopicPartition]:
         """Partitions that were opened by this task and have rows left."""

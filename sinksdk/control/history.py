@@ -7,8 +7,8 @@ totals once, by its number; readers add the reports of the running one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
 
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
@@ -21,7 +21,6 @@ from sinksdk.store.reports import (
     Bucket,
     ConnectorHistory,
     ConnectorTotals,
-    PartitionProgress,
     PartitionTotals,
     PastFailure,
     SourceProgress,
@@ -49,12 +48,21 @@ log = logging.getLogger(__name__)
 
 
 class Amounts(NamedTuple):
-    """Committed amounts."""
+    """Committed amounts of a partition, or of a source's task."""
 
     records: int = 0
     files: int = 0
     bytes: int = 0
     transactions: int = 0
+
+    @classmethod
+    def of(cls, outcome: PartitionOutcome) -> Amounts:
+        counts = outcome.counts
+        return cls(outcome.records - outcome.tail, counts.get("files", 0), counts.get("bytes", 0))
+
+    @classmethod
+    def of_task(cls, done: SourceProgress | SourceTaskOutcome) -> Amounts:
+        return cls(done.records, transactions=done.transactions)
 
     def plus(self, more: Amounts) -> Amounts:
         """Both together."""
@@ -65,44 +73,26 @@ class Amounts(NamedTuple):
         return Amounts(*(now - then if now >= then else now for now, then in zip(self, before, strict=True)))
 
 
-class Account(NamedTuple):
-    """Committed amounts of a partition or a source's task since its task began, and its failure."""
-
-    of: TopicPartition | int
-    amounts: Amounts
-    failure: Failure | None = None
-
-
-def of_partition(report: PartitionProgress | PartitionOutcome) -> Account:
-    """From a running task's progress or an ended one's outcome; ``counts`` are the author's."""
-    failure = report.failure if isinstance(report, PartitionOutcome) else None
-    row = PartitionProgress(**report.reported()) if isinstance(report, PartitionOutcome) else report
-    amounts = Amounts(row.records - row.tail, row.counts.get("files", 0), row.counts.get("bytes", 0))
-    return Account(row.topic_partition, amounts, failure)
-
-
-def of_task(task: int, row: SourceProgress | SourceTaskOutcome) -> Account:
-    """From a running source task's progress or an ended one's outcome."""
-    amounts = Amounts(row.records, transactions=row.transactions)
-    return Account(task, amounts, row.failure if isinstance(row, SourceTaskOutcome) else None)
+Where = TopicPartition | int
+"""A partition, or a source's task by its number."""
 
 
 class Growth:
-    """The increase of a generation's accounts since the last call, so that nothing counts twice."""
+    """The increase of a generation's amounts since the last call, so that nothing counts twice."""
 
     def __init__(self) -> None:
-        self._before: dict[TopicPartition | int, Amounts] = {}
+        self._before: dict[Where, Amounts] = {}
 
     def begin(self) -> None:
         """A generation begins: its tasks count from 0."""
         self._before = {}
 
-    def of(self, accounts: Iterable[Account]) -> Amounts:
+    def of(self, amounts: Mapping[Where, Amounts]) -> Amounts:
         """Committed amounts since the last call."""
         total = Amounts()
-        for account in accounts:
-            total = total.plus(account.amounts.since(self._before.get(account.of, Amounts())))
-            self._before[account.of] = account.amounts
+        for where, now in amounts.items():
+            total = total.plus(now.since(self._before.get(where, Amounts())))
+            self._before[where] = now
         return total
 
 
@@ -112,24 +102,21 @@ def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> Conn
     return together(history, ConnectorHistory(buckets=(bucket,)))
 
 
-def with_failures(history: ConnectorHistory, at: float, accounts: Iterable[Account]) -> ConnectorHistory:
+def with_failures(
+    history: ConnectorHistory, at: float, failures: Mapping[Where, Failure]
+) -> ConnectorHistory:
     """The history with these failures added; equal messages are one failure."""
-    failures = (
+    past = (
         PastFailure(
-            **_where(account.of),
+            **({"task": where} if isinstance(where, int) else where._asdict()),
             at=at,
             times=1,
-            message=account.failure.message,
-            trace=account.failure.trace[-_TRACE:],
+            message=failure.message,
+            trace=failure.trace[-_TRACE:],
         )
-        for account in accounts
-        if account.failure is not None
+        for where, failure in failures.items()
     )
-    return together(history, ConnectorHistory(failures=tuple(failures)))
-
-
-def _where(of: TopicPartition | int) -> dict[str, Any]:
-    return {"task": of} if isinstance(of, int) else {"topic": of.topic, "partition": of.partition}
+    return together(history, ConnectorHistory(failures=tuple(past)))
 
 
 def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHistory:
@@ -182,16 +169,16 @@ class HistoryKeeper:
         """Tasks count from 0 from now on."""
         self._growth.begin()
 
-    def progress(self, accounts: Iterable[Account]) -> None:
+    def progress(self, amounts: Mapping[Where, Amounts]) -> None:
         """Add reports of the running generation's tasks; written when due."""
-        self._count(accounts)
+        self._count(amounts)
         if self._clock.now() >= self._next:
             self.save()
 
-    def ended(self, accounts: Sequence[Account]) -> None:
+    def ended(self, amounts: Mapping[Where, Amounts], failures: Mapping[Where, Failure]) -> None:
         """Add an ended generation, and write it: another driver may be the next one."""
-        self._count(accounts)
-        self._history = with_failures(self._history, self._clock.time(), accounts)
+        self._count(amounts)
+        self._history = with_failures(self._history, self._clock.time(), failures)
         self.save()
 
     def save(self) -> None:
@@ -210,10 +197,10 @@ class HistoryKeeper:
         except ConnectException as error:
             self._outage.failed("the connector's history cannot be written: %s", error)
 
-    def _count(self, accounts: Iterable[Account]) -> None:
-        amounts = self._growth.of(accounts)
-        if amounts != Amounts():
-            self._history = with_amounts(self._history, self._clock.time(), amounts)
+    def _count(self, amounts: Mapping[Where, Amounts]) -> None:
+        grown = self._growth.of(amounts)
+        if grown != Amounts():
+            self._history = with_amounts(self._history, self._clock.time(), grown)
 
 
 def with_generation(
@@ -263,7 +250,7 @@ def with_progress(totals: ConnectorTotals, rows: Mapping[int, TaskProgress]) -> 
         totals,
         max((row.generation for row in newer.values()), default=0),
         {task: row.measures for task, row in newer.items()},
-        {p.topic_partition: p.counts for row in newer.values() for p in row.partitions},
+        {p.partition: p.counts for row in newer.values() for p in row.partitions},
     )
 
 

@@ -64,7 +64,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
     partitions = partitions_of(
         store,
         connector,
-        {p.topic_partition: p for row in running.values() for p in row.partitions},
+        {p.partition: p for row in running.values() for p in row.partitions},
         remembered,
         {row.topic_partition: row.counts for row in totals.partitions},
         tasks=tasks,

@@ -8,10 +8,11 @@ from typing import Final
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.context import WITHDRAWN
+from sinksdk.model.measures import added
 from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
-from sinksdk.store.reports import PartitionProgress, SourceProgress
+from sinksdk.store.reports import SourceProgress
 
 LOST: Final = "sinksdk.lost_offsets"
 """Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
@@ -102,17 +103,15 @@ class ProgressTracker:
         """Set a counter that tasks do not report."""
         self._counts.setdefault(partition, {})[name] = count
 
-    def progress(self, rows: Sequence[PartitionProgress] = ()) -> list[PartitionView]:
+    def progress(self, outcomes: Sequence[PartitionOutcome] = ()) -> list[PartitionView]:
         """All partitions, by topic and number; running ones as their tasks report.
 
         Keeps the counters of the running generation's tasks.
         """
-        for row in rows:
-            base = self._before.get(row.topic_partition, {})
-            self._counts[row.topic_partition] = {
-                name: base.get(name, 0) + row.counts.get(name, 0) for name in {*base, *row.counts}
-            }
-        running = {row.topic_partition: row for row in rows}
+        for outcome in outcomes:
+            base = self._before.get(outcome.partition, {})
+            self._counts[outcome.partition] = added(base, outcome.counts)
+        running = {outcome.partition: outcome for outcome in outcomes}
         return [
             self._view(partition, end, running.get(partition))
             for partition, end in sorted(self._ends.items())
@@ -121,9 +120,9 @@ class ProgressTracker:
     def ended(self, outcomes: Sequence[PartitionOutcome]) -> list[PartitionView]:
         """All partitions once a generation has ended: its counts and commits stay."""
         self._committed |= {o.partition: o.committed for o in outcomes if o.committed is not None}
-        return self.progress([PartitionProgress(**outcome.reported()) for outcome in outcomes])
+        return self.progress(outcomes)
 
-    def _view(self, partition: TopicPartition, end: int, row: PartitionProgress | None) -> PartitionView:
+    def _view(self, partition: TopicPartition, end: int, row: PartitionOutcome | None) -> PartitionView:
         committed, counts = self._committed.get(partition), dict(self._counts.get(partition, {}))
         opens_in = self._opens_in(partition)
         if row is None:
@@ -131,5 +130,13 @@ class ProgressTracker:
         if row.committed is not None:
             committed = row.committed
         return PartitionView(
-            partition, committed, row.position, end, row.records, counts, row.failure, row.tail, opens_in
+            partition,
+            committed,
+            row.position,
+            end,
+            row.records,
+            counts,
+            row.failure.message if row.failure else None,
+            row.tail,
+            opens_in,
         )

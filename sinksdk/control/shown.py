@@ -14,7 +14,7 @@ from sinksdk.control.progress import LOST
 from sinksdk.control.status import ShownState, State
 from sinksdk.engine.context import WITHDRAWN
 from sinksdk.model.measures import TaskMeasures
-from sinksdk.model.outcome import Retry
+from sinksdk.model.outcome import PartitionOutcome, Retry
 from sinksdk.offsets import TopicPartition
 from sinksdk.plugins.classes import ConnectorType
 from sinksdk.source.positions import as_json
@@ -24,7 +24,6 @@ from sinksdk.store.records import GenerationPlan, TargetState
 from sinksdk.store.reports import (
     ConnectorEnds,
     ConnectorStatus,
-    PartitionProgress,
     PartitionStatus,
     Scalar,
     SourcePartitionOffset,
@@ -290,7 +289,7 @@ def _last_line(trace: str | None) -> str:
 def partitions_of(
     store: Store,
     connector: str,
-    progress: dict[TopicPartition, PartitionProgress],
+    progress: dict[TopicPartition, PartitionOutcome],
     remembered: dict[TopicPartition, PartitionStatus],
     counts: Mapping[TopicPartition, Mapping[str, int]],
     *,
@@ -334,16 +333,16 @@ def partitions_of(
     return tuple(found)
 
 
-def _error(running: PartitionProgress | None, before: PartitionStatus | None) -> str | None:
+def _error(running: PartitionOutcome | None, before: PartitionStatus | None) -> str | None:
     if running is not None and running.failure:
-        return running.failure
+        return running.failure.message
     return (before.error or before.undiscarded) if before else None
 
 
-def _waiting(running: PartitionProgress | None, before: PartitionStatus | None) -> Waiting | None:
+def _waiting(running: PartitionOutcome | None, before: PartitionStatus | None) -> Waiting | None:
     """The system that a partition waits for, also during a retry, until there is progress."""
     if running is not None and running.failure:
-        reason, retry = running.failure, running.retry
+        reason, retry = running.failure.message, running.failure.retry
     else:
         reason, retry = (before.error or "", before.retry) if before else ("", None)
         if retry is not None and running is not None and _has_progressed(running, retry):
@@ -353,7 +352,7 @@ def _waiting(running: PartitionProgress | None, before: PartitionStatus | None) 
     return Waiting(reason=reason, since=retry.since, next_attempt=retry.next_attempt, attempts=retry.attempts)
 
 
-def _has_progressed(running: PartitionProgress, retry: Retry) -> bool:
+def _has_progressed(running: PartitionOutcome, retry: Retry) -> bool:
     return running.records > running.tail or (retry.refused is not None and running.position > retry.refused)
 
 

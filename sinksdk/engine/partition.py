@@ -97,15 +97,15 @@ class _Batch(NamedTuple):
 
     start: int
     end: int
-    count: int
+    rows: int
     offsets: npt.NDArray[np.int64] | None
 
     def count_from(self, offset: int) -> int:
         if offset <= self.start:
-            return self.count
+            return self.rows
         if self.offsets is None:
             return max(self.end - offset, 0)
-        return self.count - int(np.searchsorted(self.offsets, offset))
+        return self.rows - int(np.searchsorted(self.offsets, offset))
 
 
 @dataclass(slots=True)

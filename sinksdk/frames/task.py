@@ -196,10 +196,10 @@ class FrameTask:
         if outcome.failure is not None:
             raise ConnectException(f"{self._label}: {outcome.failure.message}")
         commit = self._commits.held_commit(partition) or OffsetAndMetadata(start)
-        if commit.offset < outcome.delivered:
+        if commit.offset < outcome.position:
             raise ConnectException(
                 f"{self._label}: pre_commit returned offset {commit.offset} of {partition} while closing, "
-                f"and {outcome.delivered} was delivered: a DataFrame's rows do not come again, so all must "
+                f"and {outcome.position} was delivered: a DataFrame's rows do not come again, so all must "
                 f"be written while is_closing() is true"
             )
         return Share(self._plan.generation, partition, start, commit, outcome.records)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from sinksdk.errors import ConnectException, said
 from sinksdk.offsets import TopicPartition
@@ -34,9 +36,9 @@ class Retry:
     next_attempt: float
     refused: int | None = None
 
-    def moved(self, seconds: float) -> Retry:
-        """The same on a clock that is ahead by so much."""
-        return replace(self, since=self.since + seconds, next_attempt=self.next_attempt + seconds)
+    def on_clock(self, ahead: float) -> Retry:
+        """The same retry with its times on a clock that is ahead by so many seconds."""
+        return replace(self, since=self.since + ahead, next_attempt=self.next_attempt + ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,25 +112,26 @@ class TransformFailure(ConnectException):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """Outcome of one partition in one generation.
+    """The outcome of one partition in one generation: so far, while its task runs, or at its end.
 
     Args:
-        committed: next offset to read after the last commit; None if it never had one.
-        delivered: offset after the last record the task accepted.
+        committed: next offset to read after the last commit; None: nothing was ever committed.
+        position: offset after the last record the task accepted.
         records: records the task accepted in this generation, and those that its earlier attempts committed.
-        tail: records accepted above the commit: what will be read again.
-        read_to: offset up to which its range was read; beyond ``delivered`` where it ended in gaps.
-        failure: why it ended early, None when it did not fail.
+        tail: of ``records``, those above the commit: they are read again.
+        read_to: offset up to which its range was read; beyond ``position`` where it ended in gaps.
+        failure: why it ended early, None: it did not fail.
         counts: the task's counters (``context.count``).
-        visible: next offset to read after the last commit that is published; None if that is not known.
-        read_from: offset from which its range was read, by the first attempt; None if it was never opened.
+        visible: next offset to read after the last commit that is published; None: unknown.
+        read_from: offset from which its range was read, by the first attempt; None: it was never opened.
         moved_to: the position that the task requested below the commit, which was moved back to it.
         earlier: of ``records``, those of earlier attempts.
+        rate: records per second since the last report.
     """
 
     partition: TopicPartition
     committed: int | None
-    delivered: int
+    position: int
     records: int
     tail: int
     read_to: int
@@ -138,36 +141,61 @@ class PartitionOutcome:
     read_from: int | None = None
     moved_to: int | None = None
     earlier: int = 0
+    rate: float = 0.0
 
-    def moved(self, seconds: float) -> PartitionOutcome:
-        """The same, its times on a clock that is ahead by so much."""
+    def on_clock(self, ahead: float) -> PartitionOutcome:
+        """The same outcome with its times on a clock that is ahead by so many seconds."""
         failure = self.failure
         if failure is None or failure.retry is None:
             return self
-        return replace(self, failure=replace(failure, retry=failure.retry.moved(seconds)))
-
-    def reported(self) -> dict[str, Any]:
-        """In the names of a task's report, ``PartitionProgress``: all of it but the rate."""
-        return {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
-            "position": self.delivered,
-            "committed": self.committed,
-            "records": self.records,
-            "counts": dict(self.counts),
-            "failure": self.failure.message if self.failure else None,
-            "tail": self.tail,
-            "visible": self.visible,
-            "is_final": self.failure is not None and self.failure.is_final,
-            "retry": self.failure.retry if self.failure else None,
-        }
+        return replace(self, failure=replace(failure, retry=failure.retry.on_clock(ahead)))
 
     @classmethod
     def unread(
         cls, partition: TopicPartition, start: int, failure: Failure | None, committed: int | None = None
     ) -> PartitionOutcome:
-        """Of a partition that was never opened."""
+        """The outcome of a partition that was never opened."""
         return cls(partition, committed, start, 0, 0, start, failure)
+
+
+def _to_report(outcome: PartitionOutcome) -> dict[str, Any]:
+    failure = outcome.failure
+    return {
+        "topic": outcome.partition.topic,
+        "partition": outcome.partition.partition,
+        "position": outcome.position,
+        "committed": outcome.committed,
+        "records": outcome.records,
+        "counts": dict(outcome.counts),
+        "failure": failure.message if failure else None,
+        "rate": outcome.rate,
+        "tail": outcome.tail,
+        "visible": outcome.visible,
+        "is_final": failure is not None and failure.is_final,
+        "retry": asdict(failure.retry) if failure and failure.retry else None,
+    }
+
+
+def _from_report(report: object) -> object:
+    """The fields of an outcome from those of its report; pydantic checks them."""
+    if not isinstance(report, dict):
+        return report
+    same = ("position", "committed", "records", "counts", "rate", "tail", "visible")
+    fields = {"tail": 0} | {name: report[name] for name in same if name in report}
+    fields |= {"partition": (report.get("topic"), report.get("partition")), "read_to": report.get("position")}
+    if (message := report.get("failure")) is not None:
+        fields["failure"] = {
+            "kind": ConnectException.__name__,
+            "message": message,
+            "trace": message,
+            "is_final": report.get("is_final", False),
+            "retry": report.get("retry"),
+        }
+    return fields
+
+
+ReportedOutcome = Annotated[PartitionOutcome, BeforeValidator(_from_report), PlainSerializer(_to_report)]
+"""An outcome in the report of a running task, whose form in the store has fewer fields."""
 
 
 class SourceTaskState(StrEnum):

@@ -45,7 +45,7 @@ class RangePlan(NamedPartition):
 
     def on_clock(self, ahead: float) -> Self:
         """The same plan with its times on a clock that is ahead by so many seconds."""
-        return self if self.retry is None else self.model_copy(update={"retry": self.retry.moved(ahead)})
+        return self if self.retry is None else self.model_copy(update={"retry": self.retry.on_clock(ahead)})
 
     @property
     def offsets(self) -> OffsetRange:

@@ -20,8 +20,8 @@ from sinksdk.runtime.outcomes import (
     closing_trail,
     excused,
     next_offsets,
+    outcomes_so_far,
     partition_outcomes,
-    partition_progress,
 )
 from sinksdk.runtime.partition_lag import PartitionLag, TrailingGaps
 from sinksdk.runtime.planner import GenerationPlanner, Planner
@@ -224,13 +224,13 @@ class SinkSession:
         reason = self._must_close(topics)
         if reason is None and (
             any(row.hangs is not None for row in rows.values())
-            or any(map(self._failures.would_give_up, partition_progress(rows)))
+            or any(map(self._failures.would_give_up, outcomes_so_far(rows)))
         ):
             reason = ClosingReason.FAILURE
         return reason
 
     def _report_progress(self, rows: Rows, *, is_away: bool = False) -> None:
-        progress = partition_progress(rows)
+        progress = outcomes_so_far(rows)
         if progress and not is_away:
             self._failures.away(None)
         self._reporter.progress(progress)

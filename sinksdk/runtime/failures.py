@@ -18,7 +18,7 @@ from sinksdk.runtime.backoff import LONGEST, Backoff, Waits
 from sinksdk.runtime.planner import remember
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.records import GenerationPlan
-from sinksdk.store.reports import PartitionProgress, PartitionStatus, SourceProgress, TaskStatus
+from sinksdk.store.reports import PartitionStatus, SourceProgress, TaskStatus
 from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ class PartitionFailures(Failures):
         failures = max(status.failures, len(failed_at))
         is_fatal = failures > self._most or failure.is_final
         if is_fatal:
-            self._give_up(f"{partition} failed (read up to offset {outcome.delivered}),", failure)
+            self._give_up(f"{partition} failed (read up to offset {outcome.position}),", failure)
         if not (failure.at_once and failures == 1):
             seconds = self.backoff.failed(partition, failures)
             if not is_fatal:
@@ -232,7 +232,7 @@ class PartitionFailures(Failures):
                 f"{outcome.moved_to}: what it asks for in open does not follow what it lets be committed"
             )
             self._give_up(
-                f"{outcome.partition} failed (read up to offset {outcome.delivered}),",
+                f"{outcome.partition} failed (read up to offset {outcome.position}),",
                 Failure.of(error, is_final=True),
             )
         elif len(moved) > 1:
@@ -262,15 +262,13 @@ class PartitionFailures(Failures):
             self._config.on_data_loss,
         )
 
-    def would_give_up(self, progress: PartitionProgress) -> bool:
+    def would_give_up(self, outcome: PartitionOutcome) -> bool:
         """Whether a partition of the running generation has failed once too often, or for good."""
-        status = self._status.of(progress.topic_partition)
+        failure, status = outcome.failure, self._status.of(outcome.partition)
+        if failure is None or failure.retry is not None:
+            return False
         failures = max(status.failures, len(self._lately(status.failed_at))) if status else 0
-        return (
-            progress.failure is not None
-            and progress.retry is None
-            and (progress.is_final or failures >= self._most)
-        )
+        return failure.is_final or failures >= self._most
 
     def left_over(self) -> ConnectException | None:
         """The error for a task that did not commit everything at a closing end."""

@@ -13,7 +13,7 @@ from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.supervisor import Ended, Launches, Rows, RunningTasks, TaskReport
 from sinksdk.store.records import GenerationPlan
-from sinksdk.store.reports import PartitionProgress, SourceProgress, TaskProgress
+from sinksdk.store.reports import SourceProgress, TaskProgress
 
 _LEAST = 0.05  # seconds; shorter phases are not logged
 
@@ -41,8 +41,8 @@ Launcher = Launches[SinkReport]
 SourceLauncher = Launches[SourceReport]
 
 
-def partition_progress(rows: Rows) -> list[PartitionProgress]:
-    """Progress of the partitions of a sink's tasks."""
+def outcomes_so_far(rows: Rows) -> list[PartitionOutcome]:
+    """The outcomes so far of the partitions of a sink's running tasks."""
     return [partition for row in rows.values() for partition in row.partitions]
 
 
@@ -57,7 +57,7 @@ def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[P
     Partitions of a task without a report, because the job failed, have failed with that cause; if the job was
     cancelled, or a required system is unavailable, they have no failure.
     """
-    known = {row.topic_partition: row for row in partition_progress(ended.rows)}
+    known = {outcome.partition: outcome for outcome in outcomes_so_far(ended.rows)}
     outcomes = [outcome for report in ended.reports for outcome in report.outcomes]
     reported = {outcome.partition for outcome in outcomes}
     return outcomes + [
@@ -73,14 +73,14 @@ def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[P
 
 
 def _unreported(
-    planned: RangePlan, known: PartitionProgress | None, failure: Failure | None
+    planned: RangePlan, known: PartitionOutcome | None, failure: Failure | None
 ) -> PartitionOutcome:
     """For a task without a report: commits, their records and counters are those of its last progress."""
     outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
     if known is None:
         return outcome
     if failure is not None and failure.is_final:
-        outcome = replace(outcome, delivered=known.position)
+        outcome = replace(outcome, position=known.position)
     return replace(
         outcome,
         committed=known.committed,

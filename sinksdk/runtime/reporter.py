@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
-from sinksdk.control.history import HistoryKeeper, TotalsKeeper, of_partition, of_task
+from sinksdk.control.history import Amounts, HistoryKeeper, TotalsKeeper
 from sinksdk.control.progress import LOST, Listener, ProgressTracker
 from sinksdk.model.measures import TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome, SourceTaskOutcome
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.session import DriverSession
 from sinksdk.store.records import GenerationPlan
-from sinksdk.store.reports import PartitionProgress, SourceProgress
+from sinksdk.store.reports import SourceProgress
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -92,13 +92,13 @@ class SinkReporter(Reporter):
         super().planned(plan)
         self.tracker.generation_begins()
 
-    def progress(self, rows: Sequence[PartitionProgress]) -> None:
-        """What the running generation's tasks report."""
-        views = self.tracker.progress(rows)
-        self._history.progress(map(of_partition, rows))
+    def progress(self, outcomes: Sequence[PartitionOutcome]) -> None:
+        """Report the outcomes so far of a running generation's partitions."""
+        views = self.tracker.progress(outcomes)
+        self._history.progress({o.partition: Amounts.of(o) for o in outcomes})
         self._status.save_if_due()
-        self._ends.committed({row.topic_partition: row.committed for row in rows})
-        self._sync.follow({r.topic_partition: r.visible for r in rows if r.visible is not None})
+        self._ends.committed({o.partition: o.committed for o in outcomes})
+        self._sync.follow({o.partition: o.visible for o in outcomes if o.visible is not None})
         self._listener.progress(views)
 
     def measured(
@@ -125,7 +125,10 @@ class SinkReporter(Reporter):
         self._ends.committed({outcome.partition: outcome.committed for outcome in outcomes})
         self._ends.save()
         views = self.tracker.ended(outcomes)
-        self._history.ended([of_partition(outcome) for outcome in outcomes])
+        self._history.ended(
+            {o.partition: Amounts.of(o) for o in outcomes},
+            {o.partition: o.failure for o in outcomes if o.failure},
+        )
         self._sync.follow({o.partition: o.visible for o in outcomes if o.visible is not None})
         self._listener.ended(generation, views)
 
@@ -136,7 +139,7 @@ class SourceReporter(Reporter):
     def progress(self, rows: Mapping[int, SourceProgress]) -> None:
         """What the running generation's tasks report, by number."""
         self._status.save_if_due()
-        self._history.progress(of_task(task, row) for task, row in rows.items())
+        self._history.progress({task: Amounts.of_task(row) for task, row in rows.items()})
         self._listener.tasks(dict(sorted(rows.items())))
 
     def measured(
@@ -144,7 +147,10 @@ class SourceReporter(Reporter):
     ) -> None:
         """What an ended generation comes to."""
         self._totals.add(generation, measures, {})
-        self._history.ended([of_task(task, outcome) for task, outcome in enumerate(outcomes)])
+        self._history.ended(
+            {task: Amounts.of_task(outcome) for task, outcome in enumerate(outcomes)},
+            {task: outcome.failure for task, outcome in enumerate(outcomes) if outcome.failure},
+        )
 
     def ended(self, generation: int, outcomes: Sequence[SourceTaskOutcome]) -> None:
         """How a generation's tasks have ended, by number."""

@@ -301,7 +301,7 @@ def suspects(error: TransformFailure, plan: GenerationPlan, rows: Rows) -> dict[
         if error.task not in (None, number):
             continue
         row = rows.get(number)
-        read = {part.topic_partition: part.position for part in (row.partitions if row else ())}
+        read = {part.partition: part.position for part in (row.partitions if row else ())}
         of_task: dict[TopicPartition, int] = {}
         for planned in task.ranges:
             position = read.get(planned.topic_partition, planned.start)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from sinksdk.model.base import OfPartition, Value
 from sinksdk.model.measures import TaskMeasures
-from sinksdk.model.outcome import Retry
+from sinksdk.model.outcome import ReportedOutcome, Retry
 from sinksdk.offsets import TopicPartition
 
 T = TypeVar("T")
@@ -186,33 +186,6 @@ class Remembered(Value):
     tasks: tuple[TaskStatus, ...] = ()
 
 
-class PartitionProgress(OfPartition):
-    """Progress of a running task in one partition.
-
-    Args:
-        position: offset after the last record the task accepted.
-        committed: next offset to read after the last commit.
-        records: accepted in this generation; of earlier attempts those that are committed.
-        failure: why it ended early.
-        rate: records per second, lately.
-        tail: of ``records``, those above the commit.
-        visible: next offset to read after the last commit that is published; None if that is not known.
-        is_final: the ``failure`` makes the connector FAILED at once.
-        retry: of a retriable ``failure``: a later generation opens the partition again.
-    """
-
-    position: int
-    committed: int | None
-    records: int
-    counts: dict[str, int] = Field(default_factory=dict)
-    failure: str | None = None
-    rate: float = 0.0
-    tail: int = 0
-    visible: int | None = None
-    is_final: bool = False
-    retry: Retry | None = None
-
-
 Scalar = str | int | float | bool | None
 """A value in JSON that is neither an array nor an object."""
 
@@ -256,7 +229,7 @@ class TaskProgress(Value):
 
     generation: int
     attempt: int
-    partitions: tuple[PartitionProgress, ...]
+    partitions: tuple[ReportedOutcome, ...]
     hangs: str | None = None
     measures: TaskMeasures = Field(default_factory=TaskMeasures)
     source: SourceProgress | None = None

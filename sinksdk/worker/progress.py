@@ -6,6 +6,8 @@ Informational: an unavailable store is no failure of the task.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from sinksdk.engine import WorkerSinkTask
@@ -16,7 +18,7 @@ from sinksdk.model.measures import TaskMeasures
 from sinksdk.model.outcome import Failure, PartitionOutcome, SourceTaskOutcome, SourceTaskState
 from sinksdk.store import Conflict, table
 from sinksdk.store.keys import progress_key
-from sinksdk.store.reports import PartitionProgress, SourcePartitionOffset, SourceProgress, TaskProgress
+from sinksdk.store.reports import SourcePartitionOffset, SourceProgress, TaskProgress
 from sinksdk.worker.attempts import Attempt
 
 log = logging.getLogger(__name__)
@@ -52,14 +54,14 @@ class _ProgressWriter:
     def _store(
         self,
         measures: TaskMeasures,
-        partitions: tuple[PartitionProgress, ...] = (),
+        partitions: Sequence[PartitionOutcome] = (),
         source: SourceProgress | None = None,
     ) -> bool:
         """Write over an earlier attempt's or generation's row; whether that succeeded."""
         progress = TaskProgress(
             generation=self._attempt.spec.generation,
             attempt=self._attempt.number,
-            partitions=partitions,
+            partitions=tuple(partitions),
             hangs=self._hangs,
             measures=measures,
             source=source,
@@ -106,24 +108,22 @@ class ProgressWriter(_ProgressWriter):
 
     def write(self) -> bool:
         """Write the positions now; whether that succeeded."""
-        return self._store(self._measures(), tuple(self._partitions()))
+        return self._store(self._measures(), self._partitions())
 
     def write_last(self) -> None:
         """Write the positions now that the task has ended: nothing is read any more."""
-        ended = (row.model_copy(update={"rate": 0.0}) for row in self._partitions())
-        self._store(self._measures(), tuple(ended))
+        self._store(self._measures(), [replace(outcome, rate=0.0) for outcome in self._partitions()])
 
     def _measures(self) -> TaskMeasures:
         return self._worker.measures(self._attempt.clock.time())
 
-    def _partitions(self) -> list[PartitionProgress]:
+    def _partitions(self) -> list[PartitionOutcome]:
         before = {outcome.partition: outcome.records for outcome in self._last}
         seconds, ahead = self._since_last(), self._attempt.ahead()
-        self._last = [outcome.moved(ahead) for outcome in self._worker.outcomes()]
+        self._last = [outcome.on_clock(ahead) for outcome in self._worker.outcomes()]
         return [
-            PartitionProgress(
-                **outcome.reported(),
-                rate=(outcome.records - before.get(outcome.partition, outcome.earlier)) / seconds,
+            replace(
+                outcome, rate=(outcome.records - before.get(outcome.partition, outcome.earlier)) / seconds
             )
             for outcome in self._last
         ]

@@ -113,7 +113,7 @@ def _run(attempt: Attempt, read: Read, watch: Watch, outside: Outside) -> TaskRe
         return TaskResult(
             attempt.task,
             attempt.number if outcomes else 0,
-            [outcome.moved(ahead) for outcome in outcomes],
+            [outcome.on_clock(ahead) for outcome in outcomes],
             peak_memory(),
             worker.measures(clock.time()),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,19 +12,16 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.history import (
     FAILURES,
     KEPT,
-    Account,
     Amounts,
     Growth,
     HistoryKeeper,
-    of_partition,
-    of_task,
     together,
     with_amounts,
     with_failures,
 )
 from sinksdk.model.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.reports import Bucket, ConnectorHistory, PartitionProgress, SourceProgress
+from sinksdk.store.reports import Bucket, ConnectorHistory, SourceProgress
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 
@@ -31,30 +29,46 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOON = 1_700_000_040.0  # a whole minute
 
 
-def progress(records: int, tail: int = 0, *, partition: int = 0, files: int = 0) -> Account:
-    return of_partition(
-        PartitionProgress(
-            topic="t",
-            partition=partition,
-            position=records,
-            committed=records - tail,
-            records=records,
-            tail=tail,
-            counts={"files": files, "bytes": 10 * files, "withdrawn": 1},
-        )
-    )
+@dataclass(frozen=True)
+class Report:
+    """What a partition or a source's task reports."""
+
+    where: TopicPartition | int
+    amounts: Amounts
+    failure: Failure | None = None
 
 
-def outcome(partition: TopicPartition, message: str | None = None, records: int = 0) -> Account:
+def amounts(*reports: Report) -> dict[TopicPartition | int, Amounts]:
+    return {report.where: report.amounts for report in reports}
+
+
+def failures(*reports: Report) -> dict[TopicPartition | int, Failure]:
+    return {report.where: report.failure for report in reports if report.failure}
+
+
+def both(
+    report: Report,
+) -> tuple[dict[TopicPartition | int, Amounts], dict[TopicPartition | int, Failure]]:
+    return amounts(report), failures(report)
+
+
+def progress(records: int, tail: int = 0, *, partition: int = 0, files: int = 0) -> Report:
+    where, counts = TopicPartition("t", partition), {"files": files, "bytes": 10 * files, "withdrawn": 1}
+    outcome = PartitionOutcome(where, records - tail, records, records, tail, records, counts=counts)
+    return Report(where, Amounts.of(outcome))
+
+
+def outcome(partition: TopicPartition, message: str | None = None, records: int = 0) -> Report:
     failure = Failure("ValueError", message, f"Traceback\n{message}") if message else None
-    return of_partition(PartitionOutcome(partition, records, records, records, 0, records, failure))
+    outcome = PartitionOutcome(partition, records, records, records, 0, records, failure)
+    return Report(partition, Amounts.of(outcome), failure)
 
 
-def ended(task: int, records: int, transactions: int, message: str | None = None) -> Account:
+def ended(task: int, records: int, transactions: int, message: str | None = None) -> Report:
     """A task of a source that has ended."""
     failure = Failure("ValueError", message, f"Traceback\n{message}") if message else None
     end = End.FAILED if failure else End.STOPPED
-    return of_task(task, SourceTaskOutcome(end, records, transactions, failure))
+    return Report(task, Amounts.of_task(SourceTaskOutcome(end, records, transactions, failure)), failure)
 
 
 # -- counting ----------------------------------------------------------------------------------------
@@ -63,46 +77,46 @@ def ended(task: int, records: int, transactions: int, message: str | None = None
 def test_only_what_is_committed_counts() -> None:
     """Records above the commit are no growth until a commit covers them."""
     growth = Growth()
-    assert growth.of([progress(100, tail=100)]) == Amounts()
-    assert growth.of([progress(150, tail=30, files=2)]) == Amounts(120, 2, 20)
+    assert growth.of(amounts(progress(100, tail=100))) == Amounts()
+    assert growth.of(amounts(progress(150, tail=30, files=2))) == Amounts(120, 2, 20)
 
 
 def test_nothing_counts_twice() -> None:
     """A report that is seen again adds nothing; partitions are counted each for themselves."""
     growth = Growth()
-    growth.of([progress(100), progress(7, partition=1)])
-    assert growth.of([progress(100), progress(7, partition=1)]) == Amounts()
-    assert growth.of([outcome(P0, records=110), outcome(P1, records=7)]) == Amounts(10)
+    growth.of(amounts(progress(100), progress(7, partition=1)))
+    assert growth.of(amounts(progress(100), progress(7, partition=1))) == Amounts()
+    assert growth.of(amounts(outcome(P0, records=110), outcome(P1, records=7))) == Amounts(10)
 
 
 def test_a_generations_tasks_count_from_nothing() -> None:
     """Counts that are higher than the last generation's are not taken for its growth."""
     growth = Growth()
-    growth.of([progress(100, files=1)])
+    growth.of(amounts(progress(100, files=1)))
     growth.begin()
-    assert growth.of([progress(150, files=3)]) == Amounts(150, 3, 30)
+    assert growth.of(amounts(progress(150, files=3))) == Amounts(150, 3, 30)
 
 
 def test_another_attempt_counts_from_nothing() -> None:
     """Counts that have fallen are those of a new attempt: what the old one had committed stays counted."""
     growth = Growth()
-    growth.of([progress(100, files=5)])
-    assert growth.of([progress(20, files=1)]) == Amounts(20, 1, 10)
+    growth.of(amounts(progress(100, files=5)))
+    assert growth.of(amounts(progress(20, files=1))) == Amounts(20, 1, 10)
 
 
 def test_a_sinks_next_attempt_goes_on_with_its_records_and_not_with_its_files() -> None:
     """Its commits say how many records they cover, and nothing of files: those begin at 0 again."""
     growth = Growth()
-    growth.of([progress(100, files=5)])
-    assert growth.of([progress(130, files=1)]) == Amounts(30, 1, 10)
+    growth.of(amounts(progress(100, files=5)))
+    assert growth.of(amounts(progress(130, files=1))) == Amounts(30, 1, 10)
 
 
 def test_tasks_of_a_source_count_records_and_transactions() -> None:
     """Each for itself, while they run and when they have ended; nothing counts twice."""
     growth = Growth()
-    running = of_task(0, SourceProgress(state="RUNNING", records=10, transactions=2))
-    assert growth.of([running, ended(1, 5, 1)]) == Amounts(15, transactions=3)
-    assert growth.of([ended(0, 12, 3), ended(1, 5, 1)]) == Amounts(2, transactions=1)
+    running = Report(0, Amounts.of_task(SourceProgress(state="RUNNING", records=10, transactions=2)))
+    assert growth.of(amounts(running, ended(1, 5, 1))) == Amounts(15, transactions=3)
+    assert growth.of(amounts(ended(0, 12, 3), ended(1, 5, 1))) == Amounts(2, transactions=1)
 
 
 # -- the history -------------------------------------------------------------------------------------
@@ -140,8 +154,8 @@ def test_a_clock_that_jumps_back_keeps_the_order() -> None:
 
 def test_the_same_failure_stands_once() -> None:
     """The last one is last, counted, with its partition and the end of its trace; what went well is left out."""
-    history = with_failures(ConnectorHistory(), NOON, [outcome(P0, "a"), outcome(P1, "b")])
-    history = with_failures(history, NOON + 5, [outcome(P1, "a"), outcome(P0)])
+    history = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
+    history = with_failures(history, NOON + 5, failures(outcome(P1, "a"), outcome(P0)))
 
     assert [(f.message, f.times, f.partition, f.at) for f in history.failures] == [
         ("b", 1, 1, NOON),
@@ -152,7 +166,9 @@ def test_the_same_failure_stands_once() -> None:
 
 def test_a_failure_of_a_source_is_its_tasks() -> None:
     """It has the task's number, and no partition."""
-    history = with_failures(ConnectorHistory(), NOON, [ended(2, 0, 0, "the file is gone"), ended(1, 3, 1)])
+    history = with_failures(
+        ConnectorHistory(), NOON, failures(ended(2, 0, 0, "the file is gone"), ended(1, 3, 1))
+    )
 
     (failure,) = history.failures
     assert (failure.task, failure.topic, failure.message) == (2, "", "the file is gone")
@@ -162,7 +178,7 @@ def test_failures_are_bounded() -> None:
     """The last ones are kept, and of a trace its end."""
     history = ConnectorHistory()
     for number in range(FAILURES + 5):
-        history = with_failures(history, NOON, [outcome(P0, f"{number} {'x' * 10_000}")])
+        history = with_failures(history, NOON, failures(outcome(P0, f"{number} {'x' * 10_000}")))
     assert len(history.failures) == FAILURES
     assert history.failures[-1].message.startswith("24 ")
     assert len(history.failures[-1].trace) == 4_000
@@ -171,7 +187,7 @@ def test_failures_are_bounded() -> None:
 def test_two_histories_become_one() -> None:
     """Minutes that both have are added up."""
     a = with_amounts(ConnectorHistory(), NOON, Amounts(1))
-    b = with_failures(with_amounts(ConnectorHistory(), NOON, Amounts(2)), NOON, [outcome(P0, "a")])
+    b = with_failures(with_amounts(ConnectorHistory(), NOON, Amounts(2)), NOON, failures(outcome(P0, "a")))
     both = together(a, b)
     assert both.buckets == (Bucket(start=int(NOON), records=3),)
     assert both.failures == b.failures
@@ -179,11 +195,11 @@ def test_two_histories_become_one() -> None:
 
 def test_a_failure_that_both_histories_have_stands_once() -> None:
     """A driver that fails as the one before did adds to how often it was, not another line."""
-    a = with_failures(ConnectorHistory(), NOON, [outcome(P0, "a"), outcome(P0, "b")])
-    b = with_failures(ConnectorHistory(), NOON + 9, [outcome(P1, "a")])
+    a = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
+    b = with_failures(ConnectorHistory(), NOON + 9, failures(outcome(P1, "a")))
 
     assert [(f.message, f.times, f.partition, f.at) for f in together(a, b).failures] == [
-        ("b", 1, 0, NOON),
+        ("b", 1, 1, NOON),
         ("a", 2, 1, NOON + 9),
     ]
 
@@ -246,15 +262,15 @@ def test_it_is_written_now_and_then(store: CountingStore, clock: Clock) -> None:
     """At most every five seconds while a generation runs, and at its end; never when there is nothing new."""
     keeper = HistoryKeeper(store, "c", clock)
     for second in range(60):
-        keeper.progress([progress(10 * second)])
+        keeper.progress(amounts(progress(10 * second)))
         clock.advance(1)
     assert store.writes == 12
-    keeper.ended([outcome(P0, records=1_000)])
+    keeper.ended(*both(outcome(P0, records=1_000)))
     assert (store.writes, records(store)) == (13, 1_000)
 
     for _ in range(60):
         clock.advance(1)
-        keeper.progress([outcome(P0, records=1_000)])
+        keeper.progress(amounts(outcome(P0, records=1_000)))
     assert store.writes == 13
 
 
@@ -267,15 +283,15 @@ def test_a_store_that_is_paid_by_the_request_is_written_to_less(clock: Clock) ->
     store = Far()
     keeper = HistoryKeeper(store, "c", clock)
     for second in range(60):
-        keeper.progress([progress(second + 1)])
+        keeper.progress(amounts(progress(second + 1)))
         clock.advance(1)
     assert store.writes == 2
 
 
 def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> None:
     """What was committed before stays, and what is committed comes on top."""
-    HistoryKeeper(store, "c", clock).ended([outcome(P0, "no", records=5)])
-    HistoryKeeper(store, "c", clock).ended([outcome(P0, records=2)])
+    HistoryKeeper(store, "c", clock).ended(*both(outcome(P0, "no", records=5)))
+    HistoryKeeper(store, "c", clock).ended(*both(outcome(P0, records=2)))
 
     assert records(store) == 7
     assert [failure.message for failure in Herder(store).history("c").failures] == ["no"]
@@ -286,14 +302,14 @@ def test_an_outage_of_the_store_loses_no_count(
 ) -> None:
     """What could not be written is written later, once; the driver goes on meanwhile. The store tells of it."""
     keeper = HistoryKeeper(store, "c", clock)
-    keeper.progress([progress(5)])
+    keeper.progress(amounts(progress(5)))
     store.is_down = True
     for total in (6, 7, 8):
         clock.advance(10)
-        keeper.progress([progress(total)])
+        keeper.progress(amounts(progress(total)))
     store.is_down = False
     clock.advance(10)
-    keeper.progress([progress(8)])
+    keeper.progress(amounts(progress(8)))
 
     assert records(store) == 8
     told = [line for line in caplog.records if line.name == "sinksdk.control.history"]
@@ -303,13 +319,13 @@ def test_an_outage_of_the_store_loses_no_count(
 def test_a_write_whose_answer_is_lost_counts_once(store: CountingStore, clock: Clock) -> None:
     """The history is written whole: whether the last write took effect does not matter."""
     keeper = HistoryKeeper(store, "c", clock)
-    keeper.progress([progress(5)])
+    keeper.progress(amounts(progress(5)))
     store.loses_answers = True
     clock.advance(10)
-    keeper.progress([progress(9)])
+    keeper.progress(amounts(progress(9)))
     store.loses_answers = False
     clock.advance(10)
-    keeper.progress([progress(9)])
+    keeper.progress(amounts(progress(9)))
 
     assert records(store) == 9
 
@@ -317,9 +333,9 @@ def test_a_write_whose_answer_is_lost_counts_once(store: CountingStore, clock: C
 def test_a_zombies_write_does_not_stay(store: CountingStore, clock: Clock) -> None:
     """A driver that does not know yet that it is fenced may write; whoever drives writes over it."""
     zombie, keeper = HistoryKeeper(store, "c", clock), HistoryKeeper(store, "c", clock)
-    zombie.ended([outcome(P0, records=5)])
-    keeper.ended([outcome(P0, records=2)])
-    zombie.ended([outcome(P0, records=100)])
-    keeper.ended([outcome(P0, records=3)])
+    zombie.ended(*both(outcome(P0, records=5)))
+    keeper.ended(*both(outcome(P0, records=2)))
+    zombie.ended(*both(outcome(P0, records=100)))
+    keeper.ended(*both(outcome(P0, records=3)))
 
     assert records(store) == 8

@@ -10,7 +10,7 @@ from sinksdk.control.info import connector_info
 from sinksdk.control.liveness import deregister, register
 from sinksdk.control.shown import PartitionInfo, TaskInfo
 from sinksdk.control.status import StatusKeeper
-from sinksdk.model.outcome import Retry
+from sinksdk.model.outcome import PartitionOutcome, Retry
 from sinksdk.model.plan import RangePlan
 from sinksdk.store import table
 from sinksdk.store.generations import Generations
@@ -18,7 +18,6 @@ from sinksdk.store.keys import progress_key, status_key
 from sinksdk.store.records import TaskPlan
 from sinksdk.store.reports import (
     ConnectorStatus,
-    PartitionProgress,
     PartitionStatus,
     TaskProgress,
     Waiting,
@@ -101,7 +100,7 @@ def test_nobody_drives_a_connector_whose_drivers_process_is_gone(clock: ManualCl
 WAIT = Retry(since=NOW - 40, attempts=7, next_attempt=NOW + 20, refused=5)
 
 
-def waiting(running: PartitionProgress | None = None) -> tuple[Waiting | None, PartitionInfo, TaskInfo]:
+def waiting(running: PartitionOutcome | None = None) -> tuple[Waiting | None, PartitionInfo, TaskInfo]:
     """Of a connector, its one partition and its task, while S3 asks for patience."""
     store = MemoryStore()
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
@@ -118,13 +117,13 @@ def waiting(running: PartitionProgress | None = None) -> tuple[Waiting | None, P
     return info.waiting, info.partitions[0], info.tasks[0]
 
 
-def at(position: int, *, tail: int | None = None) -> PartitionProgress:
-    records = {"records": position, "tail": position if tail is None else tail}
-    return PartitionProgress(topic="orders", partition=0, position=position, committed=None, **records)
+def at(position: int, *, tail: int | None = None) -> PartitionOutcome:
+    tail = position if tail is None else tail
+    return PartitionOutcome(TopicPartition("orders", 0), None, position, position, tail, position)
 
 
 @pytest.mark.parametrize("running", [None, at(0), at(5)], ids=["between", "begun", "read again"])
-def test_what_only_waits_has_not_failed(running: PartitionProgress | None) -> None:
+def test_what_only_waits_has_not_failed(running: PartitionOutcome | None) -> None:
     """Since when, how often it was tried, and when it is tried next; its task is RUNNING, as Connect's would be."""
     told = Waiting(reason="S3 asks for patience", since=NOW - 40, next_attempt=NOW + 20, attempts=7)
     connector, partition, task = waiting(running)
@@ -133,7 +132,7 @@ def test_what_only_waits_has_not_failed(running: PartitionProgress | None) -> No
 
 
 @pytest.mark.parametrize("running", [at(6), at(5, tail=0)], ids=["taken", "committed"])
-def test_what_has_come_through_waits_no_more(running: PartitionProgress) -> None:
+def test_what_has_come_through_waits_no_more(running: PartitionOutcome) -> None:
     """At once, not at its generation's end."""
     connector, partition, _ = waiting(running)
     assert (connector, partition.waiting) == (None, None)

@@ -13,6 +13,7 @@ from sinksdk.control.history import TotalsKeeper, read_totals, with_generation, 
 from sinksdk.control.info import connector_info
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.model.measures import TaskMeasures
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.model.plan import RangePlan
 from sinksdk.store import table
 from sinksdk.store.base import Lost, Stored
@@ -25,7 +26,6 @@ from sinksdk.store.keys import (
 from sinksdk.store.records import GenerationPlan, TaskCountRecord, TaskPlan
 from sinksdk.store.reports import (
     ConnectorTotals,
-    PartitionProgress,
     TaskProgress,
     TaskTotals,
 )
@@ -41,9 +41,7 @@ def read(records: int) -> TaskMeasures:
 def progress(generation: int, records: int, *, files: int = 0, attempt: int = 1) -> TaskProgress:
     """A task of partition 0 that has read so many records."""
     counts = {"files": files} if files else {}
-    partition = PartitionProgress(
-        topic="t", partition=0, position=0, committed=None, records=0, counts=counts
-    )
+    partition = PartitionOutcome(TopicPartition("t", 0), None, 0, 0, 0, 0, counts=counts)
     return TaskProgress(
         generation=generation, attempt=attempt, partitions=(partition,), measures=read(records)
     )

@@ -43,7 +43,7 @@ def test_offsets_advance_only_after_put_returned() -> None:
         pass
 
     def put(records: SinkRecords) -> None:
-        seen.append(harness.outcome(P0).delivered)
+        seen.append(harness.outcome(P0).position)
         raise Watching
 
     harness.task.put = put
@@ -171,10 +171,10 @@ def test_the_tail_is_counted_from_the_first_record_on() -> None:
     assert harness.outcome(P0).tail == 3
     harness.deliver(P0, rows(P0, 7, 100))
     outcome = harness.outcome(P0)
-    assert (outcome.tail, outcome.records, outcome.delivered, outcome.committed) == (5, 5, 101, None)
+    assert (outcome.tail, outcome.records, outcome.position, outcome.committed) == (5, 5, 101, None)
     harness.commit()
     outcome = harness.outcome(P0)
-    assert (outcome.tail, outcome.records, outcome.delivered, outcome.committed) == (2, 5, 101, 7)
+    assert (outcome.tail, outcome.records, outcome.position, outcome.committed) == (2, 5, 101, 7)
 
 
 def test_the_tail_is_counted_within_batches() -> None:
@@ -209,7 +209,7 @@ def test_a_fence_that_the_task_swallows_is_raised_all_the_same() -> None:
     harness.fence()
     with pytest.raises(FencedException):
         harness.deliver(P0, ["a"])
-    assert harness.outcome(P0).delivered == 0
+    assert harness.outcome(P0).position == 0
     assert harness.names()[-1] == "close"
 
 

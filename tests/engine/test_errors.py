@@ -107,7 +107,7 @@ def test_a_refusal_the_task_swallows_fails_the_partition() -> None:
     harness.deliver(P0, ["bad", "good"])
     assert "errors.tolerance is none" in harness.outcome(P0).failure.message
     assert harness.committed == {P0: OffsetAndMetadata(1)}, "the batch with the bad record was not accepted"
-    assert harness.outcome(P0).delivered == 1
+    assert harness.outcome(P0).position == 1
     assert harness.task.context.assignment() == {P1}
 
 

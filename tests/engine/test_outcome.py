@@ -35,7 +35,7 @@ def test_only_times_move_to_another_clock() -> None:
     """An executor's clock that is 5 s behind: since and next try are told on the driver's; nothing else changes."""
     retry = Retry(since=100.0, attempts=3, next_attempt=130.0, refused=17)
     outcome = PartitionOutcome.unread(P0, 7, replace(Failure.of(ValueError("no")), retry=retry))
-    moved = outcome.moved(5.0)
+    moved = outcome.on_clock(5.0)
     assert moved.failure is not None
     assert moved.failure.retry == Retry(since=105.0, attempts=3, next_attempt=135.0, refused=17)
     assert replace(moved, failure=outcome.failure) == outcome
@@ -45,4 +45,4 @@ def test_without_a_next_try_there_is_no_time_to_move() -> None:
     """A partition that went well, or failed for good, is told as it is."""
     for failure in (None, Failure.of(ValueError("no"))):
         outcome = PartitionOutcome.unread(P0, 7, failure)
-        assert outcome.moved(5.0) is outcome
+        assert outcome.on_clock(5.0) is outcome

@@ -89,7 +89,7 @@ def test_a_batch_whose_wait_is_long_is_left_to_a_later_generation() -> None:
     run = Generation(failing("put", None, *busy(5)), rows(P0, 0, 1), rows(P0, 2, 3), rows(P1, 0, 1))
     assert run.left == Retry(since=0.0, attempts=5, next_attempt=pytest.approx(9.5), refused=2)
     assert run.clock.now() == pytest.approx(0.3 + 0.6 + 1.2 + 2.4)
-    assert (run.failure.message, run.outcomes[P0].delivered) == ("busy", 2)
+    assert (run.failure.message, run.outcomes[P0].position) == ("busy", 2)
     assert (run.outcomes[P1].failure, run.committed) == (None, {P0: 2, P1: 10})
 
 

@@ -177,7 +177,7 @@ def test_pre_commit_gets_a_copy() -> None:
     harness.assign(P0)
     harness.deliver(P0, ["a"])
     harness.commit()
-    assert harness.outcome(P0).delivered == 1
+    assert harness.outcome(P0).position == 1
     assert harness.committed == {}
 
 

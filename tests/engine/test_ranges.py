@@ -30,7 +30,7 @@ def test_trailing_gaps_are_committed_with_the_last_record() -> None:
     harness.finish(P0)
     assert harness.committed == {P0: OffsetAndMetadata(10)}
     assert len(writes) == 1
-    assert harness.outcome(P0).delivered == harness.outcome(P0).read_to == 10
+    assert harness.outcome(P0).position == harness.outcome(P0).read_to == 10
 
 
 def test_trailing_gaps_are_committed_after_an_earlier_commit() -> None:
@@ -70,7 +70,7 @@ def test_a_tail_that_is_kept_back_stays_uncommitted() -> None:
     assert [call.is_closing for call in harness.called("pre_commit")] == [False]
     assert harness.committed == {P0: OffsetAndMetadata(5)}
     outcome = harness.outcome(P0)
-    assert (outcome.tail, outcome.delivered, outcome.read_to) == (2, 9, 10)
+    assert (outcome.tail, outcome.position, outcome.read_to) == (2, 9, 10)
     assert harness.names()[-1] == "close"
 
 
@@ -120,7 +120,7 @@ def test_an_interrupted_range_is_not_committed_to_its_end() -> None:
     harness.revoke()
     assert harness.committed == {P0: OffsetAndMetadata(2)}
     outcome = harness.outcome(P0)
-    assert (outcome.delivered, outcome.read_to) == (2, 2)
+    assert (outcome.position, outcome.read_to) == (2, 2)
 
 
 def test_each_partition_ends_alone() -> None:

@@ -175,7 +175,7 @@ def test_a_range_ends_after_the_records_it_is_limited_to() -> None:
         RangePlan.of(P1, *RANGE, due=True, records=4),
     )
     assert run.sink.taken == {P0: [0, 2, 4, 6], P1: [0, 2, 4, 5]}
-    assert [(o.delivered, o.read_from, o.read_to, o.records, o.tail) for o in outcomes.values()] == [
+    assert [(o.position, o.read_from, o.read_to, o.records, o.tail) for o in outcomes.values()] == [
         (7, 0, 7, 4, 1),
         (10, 0, 10, 4, 0),
     ]
@@ -209,7 +209,7 @@ def test_progress_is_told_between_batches() -> None:
     run.over(
         [rows(P0, 0), None, rows(P0, 1)],
         RangePlan.of(P0, *RANGE),
-        on_progress=lambda: positions.append(run.worker.outcomes()[0].delivered),
+        on_progress=lambda: positions.append(run.worker.outcomes()[0].position),
     )
     assert positions == [1, 1, 2]
 
@@ -253,7 +253,7 @@ def test_closing_is_seen_between_batches() -> None:
     assert seen == [(True, ClosingReason.REBALANCE, 30.0)]
     assert run.committed == {P0: 4}
     assert run.calls[-3:] == ["pre_commit", "close", "stop"]
-    assert (outcomes[P0].delivered, outcomes[P0].tail) == (4, 0)
+    assert (outcomes[P0].position, outcomes[P0].tail) == (4, 0)
     assert outcomes[P1].committed is None
 
 
@@ -338,7 +338,7 @@ def test_a_task_that_does_not_start(method: str) -> None:
     outcomes = run.over([rows(P0, 0)])
     assert run.calls == ["initialize", *(["start"] if method == "start" else []), "stop"]
     assert {o.failure.message for o in outcomes.values()} == {"no route to host"}
-    assert [(p, o.committed, o.delivered, o.records, o.tail) for p, o in outcomes.items()] == [
+    assert [(p, o.committed, o.position, o.records, o.tail) for p, o in outcomes.items()] == [
         (P0, 4, 0, 0, 0),
         (P1, None, 0, 0, 0),
     ]

@@ -16,7 +16,7 @@ from sinksdk.control.status import State, StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.metrics.prometheus import METRICS, exposition
 from sinksdk.model.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
-from sinksdk.model.outcome import Retry
+from sinksdk.model.outcome import PartitionOutcome, Retry
 from sinksdk.model.plan import RangePlan
 from sinksdk.spark.task_slots import ConnectorSlots, TaskSlots
 from sinksdk.store import Store, StoreUnavailable, table, take_over
@@ -26,7 +26,6 @@ from sinksdk.store.keys import ends_key, plan_key, progress_key
 from sinksdk.store.records import TaskPlan
 from sinksdk.store.reports import (
     ConnectorEnds,
-    PartitionProgress,
     PartitionStatus,
     SourceProgress,
     TaskProgress,
@@ -113,12 +112,8 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
     assert taken is not None
     taken.ledger.commit({P0: OffsetAndMetadata(60)})
     rows = (
-        PartitionProgress(
-            topic="orders", partition=0, position=75, committed=60, records=75, counts={"files": 2}, rate=4.0
-        ),
-        PartitionProgress(
-            topic="orders", partition=1, position=5, committed=None, records=5, rate=1.5, tail=5
-        ),
+        PartitionOutcome(P0, 60, 75, 75, 0, 75, counts={"files": 2}, rate=4.0),
+        PartitionOutcome(TopicPartition("orders", 1), None, 5, 5, 5, 5, rate=1.5),
     )
     row = TaskProgress(generation=2, attempt=1, partitions=rows, measures=NOW)
     table.write(store, progress_key("archive", 0), row, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,6 @@ from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.failures import PartitionFailures, count_failures
 from sinksdk.runtime.planner import Backlog, Planner
 from sinksdk.store.records import GenerationPlan, TaskPlan
-from sinksdk.store.reports import PartitionProgress
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0
@@ -33,10 +33,8 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
     status = StatusKeeper(MemoryStore(), "c", "driver", clock)
     failures = PartitionFailures(config, status, Backoff(1.0, clock), clock)
 
-    progress = PartitionProgress(
-        topic="t", partition=0, position=3, committed=None, records=3, failure=failure, is_final=is_final
-    )
-    assert failures.would_give_up(progress) is ends
+    known = None if failure is None else Failure("ConnectException", failure, "", is_final=is_final)
+    assert failures.would_give_up(PartitionOutcome(P0, None, 3, 3, 0, 3, known)) is ends
 
 
 def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
@@ -104,7 +102,7 @@ def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
     planned = RangePlan(topic="t", partition=0, start=0, end=9)
     plan = GenerationPlan(generation=1, config_version=1, tasks=(TaskPlan(ranges=(planned,)),), committed=())
 
-    retry = Retry(clock.time(), 1, clock.time() + 30).moved(ahead)
+    retry = Retry(clock.time(), 1, clock.time() + 30).on_clock(ahead)
     failure = Failure.of(RetriableException("S3 asks for patience"), retry=retry)
     failures.record(plan, [PartitionOutcome(P0, None, 5, 5, 5, 5, failure)])
     assert backoff.waiting(P0) == seconds
@@ -117,18 +115,12 @@ def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status = StatusKeeper(MemoryStore(), "c", "driver", clock)
-    progress = PartitionProgress(
-        topic="t",
-        partition=0,
-        position=3,
-        committed=None,
-        records=3,
-        failure="S3 asks for patience",
-        retry=Retry(since=clock.time(), attempts=1, next_attempt=clock.time() + 30),
-    )
+    retry = Retry(since=clock.time(), attempts=1, next_attempt=clock.time() + 30)
+    failure = Failure.of(RetriableException("S3 asks for patience"), retry=retry)
+    outcome = PartitionOutcome(P0, None, 3, 3, 0, 3, failure)
     failures = PartitionFailures(config, status, Backoff(1.0, clock), clock)
-    assert not failures.would_give_up(progress)
-    assert failures.would_give_up(progress.model_copy(update={"retry": None}))
+    assert not failures.would_give_up(outcome)
+    assert failures.would_give_up(replace(outcome, failure=replace(failure, retry=None)))
 
 
 def test_failures_in_a_row_are_counted_and_progress_resets_them() -> None:

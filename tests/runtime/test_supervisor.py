@@ -12,12 +12,12 @@ from sinksdk import (
     ConnectException,
     ConnectorConfig,
     FencedException,
-    TopicPartition,
 )
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.model.measures import TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome, TransformFailure
 from sinksdk.model.plan import RangePlan
+from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import SinkReport, partition_outcomes
 from sinksdk.runtime.session import DriverSession
@@ -31,7 +31,6 @@ from sinksdk.store.keys import (
 from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.store.reports import (
-    PartitionProgress,
     TaskProgress,
 )
 from sinksdk.testing import ManualClock
@@ -172,9 +171,7 @@ def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() ->
     """The job was cancelled: what its task wrote last is all there is, and what it has counted too."""
     site = Site(looks=10_000)
     site.running.tells = no_results
-    partition = PartitionProgress(
-        topic="t", partition=0, position=7, committed=5, records=7, tail=2, counts={"files": 2}
-    )
+    partition = PartitionOutcome(TopicPartition("t", 0), 5, 7, 7, 2, 7, counts={"files": 2})
     measures = TaskMeasures(records_read=7)
     row = TaskProgress(generation=1, attempt=1, partitions=(partition,), measures=measures)
     table.write(site.store, progress_key("c", 0), row, None)
@@ -319,7 +316,7 @@ def test_a_record_that_a_transform_cannot_compute_is_named_and_ends_the_connecto
     others = [RangePlan(topic="t", partition=number, start=0, end=10) for number in (1, 2)]
     first, second = site.plan.tasks[0], TaskPlan(ranges=tuple(others))
     site.plan = site.plan.model_copy(update={"tasks": (first, second)})
-    row = PartitionProgress(topic="t", partition=1, position=4, committed=2, records=4)
+    row = PartitionOutcome(TopicPartition("t", 1), 2, 4, 4, 0, 4)
     progress = TaskProgress(generation=1, attempt=1, partitions=(row,), measures=TaskMeasures())
     table.write(site.store, progress_key("c", 1), progress, None)
 
@@ -333,4 +330,4 @@ def test_a_record_that_a_transform_cannot_compute_is_named_and_ends_the_connecto
         dict.fromkeys((0, 1, 2), sentence)
     )
     assert [number for number, o in outcomes.items() if o.failure and o.failure.is_final] == [1]
-    assert outcomes[1].delivered == 4
+    assert outcomes[1].position == 4

@@ -9,6 +9,7 @@ from typing import Any
 from sinksdk import OffsetAndMetadata
 from sinksdk.control.herder import Herder
 from sinksdk.model.measures import Sizes, SourceMeasures, TaskMeasures
+from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.model.plan import RangePlan
 from sinksdk.store import Store, table, take_over
 from sinksdk.store.generations import Generations
@@ -22,7 +23,6 @@ from sinksdk.store.reports import (
     Bucket,
     ConnectorHistory,
     ConnectorStatus,
-    PartitionProgress,
     PartitionStatus,
     PastFailure,
     SourcePartitionOffset,
@@ -112,15 +112,9 @@ def _run(store: Store, scene: Scene) -> None:
         commits = {p.topic_partition: OffsetAndMetadata(_committed(scene, p.partition)) for p in share}
         taken.ledger.commit(commits)
         rows = [
-            PartitionProgress(
-                topic=p.topic,
-                partition=p.partition,
-                position=_committed(scene, p.partition),
-                committed=_committed(scene, p.partition),
-                records=100,
-                rate=scene.rate,
-            )
+            PartitionOutcome(p.topic_partition, at, at, 100, 0, at, rate=scene.rate)
             for p in share
+            for at in [_committed(scene, p.partition)]
         ]
         progress = TaskProgress(generation=plan.generation, attempt=1, partitions=tuple(rows))
         table.write(store, progress_key(scene.name, number), progress, None)

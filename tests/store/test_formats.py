@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
 from sinksdk.model.base import Lasting, NamedPartition, OfPartition, Value
 from sinksdk.model.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
-from sinksdk.model.outcome import Retry
+from sinksdk.model.outcome import Failure, PartitionOutcome, Retry
 from sinksdk.model.plan import RangePlan
-from sinksdk.offsets import OffsetRange
+from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.store import table, take_over
 from sinksdk.store.keys import task_key
 from sinksdk.store.records import (
@@ -47,7 +47,6 @@ from sinksdk.store.reports import (
     ConnectorHistory,
     ConnectorStatus,
     ConnectorTotals,
-    PartitionProgress,
     PartitionStatus,
     PartitionTotals,
     PastFailure,
@@ -443,19 +442,17 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             generation=7,
             attempt=2,
             partitions=(
-                PartitionProgress(
-                    topic="flights",
-                    partition=3,
-                    position=150,
+                PartitionOutcome(
+                    TopicPartition("flights", 3),
                     committed=100,
+                    position=150,
                     records=50,
-                    counts={"files": 1},
-                    failure="no",
-                    rate=2.5,
                     tail=20,
+                    read_to=150,
+                    failure=Failure("ConnectException", "no", "no", is_final=True, retry=RETRY),
+                    counts={"files": 1},
                     visible=90,
-                    is_final=True,
-                    retry=RETRY,
+                    rate=2.5,
                 ),
             ),
             hangs="put",
@@ -736,19 +733,18 @@ def test_every_value_has_a_golden_text() -> None:
             ),
         ),
         (
-            PartitionProgress,
-            {"topic": "t", "partition": 0, "position": 1, "committed": None, "records": 1},
-            PartitionProgress(
-                topic="t",
-                partition=0,
-                position=1,
-                committed=None,
-                records=1,
-                counts={},
-                failure=None,
-                rate=0.0,
-                tail=0,
-                visible=None,
+            TaskProgress,
+            {
+                "generation": 1,
+                "attempt": 1,
+                "partitions": [
+                    {"topic": "t", "partition": 0, "position": 1, "committed": None, "records": 1}
+                ],
+            },
+            TaskProgress(
+                generation=1,
+                attempt=1,
+                partitions=(PartitionOutcome(TopicPartition("t", 0), None, 1, 1, tail=0, read_to=1),),
             ),
         ),
         (Bucket, {"start": 60, "records": 1}, Bucket(start=60, records=1, files=0, bytes=0, transactions=0)),

@@ -395,7 +395,7 @@ def test_outcomes() -> None:
     harness.deliver(P0, ["a", "b", "c", "d"])
     harness.commit()
     outcome = harness.outcome(P0)
-    assert (outcome.committed, outcome.delivered, outcome.records, outcome.tail, outcome.failure) == (
+    assert (outcome.committed, outcome.position, outcome.records, outcome.tail, outcome.failure) == (
         3,
         4,
         4,
