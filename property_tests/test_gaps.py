@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from property_tests.exercised import EXERCISED
 from sinksdk import BatchPolicy, OffsetRange, TopicPartition
 from sinksdk.model.outcome import PartitionOutcome
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan
 from sinksdk.runtime.planner import Backlog, Planner, observe, remember
-from sinksdk.store.reports import PartitionStatus
 from tests.helpers.depth import DEPTH
 from tests.helpers.tiers import extended_after
 
@@ -37,7 +36,7 @@ class Gapped:
         self.offsets = (ends - steps).tolist()
         self.last = int(ends[-1])
         self.planner = Planner(BatchPolicy(max_records=SIZE, max_wait=None), most)
-        self.status: PartitionStatus | None = None
+        self.state: PlannerState | None = None
         self.committed: int | None = None
         self.end, self.now = 0, 0.0
         self.jobs = self.read = self.files = 0
@@ -61,8 +60,8 @@ class Gapped:
         """What a driver does until nothing is worth a generation."""
         while True:
             available = OffsetRange(0, self.end)
-            self.status = observe(Backlog(PARTITION, available, self.committed, status=self.status), self.now)
-            backlog = Backlog(PARTITION, available, self.committed, status=self.status)
+            self.state = observe(Backlog(PARTITION, available, self.committed, state=self.state), self.now)
+            backlog = Backlog(PARTITION, available, self.committed, state=self.state)
             decision = self.planner.decide([backlog], self.now)
             if not decision.ranges:
                 return
@@ -86,7 +85,7 @@ class Gapped:
         outcome = PartitionOutcome(
             PARTITION, self.committed, position, len(taken), kept, position, read_from=planned.start
         )
-        self.status = remember(self.status, planned, outcome)
+        self.state = remember(self.state, planned, outcome)
         exercised["jobs"] += 1
         exercised["read in vain"] += bool(kept)
         exercised["several files"] += len(taken) >= 2 * SIZE

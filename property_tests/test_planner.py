@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from property_tests.exercised import EXERCISED
 from sinksdk import BatchPolicy, OffsetRange, TopicPartition
 from sinksdk.model.outcome import PartitionOutcome
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan
 from sinksdk.runtime.planner import Backlog, Decision, Planner, assign, observe, remember
-from sinksdk.store.reports import PartitionStatus
 
 exercised = EXERCISED["the planner"]
 MOST_ROUNDS = 200
@@ -27,7 +26,7 @@ class Topic:
         self.offsets: list[int] = []
         self.end = 0
         self.committed: int | None = None
-        self.status: PartitionStatus | None = None
+        self.state: PlannerState | None = None
         self.written: list[int] = []
 
     def produce(self, count: int, gap: int) -> None:
@@ -36,9 +35,9 @@ class Topic:
         self.end += count + gap
 
     def backlog(self, now: float) -> Backlog:
-        backlog = Backlog(self.partition, OffsetRange(0, self.end), self.committed, status=self.status)
-        self.status = observe(backlog, now)
-        return Backlog(self.partition, OffsetRange(0, self.end), self.committed, status=self.status)
+        backlog = Backlog(self.partition, OffsetRange(0, self.end), self.committed, state=self.state)
+        self.state = observe(backlog, now)
+        return Backlog(self.partition, OffsetRange(0, self.end), self.committed, state=self.state)
 
     def read(self, planned: RangePlan, size: int | None) -> None:
         """What engine and sink do with a range: whole batches, or all of it where it is due."""
@@ -56,7 +55,7 @@ class Topic:
         outcome = PartitionOutcome(
             self.partition, self.committed, end, len(rows), kept, end, read_from=planned.start
         )
-        self.status = remember(self.status, planned, outcome)
+        self.state = remember(self.state, planned, outcome)
 
 
 def check(

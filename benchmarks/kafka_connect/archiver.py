@@ -28,7 +28,8 @@ from benchmarks.kafka_connect.connectors import FLUSH_SIZE, TASKS
 from benchmarks.kafka_connect.rows import Parts
 from benchmarks.kafka_connect.side import Run
 from benchmarks.null_s3 import NullS3
-from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.control.progress import Listener
+from sinksdk.model.status import PartitionStatus
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
 
@@ -143,7 +144,7 @@ class _RebalanceOnce(Listener):
         """See :class:`sinksdk.control.progress.Listener`."""
         self.began = self.began or time.time()
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         """See :class:`sinksdk.control.progress.Listener`."""
         if self._at is not None and self.driver and sum(view.records for view in partitions) >= self._at:
             self._at = None

@@ -16,8 +16,7 @@ from rich.text import Text
 from sinksdk.cli.output import counted, duration, number, size
 from sinksdk.cli.progress import Amounts, RunProgress, Snapshot, SourceTotals
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import PartitionView
-from sinksdk.control.shown import PartitionInfo
+from sinksdk.model.status import PartitionStatus
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
 
@@ -104,7 +103,7 @@ def _cells(name: str, row: Amounts) -> tuple[str, ...]:
     return (name, *offsets, number(row.rate), number(row.files), size(row.size))
 
 
-def _failures(rows: Sequence[PartitionInfo]) -> Iterator[Text]:
+def _failures(rows: Sequence[PartitionStatus]) -> Iterator[Text]:
     failed = [row for row in rows if row.error]
     for row in failed[:_MOST_FAILURES]:
         yield Text(f"{row.partition}: {row.error}", style="red")
@@ -155,7 +154,7 @@ class PlainProgress(RunProgress):
         if not self._quiet:
             self.note(f"generation {plan.generation}: {_work(plan)}")
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         super().progress(partitions)
         self._write_if_due(_amounts)
 
@@ -163,16 +162,16 @@ class PlainProgress(RunProgress):
         super().closing(generation, reason)
         self.note(f"generation {generation}: closing, {reason}")
 
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
         super().ended(generation, partitions)
-        has_failed = any(view.failure is not None for view in partitions)
+        has_failed = any(view.error is not None for view in partitions)
         self._write_end(generation, _outcome(partitions), is_news=has_failed)
         for view in partitions:
-            if view.failure is not None:
+            if view.error is not None:
                 retry = f", retried in {duration(view.opens_in)}" if view.opens_in else ""
                 # The failure itself names the offset of a bad record.
                 read = f"read up to offset {number(view.position)}"
-                self.note(f"{view.partition} failed ({read}){retry}: {view.failure}")
+                self.note(f"{view.partition} failed ({read}){retry}: {view.error}")
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         super().tasks(tasks)
@@ -230,7 +229,7 @@ def _amounts(shown: Snapshot) -> str:
     return ", ".join(parts)
 
 
-def _outcome(partitions: Sequence[PartitionView]) -> str:
+def _outcome(partitions: Sequence[PartitionStatus]) -> str:
     read, tail = sum(view.records for view in partitions), sum(view.tail for view in partitions)
     if not read:
         return "nothing read"

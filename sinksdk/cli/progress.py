@@ -11,8 +11,9 @@ from typing import Final
 
 from sinksdk.cli.output import counted, number
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import LOST, Listener, PartitionView
-from sinksdk.control.shown import PartitionInfo, lag
+from sinksdk.control.progress import Listener
+from sinksdk.model.measures import LOST
+from sinksdk.model.status import PartitionStatus
 from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
@@ -51,7 +52,7 @@ class Amounts:
     lost: int
 
     @classmethod
-    def of(cls, rows: Sequence[PartitionInfo]) -> Amounts:
+    def of(cls, rows: Sequence[PartitionStatus]) -> Amounts:
         return cls(
             _sum(row.committed for row in rows),
             _sum(row.position for row in rows),
@@ -115,7 +116,7 @@ class Snapshot:
     generation: int
     state: str
     seconds: float
-    rows: Sequence[PartitionInfo]
+    rows: Sequence[PartitionStatus]
     total: Amounts
     records: int
     offsets: int
@@ -155,7 +156,7 @@ class RunProgress(Listener):
         self._started = clock()
         self._generation = 0
         self._state = "starting"
-        self._views: dict[TopicPartition, PartitionView] = {}
+        self._views: dict[TopicPartition, PartitionStatus] = {}
         self._failures: dict[TopicPartition, str] = {}
         self._before: dict[TopicPartition, int] = {}  # records of the generations that have ended
         self._rates: dict[TopicPartition, Rate] = {}
@@ -173,7 +174,7 @@ class RunProgress(Listener):
             for planned in (planned for task in plan.tasks for planned in task.ranges):
                 self._starts.setdefault(planned.topic_partition, planned.start)
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         with self._lock:
             self._update(partitions)
             if any(view.position is not None for view in partitions):
@@ -185,12 +186,12 @@ class RunProgress(Listener):
         with self._lock:
             self._state = f"{_CLOSING}: {reason}"
 
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:  # noqa: ARG002 - the listener's
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:  # noqa: ARG002 - the listener's
         with self._lock:
             self._update(partitions)
             for view in partitions:
                 self._before[view.partition] = self._before.get(view.partition, 0) + view.records
-                if view.position is not None and view.failure is None:
+                if view.position is not None and view.error is None:
                     self._failures.pop(view.partition, None)
             self._add_running()
             self._state = _WAITING_TO_RETRY if self._failures else _WAITING
@@ -226,14 +227,14 @@ class RunProgress(Listener):
                 self._source,
             )
 
-    def _update(self, partitions: Sequence[PartitionView]) -> None:
+    def _update(self, partitions: Sequence[PartitionStatus]) -> None:
         now = self._clock()
         self._views = {view.partition: view for view in partitions}
         for view in partitions:
             total = self._before.get(view.partition, 0) + view.records
             self._rates.setdefault(view.partition, Rate()).add(now, total)
-            if view.failure is not None:
-                self._failures[view.partition] = view.failure
+            if view.error is not None:
+                self._failures[view.partition] = view.error
         if self._running is not None:
             for view in (view for view in partitions if view.position is not None):
                 committed, before = view.records - view.tail, self._running.get(view.partition, 0)
@@ -249,21 +250,9 @@ class RunProgress(Listener):
         views = [self._views[partition] for partition in self._starts if partition in self._views]
         return sum((view.committed or 0) - self._starts[view.partition] for view in views if view.committed)
 
-    def _row(self, view: PartitionView, now: float) -> PartitionInfo:
-        return PartitionInfo(
-            topic=view.partition.topic,
-            partition=view.partition.partition,
-            task=None,
-            committed=view.committed,
-            position=view.position,
-            end=view.end,
-            lag=lag(view.committed, view.end),
-            committed_at=None,
-            rate=self._rates[view.partition].at(now),
-            error=self._failures.get(view.partition),
-            failures=0,
-            counts=view.counts,
-        )
+    def _row(self, view: PartitionStatus, now: float) -> PartitionStatus:
+        changed = {"rate": self._rates[view.partition].at(now), "error": self._failures.get(view.partition)}
+        return view.model_copy(update=changed)
 
 
 def _sum(values: Iterable[int | None]) -> int | None:

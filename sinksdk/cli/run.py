@@ -33,12 +33,12 @@ from sinksdk.cli.options import (
 )
 from sinksdk.cli.output import command, counted, duration, number, size, stdout, warn, write
 from sinksdk.cli.progress import CAUGHT_UP, FAILED, REPLACED, STOPPED, Snapshot
-from sinksdk.control.progress import LOST
 from sinksdk.errors import FencedException
 from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import ClosingSignals, close_on_signal
+from sinksdk.model.measures import LOST
 from sinksdk.support.logs import WARNINGS, LogSettings
 
 log = logging.getLogger(__name__)

@@ -3,48 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
 
 from sinksdk.context import ClosingReason
-from sinksdk.engine.context import WITHDRAWN
 from sinksdk.model.measures import added
 from sinksdk.model.outcome import PartitionOutcome
+from sinksdk.model.status import PartitionStatus
 from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
-
-LOST: Final = "sinksdk.lost_offsets"
-"""Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
-
-OWN_COUNTS: Final = frozenset({LOST, WITHDRAWN})
-"""Counts that are the engine's, not the connector's own."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionView:
-    """A driver's view of one partition.
-
-    Args:
-        committed: next offset to read after the last commit, None before the first.
-        position: offset after the last record read by a running task.
-        end: end offset of the source at the last check.
-        records: records delivered in the running (or last) generation.
-        counts: its task's counters since this driver started: files, bytes, …; and :data:`LOST`.
-        failure: why it ended early.
-        tail: of ``records``, those above the commit.
-        opens_in: of one that failed or waits: seconds until it may be opened again.
-    """
-
-    partition: TopicPartition
-    committed: int | None
-    position: int | None
-    end: int
-    records: int = 0
-    counts: Mapping[str, int] = field(default_factory=dict)
-    failure: str | None = None
-    tail: int = 0
-    opens_in: float = 0.0
 
 
 class Listener:
@@ -53,7 +19,7 @@ class Listener:
     def planned(self, plan: GenerationPlan) -> None:
         """A generation begins."""
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         """Called when positions have moved, and periodically."""
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
@@ -62,7 +28,7 @@ class Listener:
     def closing(self, generation: int, reason: ClosingReason) -> None:
         """A running generation was asked to close."""
 
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
         """A generation has ended."""
 
     def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
@@ -103,7 +69,7 @@ class ProgressTracker:
         """Set a counter that tasks do not report."""
         self._counts.setdefault(partition, {})[name] = count
 
-    def progress(self, outcomes: Sequence[PartitionOutcome] = ()) -> list[PartitionView]:
+    def progress(self, outcomes: Sequence[PartitionOutcome] = ()) -> list[PartitionStatus]:
         """All partitions, by topic and number; running ones as their tasks report.
 
         Keeps the counters of the running generation's tasks.
@@ -113,30 +79,29 @@ class ProgressTracker:
             self._counts[outcome.partition] = added(base, outcome.counts)
         running = {outcome.partition: outcome for outcome in outcomes}
         return [
-            self._view(partition, end, running.get(partition))
+            self._status(partition, end, running.get(partition))
             for partition, end in sorted(self._ends.items())
         ]
 
-    def ended(self, outcomes: Sequence[PartitionOutcome]) -> list[PartitionView]:
+    def ended(self, outcomes: Sequence[PartitionOutcome]) -> list[PartitionStatus]:
         """All partitions once a generation has ended: its counts and commits stay."""
         self._committed |= {o.partition: o.committed for o in outcomes if o.committed is not None}
         return self.progress(outcomes)
 
-    def _view(self, partition: TopicPartition, end: int, row: PartitionOutcome | None) -> PartitionView:
-        committed, counts = self._committed.get(partition), dict(self._counts.get(partition, {}))
-        opens_in = self._opens_in(partition)
-        if row is None:
-            return PartitionView(partition, committed, None, end, counts=counts, opens_in=opens_in)
-        if row.committed is not None:
-            committed = row.committed
-        return PartitionView(
+    def _status(
+        self, partition: TopicPartition, end: int, outcome: PartitionOutcome | None
+    ) -> PartitionStatus:
+        committed = self._committed.get(partition)
+        if outcome is not None and outcome.committed is not None:
+            committed = outcome.committed
+        return PartitionStatus.reported(
             partition,
             committed,
-            row.position,
+            outcome.position if outcome else None,
             end,
-            row.records,
-            counts,
-            row.failure.message if row.failure else None,
-            row.tail,
-            opens_in,
+            error=outcome.failure.message if outcome and outcome.failure else None,
+            counts=dict(self._counts.get(partition, {})),
+            records=outcome.records if outcome else 0,
+            tail=outcome.tail if outcome else 0,
+            opens_in=self._opens_in(partition),
         )

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field
 
-from sinksdk.control.progress import LOST
 from sinksdk.control.status import ShownState, State
-from sinksdk.engine.context import WITHDRAWN
 from sinksdk.model.measures import TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome, Retry
+from sinksdk.model.plan import PlannerState
+from sinksdk.model.status import PartitionStatus, Waiting, lag
 from sinksdk.offsets import TopicPartition
 from sinksdk.plugins.classes import ConnectorType
 from sinksdk.source.positions import as_json
@@ -24,57 +24,16 @@ from sinksdk.store.records import GenerationPlan, TargetState
 from sinksdk.store.reports import (
     ConnectorEnds,
     ConnectorStatus,
-    PartitionStatus,
     Scalar,
     SourcePartitionOffset,
     SourceProgress,
     TaskProgress,
     TaskTotals,
     Unavailable,
-    Waiting,
 )
 from sinksdk.support.tables import Row, html_table, text_table
 
 _MOST_ROWS: Final = 20
-
-
-class PartitionInfo(BaseModel):
-    """One partition."""
-
-    model_config = ConfigDict(frozen=True, serialize_by_alias=True)
-
-    topic: str
-    number: int = Field(alias="partition")
-    task: int | None = Field(description="The task that it is assigned to, or was last.")
-    committed: int | None = Field(description="Next offset to read after the last commit.")
-    position: int | None = Field(description="Offset after the last record read, while it is read.")
-    end: int | None = Field(description="End offset of the source at the last check.")
-    lag: int | None = Field(description="Offsets not committed yet; null while the source does not respond.")
-    committed_at: float | None = Field(description="Time of the last commit, in seconds since the epoch.")
-    rate: float = Field(description="Records read per second, lately.")
-    error: str | None = Field(description="Its last error; null after a success.")
-    failures: int = Field(description="How often in a row it has failed.")
-    # Not in answers of the server: counters (``context.count``) of all generations together, and the
-    # unavailable system that it waits for, which is no failure.
-    counts: Mapping[str, int] = Field(default_factory=dict, exclude=True)
-    waiting: Waiting | None = Field(default=None, exclude=True)
-
-    @property
-    def partition(self) -> TopicPartition:
-        """Its topic and number."""
-        return TopicPartition(self.topic, self.number)
-
-    @computed_field  # type: ignore[prop-decorator] # mypy knows no decorated properties
-    @property
-    def lost_offsets(self) -> int:
-        """Offsets after a commit that the source no longer had, and that were skipped."""
-        return self.counts.get(LOST, 0)
-
-    @computed_field  # type: ignore[prop-decorator] # the same
-    @property
-    def withdrawn_commits(self) -> int:
-        """Commits that were withdrawn: what they covered is read again, if the source still has it."""
-        return self.counts.get(WITHDRAWN, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +77,6 @@ class Doubts:
     def cover(self, partition: TopicPartition) -> bool:
         """Whether a partition's end offset may be outdated."""
         return partition in self.unseen or partition.topic in self.missing
-
-
-def lag(committed: int | None, end: int | None) -> int | None:
-    """Offsets not committed yet; None if unknown."""
-    return None if end is None else max(end - (committed or 0), 0)
 
 
 class SourceOffsetInfo(BaseModel):
@@ -186,7 +140,7 @@ class ConnectorInfo:
     driver: str
     generation: int
     tasks: tuple[TaskInfo, ...]
-    partitions: tuple[PartitionInfo, ...]
+    partitions: tuple[PartitionStatus, ...]
     missing_topics: tuple[str, ...] = ()
     trace: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
@@ -276,7 +230,7 @@ def _written(source: SourceProgress | None) -> tuple[int | None, int | None]:
     return (source.records, source.transactions) if source is not None else (None, None)
 
 
-def _trouble(info: PartitionInfo) -> str:
+def _trouble(info: PartitionStatus) -> str:
     if info.waiting is not None:
         return f"waits: {info.waiting.reason}"
     return info.error or ""
@@ -290,12 +244,12 @@ def partitions_of(
     store: Store,
     connector: str,
     progress: dict[TopicPartition, PartitionOutcome],
-    remembered: dict[TopicPartition, PartitionStatus],
+    remembered: dict[TopicPartition, PlannerState],
     counts: Mapping[TopicPartition, Mapping[str, int]],
     *,
     tasks: Iterable[TaskInfo],
     doubts: Doubts,
-) -> tuple[PartitionInfo, ...]:
+) -> tuple[PartitionStatus, ...]:
     """All known partitions."""
     commits = read_commits(store, connector).committed
     row = table.read(store, ends_key(connector), ConnectorEnds)
@@ -312,7 +266,7 @@ def partitions_of(
         failure = doubts.about(partition)
         is_unknown = is_outdated or doubts.cover(partition)
         found.append(
-            PartitionInfo(
+            PartitionStatus(
                 topic=partition.topic,
                 partition=partition.partition,
                 task=owners.get(partition),
@@ -333,13 +287,13 @@ def partitions_of(
     return tuple(found)
 
 
-def _error(running: PartitionOutcome | None, before: PartitionStatus | None) -> str | None:
+def _error(running: PartitionOutcome | None, before: PlannerState | None) -> str | None:
     if running is not None and running.failure:
         return running.failure.message
     return (before.error or before.undiscarded) if before else None
 
 
-def _waiting(running: PartitionOutcome | None, before: PartitionStatus | None) -> Waiting | None:
+def _waiting(running: PartitionOutcome | None, before: PlannerState | None) -> Waiting | None:
     """The system that a partition waits for, also during a retry, until there is progress."""
     if running is not None and running.failure:
         reason, retry = running.failure.message, running.failure.retry
@@ -356,7 +310,7 @@ def _has_progressed(running: PartitionOutcome, retry: Retry) -> bool:
     return running.records > running.tail or (retry.refused is not None and running.position > retry.refused)
 
 
-def first_wait(partitions: Iterable[PartitionInfo]) -> Waiting | None:
+def first_wait(partitions: Iterable[PartitionStatus]) -> Waiting | None:
     """The wait with the earliest next attempt."""
     waits = [info.waiting for info in partitions if info.waiting]
     return min(waits, key=lambda waiting: waiting.next_attempt, default=None)

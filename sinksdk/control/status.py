@@ -9,19 +9,12 @@ from typing import Literal
 
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
+from sinksdk.model.plan import PlannerState, Seen
+from sinksdk.model.status import Waiting
 from sinksdk.offsets import TopicPartition
 from sinksdk.store import Conflict, Store, table
 from sinksdk.store.keys import remembered_key, status_key
-from sinksdk.store.reports import (
-    PLAN_TIMEOUT,
-    ConnectorStatus,
-    PartitionStatus,
-    Remembered,
-    Seen,
-    TaskStatus,
-    Unavailable,
-    Waiting,
-)
+from sinksdk.store.reports import PLAN_TIMEOUT, ConnectorStatus, Remembered, TaskStatus, Unavailable
 from sinksdk.support.confidential import SECRETS
 from sinksdk.support.logs import Outage
 
@@ -93,7 +86,7 @@ class StatusKeeper:
         self._written = clock.now()
         self._outage = Outage(log, f"writing the status of connector {connector}")
 
-    def of(self, partition: TopicPartition) -> PartitionStatus | None:
+    def of(self, partition: TopicPartition) -> PlannerState | None:
         """The remembered state of a partition."""
         return self._partitions.get(partition)
 
@@ -106,7 +99,7 @@ class StatusKeeper:
         self._is_news = self._is_news or self._tasks.get(status.task) != status
         self._tasks[status.task] = status
 
-    def update(self, statuses: Iterable[PartitionStatus]) -> None:
+    def update(self, statuses: Iterable[PlannerState]) -> None:
         """Remember; written when :meth:`save` is called next."""
         for status in statuses:
             partition = status.topic_partition
@@ -115,7 +108,7 @@ class StatusKeeper:
                 self._is_news = self._is_news or known != status
                 self._partitions[partition] = status
 
-    def partitions(self) -> list[PartitionStatus]:
+    def partitions(self) -> list[PlannerState]:
         """What is remembered of each partition."""
         return list(self._partitions.values())
 
@@ -211,7 +204,7 @@ class StatusKeeper:
             self._outage.worked()
 
 
-def fewer_sightings(status: PartitionStatus, most: int) -> PartitionStatus:
+def fewer_sightings(status: PlannerState, most: int) -> PlannerState:
     """A status with at most ``most`` sightings: merged ones are due a little earlier, never later."""
     if len(status.seen) <= most:
         return status

@@ -10,10 +10,10 @@ from typing import Any, Final, SupportsIndex
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.commits import TopicIdCheck
-from sinksdk.engine.context import WITHDRAWN, Ending, TaskScope, WorkerSinkTaskContext, token_flaw
+from sinksdk.engine.context import Ending, TaskScope, WorkerSinkTaskContext, token_flaw
 from sinksdk.engine.retry import Attempts
 from sinksdk.errors import ConnectException, RetriableException, UnpublishableException, said
-from sinksdk.model.measures import Phase
+from sinksdk.model.measures import WITHDRAWN, Phase
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 
 log = logging.getLogger(__name__)

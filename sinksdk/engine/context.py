@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.engine.clock import Clock
@@ -342,10 +342,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     def errant_record_reporter(self) -> ErrantRecordReporter:
         return self._reporter
-
-
-WITHDRAWN: Final = "sinksdk.withdrawn_commits"
-"""Count of a partition's commits that were withdrawn; no keyword of ``context.count`` is equal to it."""
 
 
 def token_flaw(given: Any) -> str | None:

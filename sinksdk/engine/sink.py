@@ -17,11 +17,11 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog, DeadLetters, TopicIdCheck, always_valid
 from sinksdk.engine.committer import Committer
-from sinksdk.engine.context import WITHDRAWN, TaskScope, WorkerSinkTaskContext
+from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.delivery import Delivery
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.model.measures import Phase, TaskMeasures
+from sinksdk.model.measures import WITHDRAWN, Phase, TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetAndMetadata, TopicPartition, is_topic_name

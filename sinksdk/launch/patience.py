@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.model.status import Waiting
 from sinksdk.runtime.backoff import PASSING, Waits
-from sinksdk.store.reports import Waiting
 from sinksdk.support.threads import beside
 
 T = TypeVar("T")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.control.progress import Listener
+from sinksdk.model.status import PartitionStatus
 from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
@@ -82,7 +83,7 @@ class ErrorCounter(Listener):
         self.begun.set()
         self._listener.planned(plan)
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         """Positions have moved, or a moment has passed."""
         self.begun.set()
         self._listener.progress(partitions)
@@ -91,7 +92,7 @@ class ErrorCounter(Listener):
         """The generation was asked to close."""
         self._listener.closing(generation, reason)
 
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
         """The generation has ended."""
         with self._lock:
             for view in partitions:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
-from sinksdk.control.shown import ConnectorInfo, PartitionInfo, TaskInfo
+from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.model.measures import TaskMeasures, Timing
+from sinksdk.model.status import PartitionStatus
 from sinksdk.spark.task_slots import TaskSlots
 
 Kind = Literal["counter", "gauge", "summary", "untyped"]
@@ -46,7 +47,7 @@ class TaskView:
     task: TaskInfo | None
 
     @property
-    def partitions(self) -> list[PartitionInfo]:
+    def partitions(self) -> list[PartitionStatus]:
         """What it works on; nothing while it is paused, stopped or FAILED (KAFKA-15680)."""
         if self.task is None or not self.is_active:
             return []
@@ -142,7 +143,7 @@ def _tasks(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], TaskView]]:
             yield (connector.name, str(number)), view
 
 
-def _partitions(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], PartitionInfo]]:
+def _partitions(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], PartitionStatus]]:
     for connector in scrape.connectors:
         for info in connector.partitions:
             yield (connector.name, info.partition.topic, str(info.partition.partition)), info

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sinksdk.control.progress import OWN_COUNTS
 from sinksdk.metrics.metric import (
     ALL,
     CONNECTOR,
@@ -17,6 +16,7 @@ from sinksdk.metrics.metric import (
     Scrape,
     Subject,
 )
+from sinksdk.model.measures import OWN_COUNTS
 from sinksdk.spark.task_slots import ConnectorSlots
 
 

@@ -8,10 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 Number = TypeVar("Number", int, float)
 M = TypeVar("M", "ErrorCounts", "SourceMeasures", "TaskMeasures")
+
+
+LOST: Final = "sinksdk.lost_offsets"
+"""Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
+
+WITHDRAWN: Final = "sinksdk.withdrawn_commits"
+"""Count of a partition's commits that were withdrawn. No keyword of ``context.count`` can equal it."""
+
+OWN_COUNTS: Final = frozenset({LOST, WITHDRAWN})
+"""Counts of the engine and the driver; all others are the connector's own."""
 
 
 class Phase(StrEnum):

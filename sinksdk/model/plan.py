@@ -1,10 +1,10 @@
-"""The plan of one partition in one generation."""
+"""The plan of one partition in one generation, and the planner's state between generations."""
 
 from __future__ import annotations
 
 from typing import Any, Final, Self
 
-from sinksdk.model.base import NamedPartition
+from sinksdk.model.base import NamedPartition, OfPartition, Value
 from sinksdk.model.outcome import Retry
 from sinksdk.offsets import OffsetRange, TopicPartition
 
@@ -50,3 +50,51 @@ class RangePlan(NamedPartition):
     @property
     def offsets(self) -> OffsetRange:
         return OffsetRange(self.start, self.end)
+
+
+class Seen(Value):
+    """When new records of a partition, those below offset ``end``, were first seen."""
+
+    end: int
+    at: float
+
+
+class Tail(Value):
+    """Records above a commit that the task read, up to ``end``, and did not commit.
+
+    Args:
+        committed: the offset of that commit.
+        records: how many there are, counted (offsets have gaps).
+    """
+
+    committed: int
+    end: int
+    records: int
+
+
+class PlannerState(OfPartition):
+    """The planner's state of a partition between generations; losing it loses no record.
+
+    Args:
+        failures: how often in a row it has failed.
+        end: end offset of the source at the last check.
+        failed_at: times of its latest failures, in a row or not.
+        density: records per offset, as read lately; None: nothing was read yet.
+        in_vain: records read, not committed, and to be read again, less those committed since.
+        moved_at: times at which its task has lately moved it back to an earlier offset.
+        undiscarded: why uncovered tokens could not be discarded.
+        retry: the retry of ``error``, if it is retriable; then it does not count as a failure.
+    """
+
+    seen: tuple[Seen, ...] = ()
+    tail: Tail | None = None
+    failures: int = 0
+    error: str | None = None
+    end: int | None = None
+    failed_at: tuple[float, ...] = ()
+    trace: str | None = None
+    density: float | None = None
+    in_vain: int = 0
+    moved_at: tuple[float, ...] = ()
+    undiscarded: str | None = None
+    retry: Retry | None = None

@@ -10,10 +10,10 @@ from typing import Final
 
 from sinksdk.engine.clock import Clock, WallClock
 from sinksdk.errors import RetriableException
+from sinksdk.model.status import Waiting
 from sinksdk.offsets import TopicPartition
 from sinksdk.settings.job import PaceSettings
 from sinksdk.store import StoreUnavailable
-from sinksdk.store.reports import Waiting
 from sinksdk.support.confidential import SECRETS
 from sinksdk.support.logs import Outage
 

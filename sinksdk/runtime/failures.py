@@ -12,13 +12,13 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.model.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.backoff import LONGEST, Backoff, Waits
 from sinksdk.runtime.planner import remember
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store.records import GenerationPlan
-from sinksdk.store.reports import PartitionStatus, SourceProgress, TaskStatus
+from sinksdk.store.reports import SourceProgress, TaskStatus
 from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ class PartitionFailures(Failures):
             failure.message,
         )
 
-    def _moved(self, planned: RangePlan, outcome: PartitionOutcome, status: PartitionStatus) -> None:
+    def _moved(self, planned: RangePlan, outcome: PartitionOutcome, status: PlannerState) -> None:
         """A task moved its partition back. That is no failure, but must not become an endless loop."""
         now, window = self._clock.time(), self._window or _MOVES_COUNT_FOR
         back_from = self._moved_from.get(outcome.partition)
@@ -287,10 +287,10 @@ class PartitionFailures(Failures):
 
 
 def count_failures(
-    status: PartitionStatus | None, planned: RangePlan, outcome: PartitionOutcome
-) -> PartitionStatus:
+    status: PlannerState | None, planned: RangePlan, outcome: PartitionOutcome
+) -> PlannerState:
     """How often in a row a partition has failed, without any progress in between, and why."""
-    status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
+    status = status or PlannerState(topic=planned.topic, partition=planned.partition)
     failure, failures = outcome.failure, 0
     if failure:  # a wait is no failure, and no success either
         made_progress = outcome.committed is not None and outcome.committed > planned.start

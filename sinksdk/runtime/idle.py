@@ -14,11 +14,11 @@ from sinksdk.control.ends import Ends, EndsKeeper, EndsWatch
 from sinksdk.control.liveness import is_gone
 from sinksdk.control.status import State, StatusKeeper
 from sinksdk.errors import ConnectException, FencedException
+from sinksdk.model.status import Waiting
 from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import StoreRefused, StoreUnavailable
 from sinksdk.store.records import ConnectorRecord
-from sinksdk.store.reports import Waiting
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,11 @@ from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass, field, replace
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.control.progress import LOST, ProgressTracker
+from sinksdk.control.progress import ProgressTracker
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import ConnectException
+from sinksdk.model.measures import LOST
 from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
@@ -80,11 +81,11 @@ class PartitionLag:
         self._log_loss(backlog)
         self._log_lost_tail(backlog)
         undiscarded = self._undiscarded(partition, claim)
-        status = observe(backlog, self.clock.time())
-        if status.undiscarded != undiscarded:
-            status = status.model_copy(update={"undiscarded": undiscarded})
-        self.status.update([status])
-        return replace(backlog, status=status)
+        state = observe(backlog, self.clock.time())
+        if state.undiscarded != undiscarded:
+            state = state.model_copy(update={"undiscarded": undiscarded})
+        self.status.update([state])
+        return replace(backlog, state=state)
 
     def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
         """Whether a partition is opened without new records: to publish, or to discard."""
@@ -199,9 +200,7 @@ class TrailingGaps:
         behind = {
             b.partition: OffsetRange(b.start, b.available.end)
             for b in backlogs
-            if self._is_steady(b.partition, b.available.end)
-            and b.start < b.available.end
-            and not b.counted.records
+            if self._is_steady(b.partition, b.available.end) and b.start < b.available.end and not b.counted
         }
         self._take()
         unknown = {

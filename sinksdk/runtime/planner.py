@@ -30,10 +30,9 @@ from typing import Final, NamedTuple
 from sinksdk.connector import BatchPolicy
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.model.outcome import PartitionOutcome
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan, Seen, Tail
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.store.records import TaskPlan
-from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 _MOST_SIGHTINGS = 64
 _CAUTION = 0.15  # of the share of gaps, or of what is above one record: by so much an estimate is lowered
@@ -45,13 +44,6 @@ _CHEAP = 0.25  # of a batch: a look that is expected to find no more than that c
 _AT_REST, _LONG_AT_REST = 10.0, 60.0  # seconds until a resting partition is read: likely, possibly a batch
 _NOTICEABLE = 0.1  # of what was read: newer records say more of those to come
 _SAME = 1 / 32  # densities that differ by less
-
-
-class Counted(NamedTuple):
-    """Records after the commit, up to ``end``, that were counted by reading them."""
-
-    records: int
-    end: int
 
 
 class LostTail(NamedTuple):
@@ -79,7 +71,7 @@ class Backlog:
     available: OffsetRange
     committed: int | None
     unsettled: bool = False
-    status: PartitionStatus | None = None
+    state: PlannerState | None = None
     lost_tail: LostTail | None = None
 
     @property
@@ -90,22 +82,30 @@ class Backlog:
         return max(self.committed, self.available.start)
 
     @property
-    def counted(self) -> Counted:
-        """The count of unread records, from an earlier read that did not commit them."""
-        tail = self.status.tail if self.status else None
-        if tail is None or tail.committed != self.start or tail.end > self.available.end:
-            return Counted(0, self.start)
-        return Counted(tail.records, tail.end)
+    def _tail(self) -> Tail | None:
+        tail = self.state.tail if self.state else None
+        is_stale = tail is None or tail.committed != self.start or tail.end > self.available.end
+        return None if is_stale else tail
+
+    @property
+    def counted(self) -> int:
+        """Number of unread records counted by an earlier read that did not commit them."""
+        return tail.records if (tail := self._tail) else 0
+
+    @property
+    def counted_to(self) -> int:
+        """The offset up to which unread records are counted."""
+        return tail.end if (tail := self._tail) else self.start
 
     @property
     def uncounted(self) -> int:
         """Offsets never read."""
-        return self.available.end - self.counted.end
+        return self.available.end - self.counted_to
 
     @property
     def density(self) -> float:
         """Records per offset, as read lately: 1 before the first read, more if a transform makes several."""
-        return (self.status.density if self.status else None) or 1.0
+        return (self.state.density if self.state else None) or 1.0
 
     @property
     def likely_density(self) -> float:
@@ -115,7 +115,7 @@ class Backlog:
     @property
     def possible(self) -> int:
         """The maximum number of unread records, if no more are made of each than lately."""
-        return self.counted.records + math.ceil(self.uncounted * max(self.density, 1.0))
+        return self.counted + math.ceil(self.uncounted * max(self.density, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Planner:
             moment = self._due_at(backlog)
             planned = self._range(backlog, now, is_due=flush or now >= moment)
             if planned is not None:
-                retry = backlog.status.retry if backlog.status else None
+                retry = backlog.state.retry if backlog.state else None
                 ranges.append(planned.model_copy(update={"retry": retry}) if retry else planned)
                 chosen[backlog.partition] = backlog
             else:
@@ -201,7 +201,7 @@ class Planner:
         """Time at which unread records are due; infinity if there are none."""
         if backlog.available.end <= backlog.start:
             return math.inf
-        sightings = backlog.status.seen if backlog.status else ()
+        sightings = backlog.state.seen if backlog.state else ()
         oldest = next((seen.at for seen in sightings if seen.end > backlog.start), math.inf)
         return self.policy.due_at(oldest) if math.isfinite(oldest) else math.inf
 
@@ -231,7 +231,7 @@ class Planner:
             return planned if limit >= planned.end else planned.model_copy(update={"end": limit})
         if planned.start == planned.end:
             return planned
-        batches = max(most // size, backlog.counted.records // size + 1)
+        batches = max(most // size, backlog.counted // size + 1)
         possible = backlog.possible
         if min(possible, planned.records or possible) <= batches * size:
             return planned
@@ -257,15 +257,15 @@ class Planner:
 
         Where the estimate was wrong before, at least twice as many as were read then.
         """
-        counted, records = backlog.counted, batches * (self.policy.max_records or 1)
-        offsets = math.ceil((records - counted.records) / backlog.likely_density * _GENEROUS)
-        seen = counted.end - backlog.start
-        end = min(counted.end + max(offsets, seen, 1), backlog.available.end)
+        counted_to, records = backlog.counted_to, batches * (self.policy.max_records or 1)
+        offsets = math.ceil((records - backlog.counted) / backlog.likely_density * _GENEROUS)
+        seen = counted_to - backlog.start
+        end = min(counted_to + max(offsets, seen, 1), backlog.available.end)
         return RangePlan.of(backlog.partition, backlog.start, end, records=records)
 
     def _batches_there(self, backlog: Backlog, now: float) -> int:
         """How many whole batches to read now; none: wait."""
-        size, counted = self.policy.max_records, backlog.counted.records
+        size, counted = self.policy.max_records, backlog.counted
         possible = backlog.possible
         if size is None or backlog.uncounted <= 0 or possible < size:
             return 0
@@ -278,12 +278,12 @@ class Planner:
 
     def _owed(self, backlog: Backlog, size: int) -> int:
         """Batches to wait for, so that they outweigh what was read in vain."""
-        in_vain = backlog.status.in_vain if backlog.status else 0
+        in_vain = backlog.state.in_vain if backlog.state else 0
         return min(max(math.ceil(2 * in_vain / size), 1), _MOST_OWED)
 
     def _wanted(self, backlog: Backlog, size: int) -> int:
         """Records that are worth reading: a sink that has kept back a whole batch gets twice as many."""
-        counted = backlog.counted.records
+        counted = backlog.counted
         return max(self._owed(backlog, size) * size, 2 * counted if counted >= size else 0)
 
     def _is_worth_a_look(self, backlog: Backlog, size: int) -> bool:
@@ -291,13 +291,13 @@ class Planner:
 
         Where gaps were wide and are no more, waiting for the estimate would take very long.
         """
-        counted, span = backlog.counted, backlog.available.end - backlog.start
-        looked_at = max(counted.end - backlog.start, size)
-        expected = counted.records + backlog.uncounted * backlog.density
+        counted_to, span = backlog.counted_to, backlog.available.end - backlog.start
+        looked_at = max(counted_to - backlog.start, size)
+        expected = backlog.counted + backlog.uncounted * backlog.density
         if expected > _CHEAP * size:
             return span >= _STRIDE * looked_at
-        missing = self._wanted(backlog, size) - counted.records
-        needed = counted.end - backlog.start + missing / backlog.likely_density
+        missing = self._wanted(backlog, size) - backlog.counted
+        needed = counted_to - backlog.start + missing / backlog.likely_density
         return needed > _STRIDE * looked_at and span >= math.sqrt(needed * looked_at)
 
     def _rested_at(self, backlog: Backlog) -> float:
@@ -305,8 +305,8 @@ class Planner:
 
         Later where records were read in vain: each such look may do so again.
         """
-        size, counted = self.policy.max_records, backlog.counted.records
-        sightings = backlog.status.seen if backlog.status else ()
+        size, counted = self.policy.max_records, backlog.counted
+        sightings = backlog.state.seen if backlog.state else ()
         if size is None or not sightings or not backlog.uncounted or backlog.possible < size:
             return math.inf
         is_likely = counted + backlog.uncounted * backlog.density >= size
@@ -319,10 +319,10 @@ def _length(planned: RangePlan) -> int:
     return planned.end - planned.start
 
 
-def observe(backlog: Backlog, now: float) -> PartitionStatus:
+def observe(backlog: Backlog, now: float) -> PlannerState:
     """Record first-seen times: a new end is a sighting; committed sightings are removed."""
     topic, partition = backlog.partition
-    status = backlog.status or PartitionStatus(topic=topic, partition=partition)
+    status = backlog.state or PlannerState(topic=topic, partition=partition)
     # A sighting in the future was made by a clock that has been set back since.
     seen = [Seen(end=s.end, at=min(s.at, now)) for s in status.seen if s.end > backlog.start]
     end = backlog.available.end
@@ -336,11 +336,9 @@ def observe(backlog: Backlog, now: float) -> PartitionStatus:
     return status.model_copy(update={"seen": tuple(seen), "end": end})
 
 
-def remember(
-    status: PartitionStatus | None, planned: RangePlan, outcome: PartitionOutcome
-) -> PartitionStatus:
+def remember(status: PlannerState | None, planned: RangePlan, outcome: PartitionOutcome) -> PlannerState:
     """The planner's state after a generation: the tail, and the density."""
-    status = status or PartitionStatus(topic=planned.topic, partition=planned.partition)
+    status = status or PlannerState(topic=planned.topic, partition=planned.partition)
     if outcome.failure:
         return status.model_copy(update={"tail": None})
     tail = None
@@ -352,7 +350,7 @@ def remember(
     return status.model_copy(update={"tail": tail, "density": density, "in_vain": max(0, in_vain)})
 
 
-def _learned(status: PartitionStatus, planned: RangePlan, outcome: PartitionOutcome) -> float | None:
+def _learned(status: PlannerState, planned: RangePlan, outcome: PartitionOutcome) -> float | None:
     """Records per offset, as this generation found them.
 
     Lower at once, since too high an estimate costs records, and higher by half the way. Where no record was

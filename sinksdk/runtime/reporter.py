@@ -8,8 +8,8 @@ from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import ConsumerGroupSync
 from sinksdk.control.ends import Ends, EndsKeeper
 from sinksdk.control.history import Amounts, HistoryKeeper, TotalsKeeper
-from sinksdk.control.progress import LOST, Listener, ProgressTracker
-from sinksdk.model.measures import TaskMeasures
+from sinksdk.control.progress import Listener, ProgressTracker
+from sinksdk.model.measures import LOST, TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome, SourceTaskOutcome
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.session import DriverSession

@@ -17,6 +17,7 @@ from sinksdk.control.registry import change, deploy, register, with_kind, wrong_
 from sinksdk.control.requests import ConnectorRequests
 from sinksdk.control.status import StatusKeeper
 from sinksdk.errors import ConnectException, FencedException, RetriableException
+from sinksdk.model.status import Waiting
 from sinksdk.plugins.checks import task_configs_of
 from sinksdk.runtime.backoff import PASSING, Backoff, Waits
 from sinksdk.runtime.environment import Environment
@@ -25,7 +26,7 @@ from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.store import identify
 from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.records import ConnectorKind, ConnectorRecord
-from sinksdk.store.reports import PLAN_TIMEOUT, Waiting
+from sinksdk.store.reports import PLAN_TIMEOUT
 
 log = logging.getLogger(__name__)
 

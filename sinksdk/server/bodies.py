@@ -11,12 +11,13 @@ from sinksdk.control.registry import texts
 from sinksdk.control.shown import ConnectorInfo, TaskInfo
 from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
+from sinksdk.model.status import Waiting
 from sinksdk.offsets import TopicPartition
 from sinksdk.plugins.checks import misplaced, redacted
 from sinksdk.plugins.classes import ConnectorType
 from sinksdk.settings.texts import kind_of
 from sinksdk.source.positions import SourcePosition
-from sinksdk.store.reports import Scalar, Unavailable, Waiting
+from sinksdk.store.reports import Scalar, Unavailable
 
 RawConfig = dict[str, Scalar | list[Any] | dict[str, Any]]
 """A configuration in JSON; its values are kept as texts."""

@@ -6,16 +6,17 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from sinksdk.control.history import BUCKET
-from sinksdk.control.shown import ConnectorInfo, PartitionInfo, SourceOffsetInfo, TaskInfo
+from sinksdk.control.shown import ConnectorInfo, SourceOffsetInfo, TaskInfo
 from sinksdk.control.status import ShownState, State
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException
+from sinksdk.model.status import PartitionStatus, Waiting
 from sinksdk.plugins.classes import ConnectorType
 from sinksdk.server.bodies import Body
 from sinksdk.server.errors import errors
 from sinksdk.server.parameters import Name, TheHerder
 from sinksdk.store.records import TargetState
-from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure, Unavailable, Waiting
+from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure, Unavailable
 from sinksdk.support.confidential import SECRETS
 
 router = APIRouter(tags=["progress"])
@@ -81,7 +82,7 @@ class Progress(Summary):
     now: float = Field(description="The server's time, in seconds since the epoch.")
     bucket_seconds: int = Field(description="How long a bucket is.")
     tasks: list[TaskRow]
-    partitions: list[PartitionInfo]
+    partitions: list[PartitionStatus]
     source_partitions: list[SourceOffsetInfo] = Field(
         description="Of a source, those whose offsets its tasks have requested or committed since they "
         "started; of many, the last ones."

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from sinksdk.control.sink_offsets import Sinks
 from sinksdk.control.source_offsets import Targets
 from sinksdk.errors import ConfigException, ConnectException
+from sinksdk.model.status import Waiting
 from sinksdk.runtime.backoff import in_words
 from sinksdk.server.app import create_app, create_waiting_app
 from sinksdk.server.middleware import Credentials
@@ -27,7 +28,6 @@ from sinksdk.settings.addresses import is_loopback_host
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.task_slots import ReadTaskSlots
 from sinksdk.store import Store
-from sinksdk.store.reports import Waiting
 
 log = logging.getLogger(__name__)
 

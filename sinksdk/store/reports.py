@@ -14,7 +14,9 @@ from pydantic import Field
 
 from sinksdk.model.base import OfPartition, Value
 from sinksdk.model.measures import TaskMeasures
-from sinksdk.model.outcome import ReportedOutcome, Retry
+from sinksdk.model.outcome import ReportedOutcome
+from sinksdk.model.plan import PlannerState
+from sinksdk.model.status import Waiting
 from sinksdk.offsets import TopicPartition
 
 T = TypeVar("T")
@@ -23,71 +25,14 @@ PLAN_TIMEOUT: Final = 300.0
 """Seconds for which nothing may be planned where ``errors.retry.timeout`` has no limit: its default."""
 
 
-class Seen(Value):
-    """When new records of a partition, those below offset ``end``, were first seen."""
-
-    end: int
-    at: float
-
-
-class Tail(Value):
-    """Records above a commit that the task read, up to ``end``, and did not commit.
-
-    Args:
-        committed: the offset of that commit.
-        records: how many there are, counted (offsets have gaps).
-    """
-
-    committed: int
-    end: int
-    records: int
-
-
-class PartitionStatus(OfPartition):
-    """The planner's state of a partition between generations.
-
-    Args:
-        failures: how often in a row it has failed.
-        end: end offset of the source at the last check.
-        failed_at: times of its latest failures, in a row or not.
-        density: records per offset, as read lately; None: nothing was read yet.
-        in_vain: records read, not committed, and to be read again, less those committed since.
-        moved_at: times at which its task has lately moved it back to an earlier offset.
-        undiscarded: why uncovered tokens could not be discarded.
-        retry: the retry of ``error``, if it is retriable; then it does not count as a failure.
-    """
-
-    seen: tuple[Seen, ...] = ()
-    tail: Tail | None = None
-    failures: int = 0
-    error: str | None = None
-    end: int | None = None
-    failed_at: tuple[float, ...] = ()
-    trace: str | None = None
-    density: float | None = None
-    in_vain: int = 0
-    moved_at: tuple[float, ...] = ()
-    undiscarded: str | None = None
-    retry: Retry | None = None
-
-
 class TaskStatus(Value):
-    """The driver's state of a source's task, as :class:`PartitionStatus`."""
+    """The driver's state of a source's task, as :class:`PlannerState`."""
 
     task: int
     failures: int = 0
     failed_at: tuple[float, ...] = ()
     error: str | None = None
     trace: str | None = None
-
-
-class Waiting(Value):
-    """An unavailable system that a connector waits for."""
-
-    reason: str = Field(description="How the last attempt at it failed.")
-    since: float = Field(description="When the first one did, in seconds since the epoch.")
-    next_attempt: float = Field(description="When the next one is, in seconds since the epoch.")
-    attempts: int = Field(description="How many have failed.")
 
 
 class Unavailable(OfPartition):
@@ -113,7 +58,7 @@ class ConnectorStatus(Value):
     state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"] = "UNASSIGNED"
     driver: str = ""
     heartbeat: float = 0.0
-    partitions: tuple[PartitionStatus, ...] = ()
+    partitions: tuple[PlannerState, ...] = ()
     trace: str | None = None
     missing_topics: tuple[str, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
@@ -182,7 +127,7 @@ def _by_partition(values: Mapping[str, Mapping[int, T]]) -> dict[TopicPartition,
 class Remembered(Value):
     """A driver's state between generations; of a source, its failed tasks."""
 
-    partitions: tuple[PartitionStatus, ...] = ()
+    partitions: tuple[PlannerState, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
 
 

@@ -15,13 +15,13 @@ from sinksdk import FencedException, OffsetAndMetadata, TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan
+from sinksdk.model.status import Waiting
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import config_key
 from sinksdk.store.records import TaskPlan
-from sinksdk.store.reports import PartitionStatus, Waiting
 from sinksdk.topics import write_records
 from tests.cli.support import Here
 
@@ -47,7 +47,7 @@ def store(here: Here) -> Iterator[Store]:
 def driven(store: Store, *, failures: int = 0) -> StatusKeeper:
     """A driver of another process sent a heartbeat just now."""
     keeper = StatusKeeper(store, "lines", "elsewhere:7#1", SystemWallClock())
-    row = PartitionStatus(
+    row = PlannerState(
         topic="flights", partition=0, end=100, failures=failures, error="S3 says no" if failures else None
     )
     keeper.update([row])

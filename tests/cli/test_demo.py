@@ -21,15 +21,16 @@ from sinksdk.cli.demo.play import (
     show_delays,
     show_interrupted,
 )
-from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.control.progress import Listener
+from sinksdk.model.status import PartitionStatus
 from sinksdk.store.records import GenerationPlan
 from tests.cli.support import Here
 
 PLAN = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
 
 
-def view(position: int, committed: int) -> PartitionView:
-    return PartitionView(TopicPartition("t", 0), committed, position, 1000, position)
+def view(position: int, committed: int) -> PartitionStatus:
+    return PartitionStatus.reported(TopicPartition("t", 0), committed, position, 1000, records=position)
 
 
 def test_only_a_rebalance_is_an_interruption() -> None:

@@ -6,7 +6,6 @@ import io
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -16,8 +15,9 @@ from sinksdk.cli.display import LiveProgress, PlainProgress, render
 from sinksdk.cli.output import counted, duration, number, size
 from sinksdk.cli.progress import RunProgress
 from sinksdk.cli.run import lost, on_close, progress_on, summary
-from sinksdk.control.progress import LOST, PartitionView
+from sinksdk.model.measures import LOST
 from sinksdk.model.plan import RangePlan
+from sinksdk.model.status import PartitionStatus
 from sinksdk.store.records import GenerationPlan, TaskPlan
 from sinksdk.testing import ManualClock
 
@@ -41,9 +41,16 @@ def view(
     failure: str | None = None,
     tail: int = 0,
     **counts: int,
-) -> PartitionView:
-    return PartitionView(
-        TopicPartition("t", partition), committed, position, END, records, counts, failure, tail
+) -> PartitionStatus:
+    return PartitionStatus.reported(
+        TopicPartition("t", partition),
+        committed,
+        position,
+        END,
+        records=records,
+        counts=counts,
+        error=failure,
+        tail=tail,
     )
 
 
@@ -128,7 +135,7 @@ def test_a_failed_partitions_line_names_its_retry(clock: ManualClock) -> None:
     lines: list[str] = []
     progress = PlainProgress(lines.append, clock=clock.now)
     progress.planned(plan(1, {0: 0}))
-    progress.ended(1, [replace(view(position=10, failure="busy"), opens_in=12.5)])
+    progress.ended(1, [view(position=10, failure="busy").model_copy(update={"opens_in": 12.5})])
 
     assert lines[-1] == "t-0 failed (read up to offset 10), retried in 12.5 s: busy"
 

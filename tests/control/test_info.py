@@ -8,20 +8,16 @@ from sinksdk import TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.control.info import connector_info
 from sinksdk.control.liveness import deregister, register
-from sinksdk.control.shown import PartitionInfo, TaskInfo
+from sinksdk.control.shown import TaskInfo
 from sinksdk.control.status import StatusKeeper
 from sinksdk.model.outcome import PartitionOutcome, Retry
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan
+from sinksdk.model.status import PartitionStatus, Waiting
 from sinksdk.store import table
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import progress_key, status_key
 from sinksdk.store.records import TaskPlan
-from sinksdk.store.reports import (
-    ConnectorStatus,
-    PartitionStatus,
-    TaskProgress,
-    Waiting,
-)
+from sinksdk.store.reports import ConnectorStatus, TaskProgress
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 
@@ -39,8 +35,7 @@ def told(*shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str,
     ]
     generations.plan(generations.claim(), tasks, 1)
     partitions = tuple(
-        PartitionStatus(topic="orders", partition=n, failures=1, error=f"S3 refuses orders-{n}")
-        for n in failing
+        PlannerState(topic="orders", partition=n, failures=1, error=f"S3 refuses orders-{n}") for n in failing
     )
     status = ConnectorStatus(
         state="RUNNING", driver="d", heartbeat=NOW, partitions=partitions, missing_topics=missing
@@ -100,14 +95,14 @@ def test_nobody_drives_a_connector_whose_drivers_process_is_gone(clock: ManualCl
 WAIT = Retry(since=NOW - 40, attempts=7, next_attempt=NOW + 20, refused=5)
 
 
-def waiting(running: PartitionOutcome | None = None) -> tuple[Waiting | None, PartitionInfo, TaskInfo]:
+def waiting(running: PartitionOutcome | None = None) -> tuple[Waiting | None, PartitionStatus, TaskInfo]:
     """Of a connector, its one partition and its task, while S3 asks for patience."""
     store = MemoryStore()
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
     range_ = RangePlan(topic="orders", partition=0, start=0, end=9, retry=WAIT)
     plan = generations.plan(generations.claim(), [TaskPlan(ranges=(range_,))], 1)
-    known = PartitionStatus(topic="orders", partition=0, error="S3 asks for patience", retry=WAIT)
+    known = PlannerState(topic="orders", partition=0, error="S3 asks for patience", retry=WAIT)
     status = ConnectorStatus(state="RUNNING", driver="d", heartbeat=NOW, partitions=(known,))
     table.write(store, status_key("archive"), status, None)
     if running is not None:

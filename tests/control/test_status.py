@@ -8,10 +8,11 @@ import pytest
 
 from sinksdk import TopicPartition
 from sinksdk.control.status import StatusKeeper, fewer_sightings, read_status
+from sinksdk.model.plan import PlannerState, Seen, Tail
 from sinksdk.store import table
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import remembered_key, status_key
-from sinksdk.store.reports import ConnectorStatus, PartitionStatus, Seen, Tail, TaskStatus
+from sinksdk.store.reports import ConnectorStatus, TaskStatus
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 
@@ -56,9 +57,9 @@ def site() -> Site:
     return Site()
 
 
-def status(number: int, sightings: int = 1, **rest: object) -> PartitionStatus:
+def status(number: int, sightings: int = 1, **rest: object) -> PlannerState:
     seen = tuple(Seen(end=10**10 + at, at=1.7e9 + at) for at in range(sightings))
-    return PartitionStatus(topic="orders", partition=number, seen=seen, end=10**10, **rest)
+    return PlannerState(topic="orders", partition=number, seen=seen, end=10**10, **rest)
 
 
 @pytest.mark.slow

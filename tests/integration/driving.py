@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason
-from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.control.progress import Listener
+from sinksdk.model.status import PartitionStatus
 from sinksdk.plugins.classes import connector_class
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -29,7 +30,7 @@ class Watcher(Listener):
 
     def __init__(self) -> None:
         self.plans: list[GenerationPlan] = []
-        self.ends: list[Sequence[PartitionView]] = []
+        self.ends: list[Sequence[PartitionStatus]] = []
         self.closings: list[ClosingReason] = []
 
     def planned(self, plan: GenerationPlan) -> None:
@@ -38,7 +39,7 @@ class Watcher(Listener):
     def closing(self, generation: int, reason: ClosingReason) -> None:
         self.closings.append(reason)
 
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
         self.ends.append(partitions)
 
     def starts(self, generation: int) -> dict[int, int]:

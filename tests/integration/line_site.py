@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinksdk import ClosingReason, ConnectException, TopicPartition, committed_offsets
-from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.control.progress import Listener
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.model.status import PartitionStatus
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import RunningGeneration
@@ -45,7 +46,7 @@ class Watcher(Listener):
             self._positions = {}
             self.plans.append(plan)
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         with self._lock:
             self._positions = {v.partition.topic: v.records for v in partitions if v.position is not None}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sinksdk import ClosingReason
-from sinksdk.control.progress import PartitionView
+from sinksdk.model.status import PartitionStatus
 from sinksdk.runtime.driver import ConnectorDriver
 from tests.integration.archive_site import Site, site
 from tests.integration.driving import Watcher, driver_of
@@ -45,10 +45,10 @@ class RebalanceOnFailure(Watcher):
         is_fast = "Upload" in operation and f"partition={FAST}" in path
         return is_fast and self._are_in_mid_file.wait(60)
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         if {v.partition.partition for v in partitions if (v.position or 0) >= MIDDLE} >= set(SLOW):
             self._are_in_mid_file.set()
-        if not self._is_done and any(view.failure for view in partitions):
+        if not self._is_done and any(view.error for view in partitions):
             self._is_done = True
             self.driver.rebalance()
 
@@ -56,7 +56,7 @@ class RebalanceOnFailure(Watcher):
         super().closing(generation, reason)
         self.hold.unlink(missing_ok=True)
 
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
         super().ended(generation, partitions)
         self._archive.s3.heal()
 

@@ -17,19 +17,14 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.metrics.prometheus import METRICS, exposition
 from sinksdk.model.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.model.outcome import PartitionOutcome, Retry
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan
 from sinksdk.spark.task_slots import ConnectorSlots, TaskSlots
 from sinksdk.store import Store, StoreUnavailable, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import ends_key, plan_key, progress_key
 from sinksdk.store.records import TaskPlan
-from sinksdk.store.reports import (
-    ConnectorEnds,
-    PartitionStatus,
-    SourceProgress,
-    TaskProgress,
-)
+from sinksdk.store.reports import ConnectorEnds, SourceProgress, TaskProgress
 from tests.helpers.memory_store import MemoryStore
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -120,8 +115,8 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
     keeper = StatusKeeper(store, "archive", "here:7#1", SystemWallClock())
     keeper.update(
         [
-            PartitionStatus(topic="orders", partition=0, end=100),
-            PartitionStatus(
+            PlannerState(topic="orders", partition=0, end=100),
+            PlannerState(
                 topic="orders",
                 partition=1,
                 end=40,

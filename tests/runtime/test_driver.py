@@ -25,10 +25,11 @@ from sinksdk import (
 )
 from sinksdk.control.history import read_totals
 from sinksdk.control.info import connector_info
-from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.control.progress import Listener
 from sinksdk.control.status import read_status
 from sinksdk.model.measures import TaskMeasures
 from sinksdk.model.plan import RangePlan
+from sinksdk.model.status import PartitionStatus
 from sinksdk.store import committed_offsets, table
 from sinksdk.store.base import Lost
 from sinksdk.store.generations import Generations
@@ -193,7 +194,7 @@ def test_a_listener_hears_when_a_failed_partition_is_opened_again() -> None:
         def __init__(self) -> None:
             self.waits: list[bool] = []
 
-        def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+        def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
             self.waits += [view.opens_in > 0 for view in partitions]
 
     settings = {"restart.max.attempts": 1, "restart.backoff.ms": 500}

@@ -8,9 +8,8 @@ import pytest
 
 from sinksdk import BatchPolicy, OffsetOutOfRangeException, OffsetRange, TopicPartition
 from sinksdk.model.outcome import PartitionOutcome
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan, Seen, Tail
 from sinksdk.runtime.planner import Backlog, Planner, observe, remember
-from sinksdk.store.reports import PartitionStatus, Seen, Tail
 
 TP = TopicPartition("t", 0)
 HUNDRED = Planner(BatchPolicy(max_records=100, max_wait=None))
@@ -20,8 +19,8 @@ def backlog(end: int, committed: int | None = None, **fields: Any) -> Backlog:
     return Backlog(TP, OffsetRange(0, end), committed, **fields)
 
 
-def status(**fields: Any) -> PartitionStatus:
-    return PartitionStatus(topic="t", partition=0, **fields)
+def status(**fields: Any) -> PlannerState:
+    return PlannerState(topic="t", partition=0, **fields)
 
 
 def chosen(
@@ -42,7 +41,7 @@ def outcome(committed: int | None, delivered: int, tail: int = 0, **fields: Any)
 
 def test_without_a_batch_size_whatever_is_there_is_read_at_once_and_due() -> None:
     """The default policy reads everything, and the end of it is closing."""
-    backlogs = [replace(backlog(7, 3), status=status(seen=(Seen(end=7, at=5.0),)))]
+    backlogs = [replace(backlog(7, 3), state=status(seen=(Seen(end=7, at=5.0),)))]
 
     assert chosen(Planner(), *backlogs, now=5.0) == [(3, 7, True)]
 
@@ -72,7 +71,7 @@ def test_the_oldest_unread_record_decides_when_a_tail_is_due() -> None:
     """A partial batch is due max_wait after its oldest unread record was first seen, not its newest."""
     planner = Planner(BatchPolicy(max_records=100, max_wait=60.0))
     seen = status(seen=(Seen(end=120, at=1_000.0), Seen(end=130, at=1_050.0)))
-    waiting = replace(backlog(130, 100), status=seen)
+    waiting = replace(backlog(130, 100), state=seen)
 
     decision = planner.decide([waiting], 1_059.0)
     assert (decision.ranges, decision.due_at) == ((), 1_060.0)
@@ -84,14 +83,14 @@ def test_records_seen_before_the_commit_do_not_make_later_ones_due() -> None:
     planner = Planner(BatchPolicy(max_records=100, max_wait=60.0))
     seen = status(seen=(Seen(end=100, at=0.0), Seen(end=130, at=1_050.0)))
 
-    assert planner.decide([replace(backlog(130, 100), status=seen)], 1_060.0).due_at == 1_110.0
+    assert planner.decide([replace(backlog(130, 100), state=seen)], 1_060.0).due_at == 1_110.0
 
 
 def test_first_seen_times_survive_growth() -> None:
     """Each new end is a sighting of its own; the first one stays the oldest."""
     first = observe(backlog(10), 1.0)
-    second = observe(replace(backlog(20), status=first), 2.0)
-    same = observe(replace(backlog(20), status=second), 3.0)
+    second = observe(replace(backlog(20), state=first), 2.0)
+    same = observe(replace(backlog(20), state=second), 3.0)
 
     assert second.seen == (Seen(end=10, at=1.0), Seen(end=20, at=2.0))
     assert same == second
@@ -101,7 +100,7 @@ def test_sightings_are_bounded_and_err_on_the_early_side() -> None:
     """However often a partition grows, what is remembered stays small and the oldest time stays."""
     remembered = None
     for moment in range(1_000):
-        remembered = observe(replace(backlog(moment + 1), status=remembered), float(moment))
+        remembered = observe(replace(backlog(moment + 1), state=remembered), float(moment))
 
     assert remembered is not None
     assert len(remembered.seen) <= 64
@@ -112,8 +111,8 @@ def test_a_tail_is_not_read_in_vain() -> None:
     """What was read and kept back is counted in records, so gaps in offsets start no generation."""
     kept_back = status(tail=Tail(committed=0, end=150, records=70))
 
-    assert chosen(HUNDRED, replace(backlog(179), status=kept_back)) == []
-    assert chosen(HUNDRED, replace(backlog(180), status=kept_back)) == [(0, 180, False)]
+    assert chosen(HUNDRED, replace(backlog(179), state=kept_back)) == []
+    assert chosen(HUNDRED, replace(backlog(180), state=kept_back)) == [(0, 180, False)]
 
 
 def test_a_range_that_ended_in_gaps_is_not_planned_again() -> None:
@@ -122,22 +121,22 @@ def test_a_range_that_ended_in_gaps_is_not_planned_again() -> None:
     after = remember(None, planned, outcome(0, 70, tail=70, read_to=150))
 
     assert after.tail == Tail(committed=0, end=150, records=70)
-    assert chosen(HUNDRED, replace(backlog(150), status=after)) == []
+    assert chosen(HUNDRED, replace(backlog(150), state=after)) == []
 
 
 def test_a_tail_counts_only_for_the_commit_it_follows() -> None:
     """After the commit has moved, the count of the old tail says nothing."""
     stale = status(tail=Tail(committed=0, end=150, records=70))
 
-    assert batches(HUNDRED, replace(backlog(199, 100), status=stale)) == []
-    assert batches(HUNDRED, replace(backlog(200, 100), status=stale)) == [(100, 100)]
+    assert batches(HUNDRED, replace(backlog(199, 100), state=stale)) == []
+    assert batches(HUNDRED, replace(backlog(200, 100), state=stale)) == [(100, 100)]
 
 
 def test_a_sink_that_keeps_back_whole_batches_does_not_spin() -> None:
     """Where everything was read and kept back, only something new is a reason to read it again."""
     kept_back = status(tail=Tail(committed=0, end=500, records=500))
 
-    assert chosen(HUNDRED, replace(backlog(500), status=kept_back)) == []
+    assert chosen(HUNDRED, replace(backlog(500), state=kept_back)) == []
 
 
 def test_a_tail_kept_back_at_a_periodic_end_is_read_again_when_it_is_due() -> None:
@@ -145,7 +144,7 @@ def test_a_tail_kept_back_at_a_periodic_end_is_read_again_when_it_is_due() -> No
     planned = RangePlan(topic="t", partition=0, start=0, end=50)
     after = remember(None, planned, outcome(0, 50, tail=50))
 
-    assert chosen(HUNDRED, replace(backlog(50), status=after), flush=True) == [(0, 50, True)]
+    assert chosen(HUNDRED, replace(backlog(50), state=after), flush=True) == [(0, 50, True)]
 
 
 def test_unpublished_commits_are_opened_without_new_records() -> None:
@@ -166,7 +165,7 @@ def test_a_cut_range_always_reads_something_new() -> None:
     """Regression: a cut that ended within a counted tail was read again for ever."""
     planner = Planner(BatchPolicy(max_records=6, max_wait=None), max_records=18)
     kept_back = status(tail=Tail(committed=12, end=30, records=5))
-    decision = planner.decide([replace(backlog(31, 12), status=kept_back)], 0.0, flush=True)
+    decision = planner.decide([replace(backlog(31, 12), state=kept_back)], 0.0, flush=True)
 
     [cut] = planner.share(decision.ranges, decision)
     assert cut.end == 31
@@ -207,12 +206,12 @@ def test_records_lost_before_they_were_read_are_an_error_unless_skipped() -> Non
 def test_without_a_deadline_nothing_is_ever_due_by_time() -> None:
     """max_wait=None waits for whole batches only."""
     assert (
-        HUNDRED.decide([replace(backlog(50), status=status(seen=(Seen(end=50, at=0.0),)))], 1e12).due_at
+        HUNDRED.decide([replace(backlog(50), state=status(seen=(Seen(end=50, at=0.0),)))], 1e12).due_at
         == math.inf
     )
 
 
-def learned(*generations: tuple[int, int, int]) -> PartitionStatus | None:
+def learned(*generations: tuple[int, int, int]) -> PlannerState | None:
     """What is remembered after generations that read so many records of so many offsets and kept back the rest."""
     after, start = None, 0
     for offsets, records, kept in generations:
@@ -230,8 +229,8 @@ def test_gaps_are_learned_from_what_was_read() -> None:
     """One record in two offsets: the next batch is read when it is likely there, and ends after its records."""
     after = learned((200, 100, 0))
 
-    assert batches(HUNDRED, replace(backlog(400, 200), status=after)) == []
-    assert batches(HUNDRED, replace(backlog(420, 200), status=after)) == [(200, 100)]
+    assert batches(HUNDRED, replace(backlog(400, 200), state=after)) == []
+    assert batches(HUNDRED, replace(backlog(420, 200), state=after)) == [(200, 100)]
 
 
 def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None:
@@ -240,8 +239,8 @@ def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None
 
     assert after is not None
     assert after.in_vain == 90
-    assert batches(HUNDRED, replace(backlog(200), status=after)) == []
-    assert batches(HUNDRED, replace(backlog(240), status=after)) == [(0, 200)]
+    assert batches(HUNDRED, replace(backlog(200), state=after)) == []
+    assert batches(HUNDRED, replace(backlog(240), state=after)) == [(0, 200)]
 
 
 def test_where_a_transform_makes_several_records_of_each_offset_few_offsets_are_a_batch() -> None:
@@ -251,16 +250,16 @@ def test_where_a_transform_makes_several_records_of_each_offset_few_offsets_are_
     """
     after = learned((100, 300, 0))
 
-    assert batches(HUNDRED, replace(backlog(130, 100), status=after)) == []
-    assert batches(HUNDRED, replace(backlog(140, 100), status=after)) == [(100, 100)]
-    assert batches(HUNDRED, replace(backlog(190, 100), status=after)) == [(100, 200)]
+    assert batches(HUNDRED, replace(backlog(130, 100), state=after)) == []
+    assert batches(HUNDRED, replace(backlog(140, 100), state=after)) == [(100, 100)]
+    assert batches(HUNDRED, replace(backlog(190, 100), state=after)) == [(100, 200)]
 
 
 def test_a_transform_that_no_longer_makes_so_many_records_is_outweighed() -> None:
     """Ten records of each offset until now, one of each from here on: what is read in vain stays bounded."""
     after, start, in_vain = learned((100, 1_000, 0)), 100, 0
     for end in range(100, 5_000, 10):
-        for planned in HUNDRED.decide([replace(backlog(end, start), status=after)], 0.0).ranges:
+        for planned in HUNDRED.decide([replace(backlog(end, start), state=after)], 0.0).ranges:
             read = planned.end - planned.start
             kept = read % 100
             in_vain += kept
@@ -277,8 +276,8 @@ def test_where_gaps_were_wide_and_are_no_more_it_is_noticed_soon() -> None:
     """One record in 1,000 offsets so far: a look at a 32nd of a batch's offsets finds whatever is there."""
     after = learned((100_000, 100, 0))
 
-    assert batches(HUNDRED, replace(backlog(103_000, 100_000), status=after)) == []
-    assert batches(HUNDRED, replace(backlog(103_500, 100_000), status=after)) == [(100_000, 3_500)]
+    assert batches(HUNDRED, replace(backlog(103_000, 100_000), state=after)) == []
+    assert batches(HUNDRED, replace(backlog(103_500, 100_000), state=after)) == [(100_000, 3_500)]
 
 
 def test_a_partition_at_rest_is_counted_if_it_may_hold_a_batch() -> None:
@@ -286,7 +285,7 @@ def test_a_partition_at_rest_is_counted_if_it_may_hold_a_batch() -> None:
     after = learned((10_000, 100, 0))
     assert after is not None
     waiting = replace(
-        backlog(10_100, 10_000), status=after.model_copy(update={"seen": (Seen(end=10_100, at=5.0),)})
+        backlog(10_100, 10_000), state=after.model_copy(update={"seen": (Seen(end=10_100, at=5.0),)})
     )
 
     decision = HUNDRED.decide([waiting], 6.0)
@@ -298,7 +297,7 @@ def test_a_partition_at_rest_is_counted_if_it_may_hold_a_batch() -> None:
 def test_a_huge_backlog_that_is_due_is_cut_by_its_records_not_its_offsets() -> None:
     """A flush of offsets with few records reads as many as hold a generation's records."""
     planner = replace(HUNDRED, max_records=200)
-    sparse = replace(backlog(100_000, 1_000), status=learned((1_000, 100, 0)))
+    sparse = replace(backlog(100_000, 1_000), state=learned((1_000, 100, 0)))
     decision = planner.decide([sparse], 0.0, flush=True)
 
     [cut] = planner.share(decision.ranges, decision)

@@ -60,9 +60,7 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
     assert (known.failures, known.failed_at, known.error) == (0, (), "S3 asks for patience")
     assert known.tail is None
     (range_,) = (
-        Planner()
-        .decide([Backlog(P0, OffsetRange(0, 9), None, status=known)], clock.time(), flush=True)
-        .ranges
+        Planner().decide([Backlog(P0, OffsetRange(0, 9), None, state=known)], clock.time(), flush=True).ranges
     )
     assert range_.retry == Retry(
         since=clock.time() - 40, attempts=3, next_attempt=clock.time() + 30, refused=5

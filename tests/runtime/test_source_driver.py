@@ -17,11 +17,12 @@ from sinksdk.control.status import read_status
 from sinksdk.engine.options import TaskName
 from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.model.outcome import End
+from sinksdk.model.status import Waiting
 from sinksdk.source import SourceConnectorConfig
 from sinksdk.store import table
 from sinksdk.store.keys import task_count_key
 from sinksdk.store.records import GenerationPlan, TaskCountRecord
-from sinksdk.store.reports import ConnectorStatus, Waiting
+from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics.memory import MemoryTopics
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.task_result import SourceTaskResult

@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from sinksdk import OffsetRange, RetriableException, TopicPartition
+from sinksdk.model.plan import PlannerState, Tail
 from sinksdk.runtime.partition_lag import TrailingGaps
 from sinksdk.runtime.planner import Backlog
-from sinksdk.store.reports import PartitionStatus, Tail
 
 TP = TopicPartition("t", 0)
 
@@ -75,8 +75,8 @@ def test_once_the_record_is_committed_what_follows_is_asked_about() -> None:
 def test_records_that_were_read_and_kept_back_are_not_asked_about() -> None:
     """A tail that was counted holds records: that is known."""
     source = Source()
-    tail = PartitionStatus(topic="t", partition=0, tail=Tail(committed=0, end=5, records=2))
-    kept = Backlog(TP, OffsetRange(0, 5), 0, status=tail)
+    tail = PlannerState(topic="t", partition=0, tail=Tail(committed=0, end=5, records=2))
+    kept = Backlog(TP, OffsetRange(0, 5), 0, state=tail)
 
     assert looks(source, kept, kept) == [[], []]
     assert source.asked == 0

@@ -26,6 +26,7 @@ from sinksdk.control.registry import ConnectorNotFoundException
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.model.status import Waiting
 from sinksdk.runtime.backoff import Backoff, Waits
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
@@ -34,7 +35,7 @@ from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import StoreUnavailable, committed_offsets, table
 from sinksdk.store.keys import status_key, task_count_key
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
-from sinksdk.store.reports import ConnectorStatus, Waiting
+from sinksdk.store.reports import ConnectorStatus
 from sinksdk.worker.task_result import TaskResult
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime import running_sinks

@@ -10,7 +10,7 @@ from sinksdk import OffsetAndMetadata
 from sinksdk.control.herder import Herder
 from sinksdk.model.measures import Sizes, SourceMeasures, TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan
 from sinksdk.store import Store, table, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import (
@@ -23,7 +23,6 @@ from sinksdk.store.reports import (
     Bucket,
     ConnectorHistory,
     ConnectorStatus,
-    PartitionStatus,
     PastFailure,
     SourcePartitionOffset,
     SourceProgress,
@@ -146,7 +145,7 @@ def _run_source(store: Store, scene: Scene) -> None:
 def _tell(store: Store, scene: Scene, now: float) -> None:
     """What its driver says of it."""
     partitions = [
-        PartitionStatus(
+        PlannerState(
             topic=scene.topic,
             partition=n,
             end=_end(n),

@@ -13,13 +13,12 @@ from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.topics import TopicDirectory
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan
 from sinksdk.server.rest import RestServer
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.store import Store, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
-from sinksdk.store.reports import PartitionStatus
 from tests.helpers.ports import free_port
 
 T0 = TopicPartition("orders", 0)
@@ -68,7 +67,7 @@ def run_a_little(store: Store, connector: str = "archive", *, failures: int = 0)
     taken.ledger.commit({T0: OffsetAndMetadata(60)})
     keeper = StatusKeeper(store, connector, "elsewhere:7#1", SystemWallClock())
     error = "S3 says no" if failures else None
-    keeper.update([PartitionStatus(topic="orders", partition=0, end=100, failures=failures, error=error)])
+    keeper.update([PlannerState(topic="orders", partition=0, end=100, failures=failures, error=error)])
     keeper.become("RUNNING")
 
 

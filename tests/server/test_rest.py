@@ -19,9 +19,9 @@ from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.model.outcome import Failure
+from sinksdk.model.status import Waiting
 from sinksdk.server.app import create_app
 from sinksdk.store.base import Lost, Stored
-from sinksdk.store.reports import Waiting
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import Source
 from tests.s3_archiver.fake_s3 import FakeS3

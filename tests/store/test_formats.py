@@ -17,7 +17,8 @@ from sinksdk import ClosingReason, ConnectException, OffsetAndMetadata, Token
 from sinksdk.model.base import Lasting, NamedPartition, OfPartition, Value
 from sinksdk.model.measures import ErrorCounts, Level, Sizes, SourceMeasures, TaskMeasures, Timing
 from sinksdk.model.outcome import Failure, PartitionOutcome, Retry
-from sinksdk.model.plan import RangePlan
+from sinksdk.model.plan import PlannerState, RangePlan, Seen, Tail
+from sinksdk.model.status import Waiting
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.store import table, take_over
 from sinksdk.store.keys import task_key
@@ -47,19 +48,15 @@ from sinksdk.store.reports import (
     ConnectorHistory,
     ConnectorStatus,
     ConnectorTotals,
-    PartitionStatus,
     PartitionTotals,
     PastFailure,
     Remembered,
-    Seen,
     SourcePartitionOffset,
     SourceProgress,
-    Tail,
     TaskProgress,
     TaskStatus,
     TaskTotals,
     Unavailable,
-    Waiting,
 )
 from tests.helpers.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
@@ -330,7 +327,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             driver="host:4711",
             heartbeat=1_700_000_000.5,
             partitions=(
-                PartitionStatus(
+                PlannerState(
                     topic="flights",
                     partition=3,
                     seen=(Seen(end=170, at=1_700_000_000.0),),
@@ -412,7 +409,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
     ),
     (
         Remembered(
-            partitions=(PartitionStatus(topic="flights", partition=3, end=180),),
+            partitions=(PlannerState(topic="flights", partition=3, end=180),),
             tasks=(TaskStatus(task=2, failures=1),),
         ),
         {

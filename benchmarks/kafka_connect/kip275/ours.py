@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from benchmarks.kafka_connect.kip275.scene import RECORDS, REFUSED, TASKS, Loss, lives, losses
 from benchmarks.kafka_connect.topics import Cluster, Topic, committed
 from benchmarks.null_s3 import NullS3
-from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.control.progress import Listener
+from sinksdk.model.status import PartitionStatus
 from sinksdk.store.records import GenerationPlan
 
 if TYPE_CHECKING:
@@ -57,13 +58,13 @@ class _Director(Listener):
         """See :class:`sinksdk.control.progress.Listener`."""
         self.starts.append({part.partition: part.start for task in plan.tasks for part in task.ranges})
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         """See :class:`sinksdk.control.progress.Listener`."""
-        if not self._has_asked and self.driver and any(view.failure for view in partitions):
+        if not self._has_asked and self.driver and any(view.error for view in partitions):
             self._has_asked = True
             self.driver.rebalance()
 
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:  # noqa: ARG002 - Listener's
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:  # noqa: ARG002 - Listener's
         """See :class:`sinksdk.control.progress.Listener`."""
         self._s3.heal()
 

@@ -24,10 +24,11 @@ from sinksdk.cli.options import LogFormats, SourceOptions, start_logging
 from sinksdk.cli.output import number, stdout, warn, write
 from sinksdk.cli.run import ShutdownSignals, drive, progress_on, summary
 from sinksdk.context import ClosingReason
-from sinksdk.control.progress import Listener, PartitionView
+from sinksdk.control.progress import Listener
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared, prepare
 from sinksdk.launch.running import RunningConnector
+from sinksdk.model.status import PartitionStatus
 from sinksdk.offsets import TopicPartition
 from sinksdk.store.records import GenerationPlan
 from sinksdk.topics import write_records
@@ -407,7 +408,7 @@ class Interruption(Listener):
         self._reason = None
         self._listener.planned(plan)
 
-    def progress(self, partitions: Sequence[PartitionView]) -> None:
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
         self._listener.progress(partitions)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
@@ -415,12 +416,12 @@ class Interruption(Listener):
         self._listener.closing(generation, reason)
         threading.Timer(_SEEN, self._resume).start()
 
-    def ended(self, generation: int, partitions: Sequence[PartitionView]) -> None:
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
         self._listener.ended(generation, partitions)
         if self._reason is ClosingReason.REBALANCE:
             self._on_interrupted([self._interrupted(view) for view in partitions])
 
-    def _interrupted(self, view: PartitionView) -> Interrupted:
+    def _interrupted(self, view: PartitionStatus) -> Interrupted:
         read, committed = view.position or 0, view.committed or 0
         # The topic's offsets have no gaps and the first generation began at 0.
         return Interrupted(str(view.partition), read, read // self._flush_size * self._flush_size, committed)
