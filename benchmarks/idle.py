@@ -21,10 +21,10 @@ from benchmarks.table import Row, show
 from sinksdk import ConnectorConfig, TopicPartition
 from sinksdk.control.herder import Herder
 from sinksdk.control.info import connector_info
+from sinksdk.runtime.connect_worker import ConnectWorker
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
-from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store import Store, open_store
 from sinksdk.store.records import ConnectorRecord
@@ -72,7 +72,7 @@ def idling(store: Store, root: Path, connectors: int) -> Iterator[None]:
     for name in names:
         raw = {"name": name, "topics": "t", "connector.class": "tests.runtime.running_sinks:Connector"}
         Herder(store).configure(name, raw)
-    worker = Worker(store, lambda name: _worker(store, root, name))
+    worker = ConnectWorker(store, lambda name: _worker(store, root, name))
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:

@@ -170,7 +170,7 @@ def fencing_rows(name: str, store: Counted) -> Iterator[Row]:
         take_over(store, "d", claim.generation, number)
     watch = ClosingWatch(store, GenerationSpec(store.url, "", "d", claim.generation), SystemWallClock())
     store.clear()
-    watch.look()
+    watch.check()
     looked = store.bytes_read.total()
     yield Row.limit(
         f"{name}: a task's look whether to close", f"{looked} B", is_met=looked <= 1_000, target="1 KB"
@@ -180,7 +180,7 @@ def fencing_rows(name: str, store: Counted) -> Iterator[Row]:
     generations.successor()
     looked = store.bytes_read.total()
     yield Row.limit(f"{name}: a driver's look", f"{looked} B", is_met=looked <= 1_000, target="1 KB")
-    generations.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=60.0))
+    generations.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=60.0))
     began = time.perf_counter()
     generations.claim()
     yield Row(
@@ -207,7 +207,7 @@ def task_rows(name: str, store: Counted) -> Iterator[Row]:
         for partition in ends:
             taken.ledger.prepare({partition: _tokens(partition)})
             taken.ledger.commit({partition: OffsetAndMetadata(9, METADATA, _tokens(partition))})
-            taken.ledger.published(partition)
+            taken.ledger.mark_published(partition)
         taken.ledger.flush()
         figures[partitions] = store.bytes_written.total() / partitions
         used, wall = time.process_time() - cpu, time.perf_counter() - began

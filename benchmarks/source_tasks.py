@@ -14,7 +14,7 @@ from typing import Final
 
 from benchmarks.table import Row, show
 from sinksdk.engine import SystemClock, TaskName
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.engine.writer import CommittedOffsets, TransactionalWriter, transactional_id
 from sinksdk.source import SourceConnectorConfig, SourceRecord, SourceTask
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter

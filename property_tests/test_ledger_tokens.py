@@ -81,7 +81,7 @@ class Tokens(RuleBasedStateMachine):
         for token in tokens:
             self.open.pop(token.id, None)
             self.visible.add(token.id)
-        self.ledger.published(partition)
+        self.ledger.mark_published(partition)
 
     @precondition(lambda self: self.unpublished())
     @rule(data=st.data())
@@ -102,7 +102,7 @@ class Tokens(RuleBasedStateMachine):
         assert not {token.id for token in chosen} & self.visible, "what is visible is to be discarded"
         for token in chosen:
             self.open.pop(token.id, None)
-        self.ledger.discarded(partition, chosen)
+        self.ledger.mark_discarded(partition, chosen)
 
     @precondition(lambda self: self.unpublished() or self.visible)
     @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
@@ -111,7 +111,7 @@ class Tokens(RuleBasedStateMachine):
         committed = {token.id for _, tokens in self.unpublished() for token in tokens}
         chosen = data.draw(some([Token(token) for token in sorted(committed | self.visible)]))
         with pytest.raises(ConnectException):
-            self.ledger.discarded(partition, chosen)
+            self.ledger.mark_discarded(partition, chosen)
 
     @rule()
     def flush(self) -> None:

@@ -16,7 +16,7 @@ from property_tests.exercised import EXERCISED
 from property_tests.simulation.places import Directory, Memory, Place
 from property_tests.simulation.world import Chaos, World
 from sinksdk.engine.options import SourceOptions, TaskName
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
 from sinksdk.model.outcome import End
 from sinksdk.source import SourceRecord, SourceTask

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from property_tests.simulation.sink_cluster import Log, batch_of
 from property_tests.simulation.world import World
 from sinksdk.engine.commits import TopicIdCheck
-from sinksdk.engine.worker import Unread
+from sinksdk.engine.task_run import Unread
 from sinksdk.errors import MissingSourceTopicException, OffsetOutOfRangeException, RetriableException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecord, SinkRecords
@@ -209,7 +209,7 @@ class ChangingLog(Log):
         begins = self.begins[partition].items()
         return min((begin for number, begin in begins if epoch < number <= last), default=None)
 
-    def vouch(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
+    def topic_id_check(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
         """See :class:`sinksdk.worker.sink_task.Outside`."""
         return lambda topics: replaced_topics(ids, self.topic_ids, topics)
 

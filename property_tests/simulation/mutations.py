@@ -67,7 +67,7 @@ from sinksdk.engine import retry
 from sinksdk.engine.commits import always_valid
 from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.partition import PartitionState
-from sinksdk.engine.sink import WorkerSinkTask
+from sinksdk.engine.worker_sink_task import WorkerSinkTask
 from sinksdk.records import SinkRecords
 from sinksdk.runtime.handover import Handover
 from sinksdk.spark.transform_task import arranged
@@ -385,7 +385,7 @@ def rows_of_one_offset_are_one(patch: Patch) -> None:
 
 def topics_are_not_vouched_for(patch: Patch) -> None:
     """Whether a topic is still the planned one is not asked before its records are committed."""
-    patch.setattr(ChangingLog, "vouch", lambda self, config, source, ids: always_valid)
+    patch.setattr(ChangingLog, "topic_id_check", lambda self, config, source, ids: always_valid)
 
 
 def offsets_are_not_of_the_planned_topic(patch: Patch) -> None:

@@ -18,7 +18,7 @@ from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.engine.commits import TopicIdCheck, always_valid
-from sinksdk.engine.worker import ClosingRequest, Unread
+from sinksdk.engine.task_run import ClosingRequest, Unread
 from sinksdk.errors import ConnectException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import RECORD_COLUMNS, Header, SinkRecord, SinkRecords
@@ -201,7 +201,7 @@ class Log:
         """None: this topic is never created again."""
         return {}
 
-    def vouch(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
+    def topic_id_check(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
         """See :class:`sinksdk.worker.sink_task.Outside`."""
         return always_valid
 
@@ -446,7 +446,8 @@ class SinkCluster(Cluster):
             bad=bad,
         )
         self._outside = Outside(
-            dead_letters=lambda *_: nullcontext(self.letters if bad else None), vouch=self.log.vouch
+            dead_letters=lambda *_: nullcontext(self.letters if bad else None),
+            topic_id_check=self.log.topic_id_check,
         )
         self._on_result = on_result
         self._connector = connector
@@ -498,13 +499,13 @@ class SinkCluster(Cluster):
     @contextmanager
     def _watch(self, watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
         """Look between two batches, at the real interval."""
-        watch.look()
+        watch.check()
         next_look = self.world.now() + interval
 
         def request() -> ClosingRequest | None:
             nonlocal next_look
             if self.world.now() >= next_look:
-                watch.look_again()
+                watch.check_or_log()
                 next_look = self.world.now() + interval
             return watch.request()
 

@@ -10,7 +10,7 @@ from property_tests.simulation.mutations import withdrawn_commit_is_read_past, w
 from property_tests.simulation.planted import Patch, Plant, plants
 from property_tests.simulation.watermarks import TableTask
 from sinksdk import OffsetAndMetadata, SinkRecords, Token, TopicPartition
-from sinksdk.engine import sink
+from sinksdk.engine import worker_sink_task as sink
 from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.partition import PartitionState
 from sinksdk.store.ledger import Ledger

@@ -35,7 +35,7 @@ from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import prepare_server
 from sinksdk.launch.spark import SparkOnDemand
-from sinksdk.runtime.worker import Worker
+from sinksdk.runtime.connect_worker import ConnectWorker
 from sinksdk.settings.references import ConfigProviders
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ def server(
     rest = RestServer(host, port, credentials, allowed_host or (), trusted_proxies=trusted_proxy or ())
     with ShutdownSignals() as signals, ExitStack() as after, rest:
 
-        def begin() -> tuple[SparkOnDemand, Worker, str]:
+        def begin() -> tuple[SparkOnDemand, ConnectWorker, str]:
             deployment = open_deployment()
             after.callback(deployment.store.close)
             spark = SparkOnDemand(
@@ -143,7 +143,7 @@ def server(
                 is_stopping=lambda: signals.is_received,  # running generations are flushed, not cancelled
                 tell=lambda line: write(console, line, "dim"),
             )
-            worker = Worker(
+            worker = ConnectWorker(
                 deployment.store,
                 lambda name: deployment.worker(
                     name, spark, PlainProgress(log.info, interval=math.inf, quiet=_QUIET)

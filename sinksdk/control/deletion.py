@@ -15,7 +15,7 @@ from sinksdk.connector import SinkConnector
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.engine.worker import SinkTaskRun
+from sinksdk.engine.task_run import SinkTaskRun
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.offsets import TopicPartition

@@ -168,7 +168,7 @@ class PendingRequests:
         self._done = self._now = record
         self._next = self._clock.now() + self.interval
 
-    def look(self, *, now: bool = False) -> None:
+    def refresh(self, *, now: bool = False) -> None:
         """Read the record when due, or ``now``: then everything that was written before is seen.
 
         Without a response nothing changes.

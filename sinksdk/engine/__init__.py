@@ -3,7 +3,7 @@
 from sinksdk.engine.clock import Clock, SystemClock, WallClock
 from sinksdk.engine.commits import CommitLog
 from sinksdk.engine.options import EngineOptions, TaskName
-from sinksdk.engine.sink import WorkerSinkTask
+from sinksdk.engine.worker_sink_task import WorkerSinkTask
 
 __all__ = [
     "Clock",

@@ -79,7 +79,7 @@ class CommitLog(Protocol):
         """
         ...
 
-    def published(self, partition: TopicPartition) -> None:
+    def mark_published(self, partition: TopicPartition) -> None:
         """All tokens of the last commit are published. May become durable with the next write."""
         ...
 
@@ -103,7 +103,7 @@ class CommitLog(Protocol):
         """Whether the last commit was withdrawn in this generation, by this attempt or an earlier one."""
         ...
 
-    def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+    def mark_discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded. May become durable with the next write."""
         ...
 

@@ -96,7 +96,7 @@ class Committer:
         read again.
         """
         asked = {p.topic for p in partitions if self._states[p].has_uncommitted(self._scope.floor(p))}
-        with self._measures.phase(Phase.VOUCH):
+        with self._measures.phase(Phase.CHECK_TOPIC_IDS):
             doubts = self._check_topics(asked) if asked else {}
         for partition in partitions:
             error = doubts.get(partition.topic)
@@ -248,7 +248,7 @@ class Committer:
                 self._scope.raise_failure()
                 return Ending(error)
             else:
-                self._scope.write(self._commits.published, partition)
+                self._scope.write(self._commits.mark_published, partition)
                 return None
 
     def _withdrawn(
@@ -331,7 +331,7 @@ class Committer:
         except Exception as error:
             self._scope.raise_failure()
             return error
-        self._scope.write(self._commits.discarded, partition, tokens)
+        self._scope.write(self._commits.mark_discarded, partition, tokens)
         return None
 
 

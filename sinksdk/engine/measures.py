@@ -84,7 +84,7 @@ class Measures:
         self._is_closing = True
         try:
             if asked is not None:
-                self._spent(Phase.NOTICE, max(self._clock.now() - asked, 0.0))
+                self._spent(Phase.CLOSE_LATENCY, max(self._clock.now() - asked, 0.0))
             yield
         finally:
             self._is_closing = False
@@ -130,12 +130,12 @@ class Measures:
             self._batch(records)
             self._activate(records)
 
-    def committed(self, records: int) -> None:
+    def transaction_committed(self, records: int) -> None:
         """A transaction is committed."""
         self._add(source=SourceMeasures(transactions=Sizes().and_one(records)))
         self.still_active(self._counted.active.now - records)
 
-    def aborted(self, records: int) -> None:
+    def transaction_aborted(self, records: int) -> None:
         """A transaction was aborted at the task's request."""
         self._add(source=SourceMeasures(aborts=1))
         self.still_active(self._counted.active.now - records)

@@ -188,7 +188,7 @@ class SourceTransactions:
         with self._measures.offset_commit(), self._measures.phase(Phase.COMMIT):
             written = self._persist("committing a transaction", self._writer.commit, list(positions.values()))
         sent = self._close()
-        self._measures.committed(len(sent))
+        self._measures.transaction_committed(len(sent))
         self._known.committed(positions)
         self._report(sent, written)
 
@@ -204,7 +204,7 @@ class SourceTransactions:
             self._begin()
             self._persist("committing offsets", self._writer.commit, list(positions.values()))
         self._close()
-        self._measures.aborted(len(sent))
+        self._measures.transaction_aborted(len(sent))
         self._known.committed(positions)
         self._report(sent, [None] * len(sent))
 
@@ -222,7 +222,7 @@ class SourceTransactions:
             log.warning("%s: its open transaction is left to its successor: %s", self._label, error)
 
     def _report(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
-        with self._measures.phase(Phase.TELL):
+        with self._measures.phase(Phase.COMMIT_CALLBACK):
             for record, metadata in zip(sent, written, strict=True):
                 call_author(self._label, self._task, "commit_record", record, metadata)
             call_author(self._label, self._task, "commit")

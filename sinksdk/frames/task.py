@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sinksdk.connector import SinkConnector
 from sinksdk.engine import CommitLog, EngineOptions, TaskName, WallClock, WorkerSinkTask
 from sinksdk.engine.commits import DeadLetters
-from sinksdk.engine.worker import SinkTaskRun
+from sinksdk.engine.task_run import SinkTaskRun
 from sinksdk.errors import ConnectException
 from sinksdk.frames.protocol import Share
 from sinksdk.frames.rows import as_records
@@ -100,9 +100,9 @@ class HeldCommits(CommitLog):
             self._held.setdefault(partition, {}).update({token.id: token for token in offset.tokens})
             self._commits[partition] = OffsetAndMetadata(offset.offset, offset.metadata)
 
-    def published(self, partition: TopicPartition) -> None:
+    def mark_published(self, partition: TopicPartition) -> None:
         """What an earlier micro-batch has committed is published."""
-        self._ledger.published(partition)
+        self._ledger.mark_published(partition)
 
     def withdraw(
         self,
@@ -131,9 +131,9 @@ class HeldCommits(CommitLog):
         """Never in this generation: see :meth:`withdraw`."""
         return self._ledger.is_withdrawn(partition)
 
-    def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+    def mark_discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """See :class:`CommitLog`."""
-        self._ledger.discarded(partition, tokens)
+        self._ledger.mark_discarded(partition, tokens)
 
     def flush(self) -> None:
         """See :class:`CommitLog`."""

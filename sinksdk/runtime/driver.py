@@ -17,11 +17,11 @@ from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.failures import PartitionFailures
 from sinksdk.runtime.outcomes import (
     Launcher,
-    closing_trail,
-    excused,
+    closing_durations,
     next_offsets,
     outcomes_so_far,
     partition_outcomes,
+    without_vanished_failures,
 )
 from sinksdk.runtime.partition_lag import PartitionLag, TrailingGaps
 from sinksdk.runtime.planner import GenerationPlanner, Planner
@@ -186,7 +186,7 @@ class SinkSession:
         topics = topics_read(planned for task in plan.tasks for planned in task.ranges)
         supervisor = Supervisor(
             session,
-            lambda rows: self._look(rows, topics),
+            lambda rows: self._reason_to_close(rows, topics),
             lambda reason: self._reporter.closing(plan.generation, reason),
         )
         ended = supervisor.run(self._launcher, plan, lambda: bool(self._monitor.gone_of(topics)))
@@ -194,7 +194,7 @@ class SinkSession:
             return
         self._report_progress(ended.rows, is_away=ended.away is not None)
         if ended.closing_seconds is not None:
-            trail = closing_trail(ended.closing_seconds, ended.measures)
+            trail = closing_durations(ended.closing_seconds, ended.measures)
             log.info("generation %d: closing took %s", plan.generation, trail)
         outcomes = partition_outcomes(ended, plan)
         self._planner.ended(session.clock.now() - ended.began)
@@ -205,7 +205,7 @@ class SinkSession:
         gone = self._monitor.gone_of(topics) if has_failed else set()
         overtaken = self._monitor.overtaken(next_offsets(plan, outcomes))
         if gone or overtaken:
-            outcomes = excused(outcomes, gone, overtaken)
+            outcomes = without_vanished_failures(outcomes, gone, overtaken)
         if session.signal.is_final and (unclosed := [str(o.partition) for o in outcomes if o.failure]):
             log.warning(
                 "connector %s: stopping, what was read of %s since its last commit was not committed; it "
@@ -218,7 +218,7 @@ class SinkSession:
         self._reporter.ended(plan.generation, outcomes)
         session.wait(self._failures.away(ended.away))
 
-    def _look(self, rows: Rows, topics: set[str]) -> ClosingReason | None:
+    def _reason_to_close(self, rows: Rows, topics: set[str]) -> ClosingReason | None:
         """The reason to close the running generation, if any."""
         self._report_progress(rows)
         reason = self._must_close(topics)
@@ -242,7 +242,7 @@ class SinkSession:
         session.status.leave_out(self._monitor.snapshot.unavailable)
         if not self._monitor.is_fixed:  # otherwise it reads only up to the ends at its start
             self._reporter.tracker.ends(self._monitor.ends)
-        session.requests.look()
+        session.requests.refresh()
         reason = session.requests.closing() or session.carry_out_orders(
             self._failures.reset, self._planner.flush
         )

@@ -17,7 +17,7 @@ from sinksdk.control.liveness import LOOK, MARGIN, Heartbeats, is_gone
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import FencedException
-from sinksdk.store import Conflict, Store, ask_to_close, table
+from sinksdk.store import Conflict, Store, request_closing, table
 from sinksdk.store.keys import plan_key, task_count_key
 from sinksdk.store.records import Closing, GenerationPlan, TaskCountRecord
 
@@ -148,7 +148,7 @@ class Handover:
         )
         asked = closing.model_copy(update={"successor": self._driver})
         if self._replace(running.model_copy(update={"closing": asked})):  # otherwise read again
-            ask_to_close(self._store, self._connector, running.generation, asked)
+            request_closing(self._store, self._connector, running.generation, asked)
 
     def _log_waiting(self, running: GenerationPlan) -> None:
         if not self._is_logged:

@@ -101,7 +101,7 @@ class Idle:
             if signal.wait(min(left, self._requests.interval)):
                 signal.answered()  # nothing runs: there is nothing to rebalance
             self._expect_ours(status)
-            self._requests.look()
+            self._requests.refresh()
             status.save_if_due()
             if watch is not None:
                 watch.look_if_due()

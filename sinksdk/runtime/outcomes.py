@@ -128,7 +128,7 @@ def next_offsets(plan: GenerationPlan, outcomes: Iterable[PartitionOutcome]) -> 
     }
 
 
-def excused(
+def without_vanished_failures(
     outcomes: Sequence[PartitionOutcome],
     gone: Container[str],
     overtaken: Container[TopicPartition] = (),
@@ -148,7 +148,7 @@ def excused(
     ]
 
 
-def closing_trail(seconds: float, tasks: Mapping[int, TaskMeasures]) -> str:
+def closing_durations(seconds: float, tasks: Mapping[int, TaskMeasures]) -> str:
     """The duration of a generation's closing, by the phases of its slowest task.
 
     Args:

@@ -209,7 +209,7 @@ class DriverSession:
 
     def is_ended(self) -> bool:
         """Whether the process must end, the operator stops the connector, or it has raised an error."""
-        self.requests.look()
+        self.requests.refresh()
         return (
             self.signal.is_final or self.requests.closing() is not None or self.connector_requests.has_failed
         )
@@ -315,7 +315,7 @@ class DriverSession:
             self.environment.waits.over()
         if self.environment.record is not None:
             # Changes since the start: above all a deletion that was finished before our claim.
-            self.requests.look(now=True)
+            self.requests.refresh(now=True)
             if (reason := self.requests.closing()) is not None:
                 return reason
         self.status.become("RUNNING")

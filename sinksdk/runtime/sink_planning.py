@@ -99,7 +99,7 @@ class SinkPlanning:
         group = undecided is not None and undecided.first and self.config.offset_source == "group"
         if undecided is None or (reset == "earliest" and not group):
             return claim
-        found = self._first_look()
+        found = self._first_read()
         if found is None:
             return claim  # the driver must end: the next start decides
         available = {p: at for p, at in found.items() if p not in claim.committed and undecided.covers(p)}
@@ -114,10 +114,10 @@ class SinkPlanning:
             claim, positions, record.version, record.config, topic_ids=ids, epochs=epochs
         )
 
-    def _first_look(self) -> dict[TopicPartition, OffsetRange] | None:
+    def _first_read(self) -> dict[TopicPartition, OffsetRange] | None:
         """The ranges before the first read, once no topic is in doubt. None: the driver must end."""
         while not self.session.is_ended():
-            available = self._look()
+            available = self._read_source()
             if self.monitor.is_known and not self.monitor.snapshot.unavailable:
                 return available
             self._wait(self.session.clock.time(), math.inf)
@@ -148,7 +148,7 @@ class SinkPlanning:
                 return None
             # For a rebalance nothing is to do: the next generation is assigned anew in any case.
             session.carry_out_orders(self.failures.reset, self.planner.flush)
-            available = self._look()
+            available = self._read_source()
             if session.signal.reason is not None:
                 continue  # that may have ended the look: nothing is known then of what is there
             session.subscribe({partition.topic for partition in available})
@@ -173,7 +173,7 @@ class SinkPlanning:
             self.reporter.idle()
             self._wait(now, decision.due_at)
 
-    def _look(self) -> dict[TopicPartition, OffsetRange]:
+    def _read_source(self) -> dict[TopicPartition, OffsetRange]:
         """The readable ranges; nothing while a topic is in doubt, or if the driver must end meanwhile."""
         available = self.session.patiently(lambda: self.monitor.refresh(self._report_ends))
         if available is None:
@@ -200,7 +200,7 @@ class SinkPlanning:
             if is_asked or left <= 0:
                 break
             session.status.save_if_due()
-            session.requests.look()
+            session.requests.refresh()
             if session.requests.has_changed():
                 break
         session.expect_newest(is_recent_enough=True)

@@ -172,7 +172,7 @@ class SourceSession:
             idle.close()
             self._reporter.closing(plan.generation, reason)
 
-        ended = Supervisor(session, self._look, closing).run(launcher, plan)
+        ended = Supervisor(session, self._reason_to_close, closing).run(launcher, plan)
         if ended is None:
             return
         outcomes = source_outcomes(ended, plan)
@@ -182,12 +182,12 @@ class SourceSession:
         self._reporter.ended(plan.generation, outcomes)
         self._wait_for(self._failures.away(ended.away))
 
-    def _look(self, rows: Rows) -> ClosingReason | None:
+    def _reason_to_close(self, rows: Rows) -> ClosingReason | None:
         """The reason to close the running generation, if any."""
         progress = source_progress(rows)
         self._failures.report(progress)
         self._reporter.progress(progress)
-        self._session.requests.look()
+        self._session.requests.refresh()
         reason = self._session.requests.closing() or self._carry_out_orders()
         if reason is None and self._failures.is_due():
             reason = ClosingReason.FAILURE

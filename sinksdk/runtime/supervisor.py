@@ -129,19 +129,19 @@ class Supervisor:
     """Runs one generation to its end.
 
     Args:
-        look: the reason to close the generation, if any, given its tasks' reports. Called about every second;
-            must not block.
+        reason_to_close: returns the reason to close the generation, if any, from its tasks' reports. Called
+            about every second; must not block.
         on_closing: called after the close request.
     """
 
     def __init__(
         self,
         session: DriverSession,
-        look: Callable[[Rows], ClosingReason | None],
+        reason_to_close: Callable[[Rows], ClosingReason | None],
         on_closing: Callable[[ClosingReason], None],
     ) -> None:
         self._session = session
-        self._look_at_tasks = look
+        self._reason_to_close = reason_to_close
         self._on_closing = on_closing
         self._is_followed = False
         self._asked: float | None = None
@@ -219,11 +219,11 @@ class Supervisor:
             now = self._session.clock.now()
             if now >= next_ask:
                 next_ask = now + self._interval
-                self._patiently(plan, lambda: self._look(plan))
+                self._patiently(plan, lambda: self._check_generation(plan))
             must_close = self._session.signal.reason is not None or self._is_followed
             if must_close and self._asked is None and now >= next_closing:
                 next_closing = now + self._interval
-                self._patiently(plan, self._ask_to_close)
+                self._patiently(plan, self._begin_closing)
                 if self._asked is not None or self._session.signal.is_final:
                     # The end of the process does not wait for the store. Any other closing does: the tasks
                     # have not seen the request, and their work is not lost.
@@ -248,7 +248,7 @@ class Supervisor:
         except (StoreUnavailable, StoreRefused) as error:
             self._outage.failed("generation %d: %s; looking again", plan.generation, error)
 
-    def _look(self, plan: GenerationPlan) -> None:
+    def _check_generation(self, plan: GenerationPlan) -> None:
         if not self._session.generations.is_newest():
             raise FencedException(
                 f"connector {self._session.name}: a newer driver took over while generation "
@@ -262,13 +262,13 @@ class Supervisor:
                 plan.generation,
             )
             self._is_followed = True
-        reason = self._look_at_tasks(self._rows(plan))
+        reason = self._reason_to_close(self._rows(plan))
         if self._session.signal.reason is None and reason is not None:
             self._session.signal.ask(reason, final=False)  # the driver decides what comes after
 
-    def _ask_to_close(self) -> None:
+    def _begin_closing(self) -> None:
         reason, now = self._session.signal.reason or ClosingReason.REBALANCE, self._session.clock.now()
-        self._session.generations.ask_to_close(
+        self._session.generations.close_running(
             Closing(reason=reason, timeout=self._session.graceful, asked=self._session.clock.time())
         )
         self._asked = now

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.config import CONSUMER_OVERRIDES
-from sinksdk.engine.worker import Unread
+from sinksdk.engine.task_run import Unread
 from sinksdk.errors import ConnectException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.plugins.classes import sink_class

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.model.base import NamedPartition, Value
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store import Conflict, Store, StoreUnreadable, ask_to_close, table
+from sinksdk.store import Conflict, Store, StoreUnreadable, request_closing, table
 from sinksdk.store.keys import (
     config_key,
     connector_prefix,
@@ -421,7 +421,7 @@ class Generations:
             key = dropped_key(self._connector, before.generation)
             self._remove(key, self._store.version(key))
 
-    def ask_to_close(self, closing: Closing) -> None:
+    def close_running(self, closing: Closing) -> None:
         """Request that the running generation's tasks close; a second request changes nothing.
 
         Raises:
@@ -440,7 +440,7 @@ class Generations:
                     raise self._fenced() from error
                 row = again
         self._plan = row
-        ask_to_close(self._store, self._connector, row.value.generation, row.value.closing)
+        request_closing(self._store, self._connector, row.value.generation, row.value.closing)
 
     def yield_to_successor(self) -> str | None:
         """After a generation has ended: let a waiting driver take over.

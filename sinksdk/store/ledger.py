@@ -150,7 +150,7 @@ class Ledger:
             )
         self._write(entries, tokens)
 
-    def published(self, partition: TopicPartition) -> None:
+    def mark_published(self, partition: TopicPartition) -> None:
         """All tokens of the last commit are published; durable with the next write."""
         before = self._entries.get(partition) or self._apart[partition]
         changed = {
@@ -184,7 +184,7 @@ class Ledger:
         entry = after.model_copy(update=changed)
         self._write({**self._entries, partition: entry}, self._tokens.withdraw(partition, discard))
 
-    def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
+    def mark_discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         """These tokens are discarded; durable with the next write."""
         self._tokens = self._tokens.discard(partition, tokens)
         self._unsaved = True
@@ -396,7 +396,7 @@ def is_current(store: Store, connector: str, generation: int) -> bool:
     return count is not None and (count.value.claimed, count.value.planned) == (generation, generation)
 
 
-def ask_to_close(store: Store, connector: str, generation: int, closing: Closing) -> None:
+def request_closing(store: Store, connector: str, generation: int, closing: Closing) -> None:
     """Request that a generation's tasks close; a second request changes nothing.
 
     The plan holds the request too, for drivers; it may be large, and tasks poll about every second.
@@ -407,7 +407,7 @@ def ask_to_close(store: Store, connector: str, generation: int, closing: Closing
         return
 
 
-def asked_to_close(store: Store, connector: str, generation: int) -> Closing | None:
+def closing_request(store: Store, connector: str, generation: int) -> Closing | None:
     """The request to close a generation, if any."""
     row = table.read(store, closing_key(connector, generation), Closing)
     return row.value if row else None

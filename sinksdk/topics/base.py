@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from sinksdk.engine.worker import Unread
+from sinksdk.engine.task_run import Unread
 from sinksdk.errors import ConfigException, MissingSourceTopicException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords

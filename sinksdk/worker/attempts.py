@@ -18,7 +18,7 @@ from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import FencedException
 from sinksdk.plugins.classes import sink_of, source_class
 from sinksdk.source import SourceConnector
-from sinksdk.store import Store, TakenOver, asked_to_close, is_current, open_store, table, take_over
+from sinksdk.store import Store, TakenOver, closing_request, is_current, open_store, table, take_over
 from sinksdk.store.keys import progress_key, task_key
 from sinksdk.store.records import TaskPlan, TaskRecord
 from sinksdk.support.logs import configure_logging, logging_about
@@ -90,7 +90,9 @@ class Attempt:
         """Whether this attempt owns the task, in the newest generation, without a close request."""
         which = self.spec.connector, self.spec.generation
         return (
-            is_current(self.store, *which) and asked_to_close(self.store, *which) is None and self.owns_task()
+            is_current(self.store, *which)
+            and closing_request(self.store, *which) is None
+            and self.owns_task()
         )
 
 
@@ -157,7 +159,7 @@ def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock
     # The owner writes both while it runs.
     keys = task_key(connector, task), progress_key(connector, task)
     signs, since = list(map(store.version, keys)), clock.now()
-    while (is_newest := is_current(store, connector, generation)) and not asked_to_close(
+    while (is_newest := is_current(store, connector, generation)) and not closing_request(
         store, connector, generation
     ):
         clock.sleep(_FENCED_POLL)
@@ -182,7 +184,7 @@ def _leaves_closing_alone(spec: GenerationSpec, store: Store, task: int, clock: 
     """
     if not is_current(store, spec.connector, spec.generation):
         return False
-    closing = asked_to_close(store, spec.connector, spec.generation)
+    closing = closing_request(store, spec.connector, spec.generation)
     if closing is None:
         return False
     record = table.read(store, task_key(spec.connector, task), TaskRecord)

@@ -93,14 +93,16 @@ def open_dead_letters(
     return letters.KafkaDeadLetters(config.dead_letter_topic, producer_properties(config, client))
 
 
-def vouch_for(config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]) -> TopicIdCheck:
+def topic_id_check(
+    config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]
+) -> TopicIdCheck:
     """Checks that topics still have their planned ids; only Kafka's topics have ids."""
     if source is None or not ids:
         return always_valid
     try:
-        from sinksdk.topics.kafka.cluster import topic_id_check  # noqa: PLC0415 - an extra, slow to load
+        from sinksdk.topics.kafka import cluster  # noqa: PLC0415 - an extra, slow to load
 
-        return topic_id_check(source, config.overrides(CONSUMER_OVERRIDES), ids)
+        return cluster.topic_id_check(source, config.overrides(CONSUMER_OVERRIDES), ids)
     except (ImportError, ConfigException) as error:
         log.warning(
             "connector %s: a topic that is deleted and created again while it is read is noticed late: this "
@@ -116,10 +118,12 @@ class Outside(NamedTuple):
 
     Args:
         dead_letters: opens their writer, given the place that the driver has found.
-        vouch: makes the check of topic ids, given the ids of the plan.
+        topic_id_check: creates the check of topic ids, given the ids of the plan.
     """
 
     dead_letters: Callable[
         [ConnectorConfig, KafkaClient | str | None], AbstractContextManager[DeadLetters | None]
     ] = open_dead_letters
-    vouch: Callable[[ConnectorConfig, KafkaClient | None, Mapping[str, str]], TopicIdCheck] = vouch_for
+    topic_id_check: Callable[[ConnectorConfig, KafkaClient | None, Mapping[str, str]], TopicIdCheck] = (
+        topic_id_check
+    )

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from sinksdk.engine import WorkerSinkTask
-from sinksdk.engine.source import WorkerSourceTask
 from sinksdk.engine.source_context import KnownPositions
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.errors import ConnectException
 from sinksdk.model.measures import TaskMeasures
 from sinksdk.model.outcome import Failure, PartitionOutcome, SourceTaskOutcome, SourceTaskState

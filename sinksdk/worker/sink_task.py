@@ -12,7 +12,7 @@ from typing import Final
 
 from sinksdk.config import CONSUMER_OVERRIDES, ConnectorConfig
 from sinksdk.engine import EngineOptions, WallClock, WorkerSinkTask
-from sinksdk.engine.worker import SinkTaskRun, Unread
+from sinksdk.engine.task_run import SinkTaskRun, Unread
 from sinksdk.errors import ConnectException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
@@ -132,7 +132,7 @@ def _worker(attempt: Attempt, stack: ExitStack, outside: Outside) -> tuple[Worke
         raw_config=attempt.raw,
         options=EngineOptions.of(config, schema_registry, patience=_PATIENCE),
         dead_letters=stack.enter_context(outside.dead_letters(config, attempt.spec.dead_letters)),
-        check_topics=outside.vouch(config, attempt.spec.source, attempt.taken.plan.topic_ids),
+        check_topics=outside.topic_id_check(config, attempt.spec.source, attempt.taken.plan.topic_ids),
     )
     return worker, config
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from sinksdk.engine.clock import Threads, WallClock
 from sinksdk.engine.options import SourceOptions
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.errors import FencedException
 from sinksdk.model.outcome import End, SourceTaskOutcome
 from sinksdk.store import Store

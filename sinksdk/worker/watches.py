@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 from sinksdk.engine.clock import Clock, Threads, WallClock
-from sinksdk.engine.source import WorkerSourceTask
-from sinksdk.engine.worker import ClosingRequest
+from sinksdk.engine.task_run import ClosingRequest
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.model.outcome import Failure
 from sinksdk.source import SourceTask
-from sinksdk.store import Store, asked_to_close, is_current
+from sinksdk.store import Store, closing_request, is_current
 from sinksdk.support.logs import Outage, same_subject, stack_of
 from sinksdk.support.threads import SystemThreads
 from sinksdk.worker.attempts import Attempt
@@ -26,7 +26,7 @@ from sinksdk.worker.progress import SourceProgressWriter
 
 log = logging.getLogger(__name__)
 
-_HANG_LOOKS: Final = 10  # within the time that author's code may take
+_HANG_CHECKS: Final = 10  # within the time that author's code may take
 _STACK_LINES: Final = 12  # the innermost are the author's
 _SOONEST: Final = 0.01  # seconds
 
@@ -50,22 +50,22 @@ class ClosingWatch:
             raise FencedException(f"generation {self._spec.generation} of {self._spec.connector} is over")
         return self._request
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check now. Raises StoreUnavailable."""
         connector, generation = self._spec.connector, self._spec.generation
         if not is_current(self._store, connector, generation):
             self._is_over = True
-        elif (closing := asked_to_close(self._store, connector, generation)) is not None:
+        elif (closing := closing_request(self._store, connector, generation)) is not None:
             self._request = ClosingRequest(closing.reason, closing.timeout, self._monotonic(closing.asked))
 
     def _monotonic(self, asked: float | None) -> float | None:
         """Converts the time of the request from the epoch to the task's monotonic clock."""
         return None if asked is None else self._clock.now() - max(self._clock.time() - asked, 0.0)
 
-    def look_again(self) -> None:
-        """As :meth:`look`; without a response the next check repeats it."""
+    def check_or_log(self) -> None:
+        """As :meth:`check`; without a response the next check repeats it."""
         try:
-            self.look()
+            self.check()
             self._outage.worked()
         except ConnectException as error:
             self._outage.failed("whether to close cannot be seen, it is looked again: %s", error)
@@ -80,19 +80,19 @@ def _about(interval: float) -> float:
     return interval * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
 
-def look_now_and_then(watch: ClosingWatch, interval: float, wait: Callable[[float], bool]) -> None:
+def check_periodically(watch: ClosingWatch, interval: float, wait: Callable[[float], bool]) -> None:
     """Check at about the interval until the wait is over."""
     while not wait(_about(interval)):
-        watch.look_again()
+        watch.check_or_log()
 
 
 @contextmanager
 def watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
     """Check in a separate thread, so that a slow store does not delay the task."""
-    watch.look()
+    watch.check()
     stopped = threading.Event()
-    look = same_subject(lambda: look_now_and_then(watch, interval, stopped.wait))
-    thread = threading.Thread(target=look, name="closing-watch", daemon=True)
+    check = same_subject(lambda: check_periodically(watch, interval, stopped.wait))
+    thread = threading.Thread(target=check, name="closing-watch", daemon=True)
     thread.start()
     try:
         yield watch.request
@@ -133,8 +133,8 @@ class HangWatch:
 
     def __enter__(self) -> Self:
         if self._limit:
-            look = same_subject(self.look)
-            self._end = SystemThreads("hang watch").every(self._limit / _HANG_LOOKS, look)
+            check = same_subject(self.check)
+            self._end = SystemThreads("hang watch").every(self._limit / _HANG_CHECKS, check)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,7 +149,7 @@ class HangWatch:
 
         return called
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Report a hang, if there is one that was not reported yet."""
         silent = self._clock.now() - self._alive_at
         if self._is_reported:
@@ -265,7 +265,7 @@ class SourceTaskWatch:
         clock = self._attempt.clock
         if clock.now() >= self._look_at:
             self._look_at = clock.now() + _about(self._interval)
-            self._closing.look_again()
+            self._closing.check_or_log()
             self._look_for_request()
         if clock.now() >= self._cancel_at:
             self._progress.report_hang(

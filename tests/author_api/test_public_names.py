@@ -152,7 +152,7 @@ HEAVY = ("pyspark", "boto3", "botocore", "sqlalchemy", "hypothesis", "pandas", "
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "imported", ["sinksdk", "sinksdk.engine.worker", "sinksdk.source", "sinksdk.engine.source"]
+    "imported", ["sinksdk", "sinksdk.engine.task_run", "sinksdk.source", "sinksdk.engine.worker_source_task"]
 )
 def test_importing_is_light(imported: str) -> None:
     """Importing sinksdk, and the engine: loads on every executor, so no Spark, no database, no S3, no Hypothesis."""

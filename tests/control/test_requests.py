@@ -35,10 +35,10 @@ def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
     Herder(store).create("c", {"name": "c", "topics": "t"})
     requests = PendingRequests(store, "c", ManualClock())
     requests.follow(registry.find(store, "c"))
-    requests.look(now=True)
+    requests.refresh(now=True)
     for refuses in (True, True, True, False, False):
         store.refuses = refuses
-        requests.look(now=True)
+        requests.refresh(now=True)
 
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert first == "connector c: what is wanted of it is unknown: permission denied"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sinksdk.engine import TaskName
 from sinksdk.engine.clock import Threads
 from sinksdk.engine.options import SourceOptions
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.model.outcome import SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask, SourceTaskContext
 from sinksdk.testing import ManualClock

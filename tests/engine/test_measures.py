@@ -233,8 +233,8 @@ def test_closing_tells_where_its_time_went() -> None:
 
     found = measures(harness)
     spent = {phase: seconds for phase, seconds in found.closing_seconds.items() if seconds}
-    assert spent == {"notice": 0.25, "pre_commit": 2.0, "close": 0.5}
-    assert (found.closings, found.seconds["pre_commit"], found.seconds["notice"]) == (1, 4.0, 0.25)
+    assert spent == {"close_latency": 0.25, "pre_commit": 2.0, "close": 0.5}
+    assert (found.closings, found.seconds["pre_commit"], found.seconds["close_latency"]) == (1, 4.0, 0.25)
 
 
 def test_a_planned_end_is_no_closing_from_outside() -> None:

@@ -9,7 +9,7 @@ import pytest
 from sinksdk import OffsetRange, RetriableException, SinkRecords
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.engine.worker import ClosingRequest, SinkTaskRun
+from sinksdk.engine.task_run import ClosingRequest, SinkTaskRun
 from sinksdk.model.outcome import Failure, Retry
 from sinksdk.model.plan import RangePlan
 from sinksdk.testing import ManualClock, MemoryCommitLog

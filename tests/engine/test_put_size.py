@@ -19,7 +19,7 @@ from sinksdk import (
 )
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.retry import RetryPolicy
-from sinksdk.engine.worker import ClosingRequest, SinkTaskRun
+from sinksdk.engine.task_run import ClosingRequest, SinkTaskRun
 from sinksdk.model.plan import RangePlan
 from sinksdk.testing import ManualClock, MemoryCommitLog, SinkTaskHarness
 from tests.engine.sinks import P0, P1, Offsets, Sink, offsets_of, rows

@@ -15,7 +15,7 @@ import pytest
 
 from sinksdk.engine.clock import Clock, SystemClock
 from sinksdk.engine.options import SourceOptions
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.model.outcome import End, SourceTaskOutcome, SourceTaskState
 from sinksdk.source import RecordMetadata, SourceRecord, SourceTask
 from sinksdk.support.threads import SystemThreads

@@ -31,11 +31,11 @@ def doubting(harness: SinkTaskHarness, error: ConnectException | None) -> list[s
     """From now on topics are doubted; gives what is asked about."""
     asked: list[set[str]] = []
 
-    def vouch(topics: Collection[str]) -> dict[str, ConnectException]:
+    def doubt(topics: Collection[str]) -> dict[str, ConnectException]:
         asked.append(set(topics))
         return {} if error is None else dict.fromkeys(asked[-1], error)
 
-    harness.worker._committer._check_topics = vouch
+    harness.worker._committer._check_topics = doubt
     return asked
 
 

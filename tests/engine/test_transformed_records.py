@@ -9,7 +9,7 @@ import pytest
 from sinksdk import ConnectException, OffsetAndMetadata, OffsetRange, SinkRecords, TopicPartition
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.options import ErrorLimit
-from sinksdk.engine.worker import SinkTaskRun
+from sinksdk.engine.task_run import SinkTaskRun
 from sinksdk.model.plan import RangePlan
 from sinksdk.testing import ManualClock, MemoryCommitLog, SinkTaskHarness
 from tests.engine.sinks import P0, P1, Sink, offsets_of, rows

@@ -16,7 +16,7 @@ import pytest
 from examples.file_source import CHUNK, FileConfig, FileSource, FileTask
 from sinksdk import ConfigException
 from sinksdk.engine import SystemClock, TaskName
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.model.outcome import SourceTaskOutcome
 from sinksdk.plugins.checks import check_file
 from sinksdk.source import SourceRecord
@@ -293,7 +293,7 @@ import sys
 from pathlib import Path
 from examples.file_source import FileTask, FileConfig
 from sinksdk.engine import SystemClock, TaskName
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
 from sinksdk.support.threads import SystemThreads
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter

@@ -12,10 +12,10 @@ from sinksdk import ClosingReason, ConnectException, TopicPartition, committed_o
 from sinksdk.control.progress import Listener
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.model.status import PartitionStatus
+from sinksdk.runtime.connect_worker import ConnectorRunner
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.outcomes import RunningGeneration
-from sinksdk.runtime.worker import ConnectorRunner
 from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.store import identify, open_store, table
 from sinksdk.store.keys import status_key

@@ -196,7 +196,7 @@ def test_status_and_metrics_are_true_while_s3_fails(
     server.ask("PUT", "/connectors/archive/pause", 202)
     page = watcher.until(lambda page: page.state() == "PAUSED", "it is paused")
     assert page.total("sinksdk_task_closings_total") >= 1
-    assert page.total("sinksdk_task_closing_seconds_total", phase="notice") > 0
+    assert page.total("sinksdk_task_closing_seconds_total", phase="close_latency") > 0
     assert page.total("sinksdk_task_closing_seconds_total", phase="pre_commit") > 0.5
     assert page.total(f"{SINK}_partition_count") == page.total(f"{SINK}_sink_record_active_count") == 0
     assert page.counted("files") == len(files(archive))

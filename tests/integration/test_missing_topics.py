@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import ClosingReason, MissingSourceTopicException, TopicPartition
-from sinksdk.runtime.worker import ConnectorRunner
+from sinksdk.runtime.connect_worker import ConnectorRunner
 from sinksdk.topics import TopicDirectorySource, write_records
 from tests.integration.line_site import PATIENCE, LineSite, Watcher, await_so
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from sinksdk import ConfigException, ConnectException, FencedException, RetriableException
 from sinksdk.engine.clock import SystemClock
 from sinksdk.engine.options import TaskName
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.model.outcome import End
 from sinksdk.source import SourceConnectorConfig, SourceRecord
 from sinksdk.support.threads import SystemThreads

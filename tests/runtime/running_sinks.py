@@ -19,7 +19,7 @@ from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.progress import Listener
 from sinksdk.engine import SystemClock, TaskName, WorkerSinkTask
 from sinksdk.engine.options import EngineOptions
-from sinksdk.engine.worker import SinkTaskRun
+from sinksdk.engine.task_run import SinkTaskRun
 from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment

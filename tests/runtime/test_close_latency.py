@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from sinksdk.model.measures import Phase, TaskMeasures
-from sinksdk.runtime.outcomes import closing_trail
+from sinksdk.runtime.outcomes import closing_durations
 
-QUICK = TaskMeasures(closings=1, closing_seconds={Phase.NOTICE: 0.2, Phase.PRE_COMMIT: 0.4})
+QUICK = TaskMeasures(closings=1, closing_seconds={Phase.CLOSE_LATENCY: 0.2, Phase.PRE_COMMIT: 0.4})
 SLOW = TaskMeasures(
     closings=1,
-    closing_seconds={Phase.NOTICE: 0.5, Phase.PRE_COMMIT: 2.5, Phase.COMMIT: 0.01, Phase.PUBLISH: 0.3},
+    closing_seconds={Phase.CLOSE_LATENCY: 0.5, Phase.PRE_COMMIT: 2.5, Phase.COMMIT: 0.01, Phase.PUBLISH: 0.3},
 )
 
 
 def test_the_slowest_task_is_told_phase_by_phase() -> None:
     """With what is left for Spark and the driver; what took no time is left out."""
-    assert closing_trail(3.6, {0: QUICK, 1: SLOW, 2: TaskMeasures()}) == (
-        "3.6 s; the slowest, task 1: notice 0.5 s, pre_commit 2.5 s, publish 0.3 s, Spark and the driver 0.3 s"
+    assert closing_durations(3.6, {0: QUICK, 1: SLOW, 2: TaskMeasures()}) == (
+        "3.6 s; the slowest, task 1: close_latency 0.5 s, pre_commit 2.5 s, publish 0.3 s, Spark and the driver 0.3 s"
     )
 
 
 def test_tasks_that_had_ended_before_had_nothing_to_close() -> None:
     """A generation may end by itself while it is asked to."""
-    assert closing_trail(0.2, {0: TaskMeasures()}) == "0.2 s; no task was open any more"
+    assert closing_durations(0.2, {0: TaskMeasures()}) == "0.2 s; no task was open any more"

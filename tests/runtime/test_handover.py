@@ -16,7 +16,7 @@ from sinksdk.control.requests import ClosingSignal
 from sinksdk.control.status import StatusKeeper
 from sinksdk.model.plan import RangePlan
 from sinksdk.runtime.handover import Handover
-from sinksdk.store import asked_to_close
+from sinksdk.store import closing_request
 from sinksdk.store.generations import Generations
 from sinksdk.store.ledger import current_plan
 from sinksdk.store.records import Closing, TaskPlan
@@ -165,7 +165,7 @@ def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
 def test_a_reason_that_was_given_before_stays(site: Site) -> None:
     """The older driver is just shutting down: its tasks go on closing for that reason."""
     site.run_generation()
-    site.old.ask_to_close(Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0))
+    site.old.close_running(Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0))
 
     assert site.await_turn()
     assert site.closing == Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0, successor="here:2#1")
@@ -175,7 +175,7 @@ def test_tasks_see_at_once_what_a_newcomer_asks_for(site: Site) -> None:
     """Their driver may be frozen: they need not wait for it to pass the request on."""
     site.run_generation()
     seen = []
-    site.while_waiting = lambda: bool(seen.append(asked_to_close(site.store, "c", 1)))
+    site.while_waiting = lambda: bool(seen.append(closing_request(site.store, "c", 1)))
 
     assert site.await_turn()
     assert seen[0] is not None

@@ -20,9 +20,9 @@ from sinksdk import (
     committed_offsets,
 )
 from sinksdk.control.progress import Listener
+from sinksdk.runtime.connect_worker import ConnectorRunner
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.worker import ConnectorRunner
 from sinksdk.store import table
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import GenerationPlan

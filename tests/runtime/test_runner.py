@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from sinksdk import ClosingReason, MissingSourceTopicException
-from sinksdk.runtime.worker import ConnectorRunner
+from sinksdk.runtime.connect_worker import ConnectorRunner
 
 
 class Driver:

@@ -10,7 +10,7 @@ import pytest
 
 from sinksdk import OffsetRange, TopicPartition
 from sinksdk.model.outcome import Failure, PartitionOutcome
-from sinksdk.runtime.outcomes import excused
+from sinksdk.runtime.outcomes import without_vanished_failures
 from sinksdk.runtime.source_monitor import Read, TopicWatch
 from sinksdk.testing import ManualClock
 from sinksdk.topics import Subscription
@@ -257,6 +257,6 @@ def test_a_vanished_topics_failures_are_nobodys() -> None:
         PartitionOutcome.unread(c, 0, None),
     )
 
-    after = excused([fell, vanished, broke, went_well], {"b"})
+    after = without_vanished_failures([fell, vanished, broke, went_well], {"b"})
 
     assert [outcome.failure for outcome in after] == [None, None, own, None]

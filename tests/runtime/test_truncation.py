@@ -221,7 +221,7 @@ def test_commits_keep_their_epoch_through_publishing_withdrawing_and_repeating(s
         token = Token(f"{plan.generation}")
         taken.ledger.prepare({P0: [token]})
         taken.ledger.commit({P0: OffsetAndMetadata(commit, publish=(token,))})
-        taken.ledger.published(P0)
+        taken.ledger.mark_published(P0)
         taken.ledger.flush()
         return Generations(store, "c").claim().committed[P0].leader_epoch
 

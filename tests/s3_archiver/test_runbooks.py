@@ -26,7 +26,7 @@ from sinksdk.control.progress import Listener
 from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import SystemClock
-from sinksdk.engine.worker import SinkTaskRun
+from sinksdk.engine.task_run import SinkTaskRun
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.store import Store, committed_offsets, take_over

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinksdk import ConnectException, OffsetOutOfRangeException, SinkRecords, TopicPartition
-from sinksdk.engine.worker import Unread
+from sinksdk.engine.task_run import Unread
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.spark.past_spark import Columns
 from sinksdk.spark.transform_task import _BesideRows, _end_of, arranged, sent

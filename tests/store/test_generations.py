@@ -8,7 +8,7 @@ import pytest
 from sinksdk import ClosingReason, ConnectException, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.control.registry import register
 from sinksdk.model.plan import RangePlan
-from sinksdk.store import StoreUnavailable, asked_to_close, read_commits, table, take_over
+from sinksdk.store import StoreUnavailable, closing_request, read_commits, table, take_over
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.generations import Claim, Generations, UnpublishedException
 from sinksdk.store.keys import (
@@ -148,7 +148,7 @@ def test_tokens_that_no_commit_covers_are_carried_until_they_are_discarded(store
     assert claim.all_unsettled() == {TP}
     ledger = taken(store, 3)
     assert [token.id for token in ledger.stale(TP)] == ["upload"]
-    ledger.discarded(TP, ledger.stale(TP))
+    ledger.mark_discarded(TP, ledger.stale(TP))
     ledger.flush()
     assert TP not in generations.claim().all_unsettled()
 
@@ -221,16 +221,16 @@ def test_looking_whether_to_close_reads_next_to_nothing_of_a_large_plan() -> Non
     watch = ClosingWatch(store, GenerationSpec("memory:", "id", "c", claim.generation), clock)
     store.read.clear()
 
-    watch.look()
+    watch.check()
     assert watch.request() is None
     assert store.read.total() < 1024
     assert generations.is_newest()
     assert generations.successor() is None
     assert store.read.total() < 1024
 
-    generations.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
+    generations.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
     store.read.clear()
-    watch.look()
+    watch.check()
     assert watch.request() is not None
     assert store.read.total() < 1024
 
@@ -253,7 +253,7 @@ def test_a_request_to_close_goes_with_its_plan(store: MemoryStore) -> None:
     """It is pruned when the plan it belongs to is."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
-    generations.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
+    generations.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
     next_generation(generations, task(TP))
 
     assert store.list(plans_prefix("c")) == [plan_key("c", 2)]
@@ -263,13 +263,13 @@ def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> N
     """The first reason holds."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
-    generations.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
-    generations.ask_to_close(Closing(reason=ClosingReason.SHUTDOWN, timeout=1.0))
+    generations.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
+    generations.close_running(Closing(reason=ClosingReason.SHUTDOWN, timeout=1.0))
 
     found = take_over(store, "c", 1, 0)
     assert found is not None
     assert found.plan.closing == Closing(reason=ClosingReason.REBALANCE, timeout=5.0)
-    assert asked_to_close(store, "c", 1) == found.plan.closing
+    assert closing_request(store, "c", 1) == found.plan.closing
 
 
 def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: MemoryStore) -> None:
@@ -313,10 +313,10 @@ def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> No
     taken(store, 1, 1).prepare({TP: [Token("path")]})  # and dies
     next_generation(generations, task(TP))
     ledger = taken(store, 2)
-    ledger.discarded(TP, ledger.stale(TP))
+    ledger.mark_discarded(TP, ledger.stale(TP))
     ledger.prepare({TP: [Token("other path")]})
     ledger.commit({TP: OffsetAndMetadata(100, publish=("other path",))})
-    ledger.published(TP)
+    ledger.mark_published(TP)
     ledger.flush()
     next_generation(generations, task(TP), task(OTHER))
     taken(store, 3, 0)  # task 1 is never started

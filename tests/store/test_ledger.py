@@ -76,7 +76,7 @@ def test_tokens_to_publish_are_never_overwritten(store: MemoryStore, ledger: Tas
 
 def test_published_is_durable_with_the_next_write(store: MemoryStore, ledger: TaskLedger) -> None:
     """published: the tokens are gone from the record with the next write, and the entry is this generation's."""
-    ledger.published(P0)
+    ledger.mark_published(P0)
     assert ledger.committed(P0) == OffsetAndMetadata(10)
     assert recorded(store).entries == (entry(P0, 10, 3, C),)
     ledger.flush()
@@ -92,7 +92,7 @@ def test_stale_tokens_are_those_of_the_own_partitions(ledger: TaskLedger) -> Non
 
 def test_discarded_is_durable_with_the_next_write(store: MemoryStore, ledger: TaskLedger) -> None:
     """discarded: the plan's stale tokens are named in the record; a further attempt does not see them again."""
-    ledger.discarded(P0, [A])
+    ledger.mark_discarded(P0, [A])
     assert ledger.stale(P0) == ()
     assert recorded(store).discarded == ()
     assert take_over(store, "c", 5, 0).ledger.stale(P0) == (A,), "a crash before the next write: once more"
@@ -100,7 +100,7 @@ def test_discarded_is_durable_with_the_next_write(store: MemoryStore, ledger: Ta
 
 def test_discarded_is_known_to_a_further_attempt(store: MemoryStore, ledger: TaskLedger) -> None:
     """discarded: once written, a further attempt of the generation does not see the token again."""
-    ledger.discarded(P0, [A])
+    ledger.mark_discarded(P0, [A])
     ledger.flush()
     assert recorded(store).discarded == ("a",)
     assert take_over(store, "c", 5, 0).ledger.stale(P0) == ()
@@ -114,7 +114,7 @@ def test_what_an_earlier_attempt_noted_is_stale(store: MemoryStore, ledger: Task
     assert second.prepared(P1) == ()
     second.prepare({P1: [D]})
     assert recorded(store).prepared == (note(P1, B, D),), "still noted, beside the own ones"
-    second.discarded(P1, [B])
+    second.mark_discarded(P1, [B])
     second.flush()
     assert recorded(store).prepared == (note(P1, D),)
     assert recorded(store).discarded == (), "only tokens of the plan need naming"
@@ -124,7 +124,7 @@ def test_what_an_earlier_attempt_noted_is_stale(store: MemoryStore, ledger: Task
 def test_own_tokens_that_are_discarded_are_noted_no_longer(store: MemoryStore, ledger: TaskLedger) -> None:
     """discarded: a task's own tokens leave the notes."""
     ledger.prepare({P1: [B]})
-    ledger.discarded(P1, [B])
+    ledger.mark_discarded(P1, [B])
     ledger.flush()
     assert recorded(store).prepared == ()
     assert ledger.prepared(P1) == ()
@@ -134,7 +134,7 @@ def test_flush_writes_only_what_waits(store: MemoryStore, ledger: TaskLedger) ->
     """flush: no write when nothing waits for one."""
     before = store.get(task_key("c", 0)).version
     ledger.flush()
-    ledger.published(P0)
+    ledger.mark_published(P0)
     ledger.flush()
     ledger.flush()
     assert store.get(task_key("c", 0)).version != before
@@ -145,7 +145,7 @@ def test_flush_writes_only_what_waits(store: MemoryStore, ledger: TaskLedger) ->
 
 def test_an_id_that_is_refused_stays_to_be_discarded(store: MemoryStore, ledger: TaskLedger) -> None:
     """prepare: an id of the plan, or of an earlier attempt, is refused for any partition; it stays stale."""
-    ledger.published(P0)
+    ledger.mark_published(P0)
     ledger.prepare({P1: [B_NEW]})
     second = take_over(store, "c", 5, 0).ledger
     for token, partition in ((A, P0), (A, P1), (B_NEW, P1), (B_NEW, P0)):
@@ -159,7 +159,7 @@ def test_an_id_that_is_refused_stays_to_be_discarded(store: MemoryStore, ledger:
 
 def test_a_discarded_id_is_refused_in_later_generations(store: MemoryStore, ledger: TaskLedger) -> None:
     """prepare: the record, and then the plans, remember what was discarded."""
-    ledger.discarded(P0, [A])
+    ledger.mark_discarded(P0, [A])
     ledger.flush()
     again = take_over(store, "c", 5, 0).ledger
     assert "token a was discarded before" in again.unusable({P0: [A]})[P0]
@@ -178,7 +178,7 @@ def test_a_commit_says_what_is_visible_above_it_until_one_is_beyond(
         ledger.flush()
         return merged(store, 5).committed[P0].partly_visible_to
 
-    ledger.published(P0)
+    ledger.mark_published(P0)
     ledger.prepare({P0: [D]})
     ledger.commit({P0: OffsetAndMetadata(30, publish=[D])})
     assert ahead() is None

@@ -53,9 +53,9 @@ def play(store: Store) -> None:
     assert copy.committed(P0) == OffsetAndMetadata(10, publish=(A,))
     with pytest.raises(FencedException):
         first.prepare({P0: [C]})
-    copy.published(P0)
+    copy.mark_published(P0)
     copy.flush()
-    old.ask_to_close(Closing(reason=ClosingReason.REBALANCE, timeout=60.0))
+    old.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=60.0))
 
     old.plan(old.claim(), [task(P0, P1)], 1)
     zombie = taken(store, 2, 0)
@@ -71,7 +71,7 @@ def play(store: Store) -> None:
     new.plan(claim, [task(P1), task(P0)], 1)
     assert take_over(store, "c", 2, 0) is None
     last = taken(store, 3, 1)
-    last.discarded(P0, last.stale(P0))
+    last.mark_discarded(P0, last.stale(P0))
     last.commit({P0: OffsetAndMetadata(30)})
 
     assert store.list(plans_prefix("c")) == [f"{plans_prefix('c')}{3:012d}"]

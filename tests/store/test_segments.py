@@ -48,7 +48,7 @@ def end(ledger: TaskLedger, partition: TopicPartition, offset: int) -> None:
     token = Token(f"upload of {partition} to {offset}")
     ledger.prepare({partition: [token]})
     ledger.commit({partition: OffsetAndMetadata(offset, "files: 12", [token])})
-    ledger.published(partition)
+    ledger.mark_published(partition)
 
 
 def record(store: Store) -> TaskRecord:

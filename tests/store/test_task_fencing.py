@@ -164,7 +164,7 @@ def test_records_of_a_generation_are_counted_by_all_attempts_at_its_task(store: 
 
     successor = take_over(store, "c", 1, 0).ledger
     assert successor.records(P0) == 7
-    successor.published(P0)
+    successor.mark_published(P0)
     successor.flush()
     assert take_over(store, "c", 1, 0).ledger.records(P0) == 7
 
@@ -187,7 +187,7 @@ def test_moving_the_record_fences_its_task(store: MemoryStore) -> None:
         ledger.commit({P0: OffsetAndMetadata(20)})
     with pytest.raises(FencedException):
         ledger.prepare({P0: [Token("b")]})
-    ledger.discarded(P0, [A])
+    ledger.mark_discarded(P0, [A])
     with pytest.raises(FencedException):
         ledger.flush()
     assert recorded(store) == TaskRecord(generation=2, attempt=0, entries=(entry(P0, 10, 1),))
@@ -241,7 +241,7 @@ def test_losing_every_answer_once_changes_nothing() -> None:
     ledger = take_over(store, "c", 1, 0).ledger
     ledger.prepare({P0: [A]})
     ledger.commit({P0: OffsetAndMetadata(10, publish=[A])})
-    ledger.published(P0)
+    ledger.mark_published(P0)
     ledger.flush()
     claim(store, 2)
     fence(store, 0, 2)

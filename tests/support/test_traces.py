@@ -72,7 +72,7 @@ def test_a_tasks_trace_is_shown_where_it_is_in_an_authors_code(file: str, is_sho
     error = ConnectException("connector c has FAILED: no such table")
     error.add_note(
         "Traceback (most recent call last):\n"
-        '  File "/y/dist-packages/sinksdk/engine/sink.py", line 7, in put\n    self._task.put(records)\n'
+        '  File "/y/dist-packages/sinksdk/engine/worker_sink_task.py", line 7, in put\n    self._task.put(records)\n'
         f'  File "{file}", line 3, in put\n    insert(records)\n    ^^^^^^\n'
         "LookupError: no such table\n"
     )

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from sinksdk import ConnectException, OffsetRange, RetriableException, SinkRecords, TopicPartition
-from sinksdk.engine.worker import Unread
+from sinksdk.engine.task_run import Unread
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.topics.kafka import KafkaClient, reader

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinksdk.engine.worker import Unread
+from sinksdk.engine.task_run import Unread
 from sinksdk.errors import OffsetOutOfRangeException, RetriableException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords

@@ -20,8 +20,7 @@ from sinksdk import (
     SinkTask,
 )
 from sinksdk.model.outcome import Retry
-from sinksdk.store import ask_to_close as store_ask_to_close
-from sinksdk.store import table, take_over
+from sinksdk.store import request_closing, table, take_over
 from sinksdk.store.keys import plan_key, progress_key
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
@@ -59,7 +58,7 @@ def nothing(*_: object) -> AbstractContextManager[tuple[()]]:
 
 
 def ask_to_close(store: MemoryStore, timeout: float) -> None:
-    store_ask_to_close(store, "c", 1, Closing(reason=ClosingReason.REBALANCE, timeout=timeout))
+    request_closing(store, "c", 1, Closing(reason=ClosingReason.REBALANCE, timeout=timeout))
 
 
 def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
@@ -184,7 +183,7 @@ def attempt_in_vain(store: MemoryStore, generation: int, clock: HostClock, epoch
     assert row is not None
     assert failure is not None
     assert failure.retry is not None
-    assert row.value.partitions[0].retry == failure.retry
+    assert [p.failure and p.failure.retry for p in row.value.partitions] == [failure.retry]
     return failure.retry
 
 

@@ -11,7 +11,7 @@ import pytest
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.sink_task import run_attempt
-from sinksdk.worker.watches import ClosingWatch, look_now_and_then
+from sinksdk.worker.watches import ClosingWatch, check_periodically
 from tests.helpers.memory_store import MemoryStore
 from tests.store.protocol import P0, plan
 
@@ -70,6 +70,6 @@ def test_tasks_do_not_look_all_at_once(store: MemoryStore) -> None:
         waits.append(timeout)
         return len(waits) > 50
 
-    look_now_and_then(ClosingWatch(store, SPEC, SystemWallClock()), 5.0, wait)
+    check_periodically(ClosingWatch(store, SPEC, SystemWallClock()), 5.0, wait)
     assert all(4.0 <= each <= 6.0 for each in waits)
     assert max(waits) - min(waits) > 0.5

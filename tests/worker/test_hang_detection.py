@@ -22,7 +22,7 @@ def test_a_hang_is_reported_once_with_where_it_is() -> None:
     watching = watch(5.0, clock, told)
     for _ in range(3):
         clock.advance(4.0)
-        watching.look()
+        watching.check()
     assert len(told) == 1
     assert told[0].startswith(
         "connector c, task 3, generation 7: its code has not come back for 8.0 s; it is at"
@@ -41,7 +41,7 @@ def test_signs_of_life_put_it_off() -> None:
     for _ in range(5):
         clock.advance(4.0)
         assert asked() == "closing?"
-        watching.look()
+        watching.check()
     assert told == []
 
 
@@ -79,7 +79,7 @@ def test_a_hang_that_nobody_heard_of_is_reported_again() -> None:
     watching = HangWatch("c, task 0", 5.0, clock, report)
     for _ in range(6):
         clock.advance(5.0)
-        watching.look()
+        watching.check()
     assert len(told) == 3
     assert set(told) == {told[0]}
 
@@ -95,7 +95,7 @@ def test_code_that_came_back_before_anybody_heard_of_its_hang_does_not_hang() ->
     watching = HangWatch("c, task 0", 5.0, clock, report)
     asked = watching.alive(lambda: None)
     clock.advance(5.0)
-    watching.look()
+    watching.check()
     asked()
-    watching.look()
+    watching.check()
     assert len(told) == 1

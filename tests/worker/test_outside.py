@@ -19,7 +19,7 @@ from sinksdk.engine.commits import always_valid
 from sinksdk.topics.kafka import KafkaClient, cluster
 from sinksdk.topics.kafka.cluster import replaced_topics
 from sinksdk.worker.generation_spec import GenerationSpec
-from sinksdk.worker.outside import vouch_for
+from sinksdk.worker.outside import topic_id_check
 from sinksdk.worker.sink_task import run_attempt
 from sinksdk.worker.task_result import TaskResult
 from tests.helpers.memory_store import MemoryStore
@@ -90,7 +90,7 @@ def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
     nowhere = KafkaClient("127.0.0.1:1", str(tmp_path / "absent.properties"))
 
-    assert vouch_for(config, nowhere, {"a": "id"}) is always_valid
+    assert topic_id_check(config, nowhere, {"a": "id"}) is always_valid
     (said,) = caplog.records
     assert "is noticed late: this executor cannot ask for its id" in said.getMessage()
     assert "absent.properties" in said.getMessage()
@@ -108,7 +108,7 @@ def test_only_topics_with_ids_are_vouched_for(tmp_path: Path) -> None:
     """A topic directory has none, and neither has a plan of an earlier version."""
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
 
-    assert vouch_for(config, None, {"a": "id"}) is always_valid
-    assert vouch_for(config, KafkaClient("127.0.0.1:1"), {}) is always_valid
-    check: Any = vouch_for(config, KafkaClient("127.0.0.1:1"), {"a": "id"})
+    assert topic_id_check(config, None, {"a": "id"}) is always_valid
+    assert topic_id_check(config, KafkaClient("127.0.0.1:1"), {}) is always_valid
+    check: Any = topic_id_check(config, KafkaClient("127.0.0.1:1"), {"a": "id"})
     assert (check.func, check.args[0]) == (replaced_topics, {"a": "id"})

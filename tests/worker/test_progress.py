@@ -10,7 +10,7 @@ import pytest
 from sinksdk import ClosingReason, TopicPartition
 from sinksdk.model.measures import TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome
-from sinksdk.store import ask_to_close, table
+from sinksdk.store import request_closing, table
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import (
     progress_key,
@@ -90,9 +90,9 @@ def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock(
     """Asked 3 s ago by the driver's clock: 3 s ago by the task's, which counts from another moment."""
     closing = Closing(reason=ClosingReason.REBALANCE, timeout=5.0, asked=clock.time() - 3.0)
     table.write(store, task_count_key("c"), TaskCountRecord(claimed=1, planned=1), None)
-    ask_to_close(store, "c", 1, closing)
+    request_closing(store, "c", 1, closing)
     watch = ClosingWatch(store, GenerationSpec("memory:", "id", "c", 1), clock)
-    watch.look()
+    watch.check()
 
     request = watch.request()
     assert request is not None
@@ -115,10 +115,10 @@ def test_a_hang_noticed_while_the_store_is_away_is_told_once_it_is_back() -> Non
     task, clock = writer(store, 1, 1), ManualClock()
     watch = HangWatch("task 0", 10.0, clock, task.report_hang)
     clock.advance(11.0)
-    watch.look()
+    watch.check()
     store.is_away = False
     clock.advance(1.0)
-    watch.look()
+    watch.check()
 
     hangs = written(store).hangs
     assert hangs is not None

@@ -132,7 +132,7 @@ class Scene:
         return thread
 
     def ask(self, timeout: float = 20.0) -> None:
-        self.generations.ask_to_close(Closing(reason=ClosingReason.STOP, timeout=timeout))
+        self.generations.close_running(Closing(reason=ClosingReason.STOP, timeout=timeout))
 
     def ended(self) -> SourceTaskResult:
         """How the only attempt ended."""

@@ -137,7 +137,7 @@ class Scene:
     def ask(self, timeout: float) -> None:
         """The driver asks the generation to close."""
         closing = Closing(reason=ClosingReason.STOP, timeout=timeout, asked=self.clock.time())
-        self.generations.ask_to_close(closing)
+        self.generations.close_running(closing)
 
     def row(self) -> TaskProgress:
         row = table.read(self.store, progress_key("c", 0), TaskProgress)

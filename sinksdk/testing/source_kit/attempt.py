@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from sinksdk.engine.clock import OneThread
 from sinksdk.engine.options import TaskName
-from sinksdk.engine.source import WorkerSourceTask
+from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.engine.writer import transactional_id
 from sinksdk.model.outcome import SourceTaskOutcome
 from sinksdk.source.positions import SourcePosition, partition_key

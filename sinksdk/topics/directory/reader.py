@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from sinksdk.engine.worker import Unread
+from sinksdk.engine.task_run import Unread
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords, row_numbers

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from sinksdk.engine.worker import Unread
+from sinksdk.engine.task_run import Unread
 from sinksdk.errors import ConnectException, OffsetOutOfRangeException, RetriableException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords

@@ -76,7 +76,7 @@ class _Life:
     ended_at: float | None = None
 
 
-class Worker:
+class ConnectWorker:
     """Runs all connectors of the store, including new ones, until it is closed."""
 
     def __init__(self, store: Store, workers: Workers, *, clock: WallClock | None = None) -> None:
@@ -106,7 +106,7 @@ class Worker:
         """
         while not self._closed.wait(_LOOK):
             try:
-                self._look()
+                self._start_free_connectors()
                 self._outage.worked()
             except ConnectException as error:
                 self._outage.failed("connectors cannot be looked for, it is tried again: %s", error)
@@ -114,7 +114,7 @@ class Worker:
             life.runner.close()
         return self._await_ends()
 
-    def _look(self) -> None:
+    def _start_free_connectors(self) -> None:
         self._note_ends()
         for name in registry.names(self._store):
             try:

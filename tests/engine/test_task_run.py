@@ -17,7 +17,7 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.engine import TaskName, WorkerSinkTask
-from sinksdk.engine.worker import ClosingRequest, SinkTaskRun, Unread
+from sinksdk.engine.task_run import ClosingRequest, SinkTaskRun, Unread
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.model.plan import RangePlan
 from sinksdk.testing import ManualClock, MemoryCommitLog

@@ -13,10 +13,10 @@ from sinksdk import ConnectorConfig, SinkConnector, committed_offsets
 from sinksdk.control.herder import Herder
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
+from sinksdk.runtime.connect_worker import ConnectWorker
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers
-from sinksdk.runtime.worker import Worker
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.keys import status_key
 from sinksdk.store.records import ConnectorRecord
@@ -44,7 +44,7 @@ class Scene:
         self.herder = Herder(self.store)
         self.hanging: dict[str, threading.Event] = {}
         self.cannot_be_made: dict[str, BaseException] = {}
-        self.worker = Worker(self.store, self.make)
+        self.worker = ConnectWorker(self.store, self.make)
         self.left: list[str] | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -79,7 +79,7 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr("sinksdk.runtime.worker._LOOK", 0.1)
+    monkeypatch.setattr("sinksdk.runtime.connect_worker._LOOK", 0.1)
     made = Scene()
     made.thread.start()
     yield made
@@ -108,7 +108,7 @@ def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch:
     scene.herder.pause("good")
     soon(lambda: scene.herder.info("good").state == "PAUSED", "it was not paused")
     began = time.monotonic()
-    monkeypatch.setattr("sinksdk.runtime.worker._GRACE", 0.2)
+    monkeypatch.setattr("sinksdk.runtime.connect_worker._GRACE", 0.2)
     scene.worker.close()
     scene.thread.join(10)
 
@@ -162,7 +162,7 @@ def test_what_a_driver_elsewhere_runs_is_left_to_it(scene: Scene) -> None:
 
 def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newer driver took it over and died: this process is there again, after a while."""
-    monkeypatch.setattr("sinksdk.runtime.worker._AGAIN", 0.5)
+    monkeypatch.setattr("sinksdk.runtime.connect_worker._AGAIN", 0.5)
     scene.create("a")
     soon(lambda: scene.committed("a") == 10, "it was not run")
     scene.herder.stop("a")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sinksdk.context import ClosingReason
 from sinksdk.engine.clock import Clock
-from sinksdk.engine.sink import WorkerSinkTask
+from sinksdk.engine.worker_sink_task import WorkerSinkTask
 from sinksdk.errors import ConnectException
 from sinksdk.model.outcome import Failure, PartitionOutcome
 from sinksdk.model.plan import RangePlan
