@@ -101,7 +101,7 @@ class World:
         ]
 
     def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        return {entry.topic_partition: entry.committed() for entry in self.durable.entries}
+        return {entry.topic_partition: entry.as_offset() for entry in self.durable.entries}
 
     def saved(self, record: TaskRecord) -> None:
         """The commit log was written: commits never go back, tokens are never overwritten unpublished."""

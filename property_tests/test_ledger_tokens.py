@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store.ledger import Ledger, merge
-from sinksdk.store.records import GenerationPlan, TaskRecord, by_partition, noted
+from sinksdk.store.records import GenerationPlan, TaskRecord, by_partition, prepared_tokens
 
 PARTITIONS = tuple(TopicPartition("t", partition) for partition in range(2))
 
@@ -138,7 +138,7 @@ class Tokens(RuleBasedStateMachine):
             config_version=1,
             tasks=(),
             committed=tuple(merged.committed.values()),
-            stale=noted({p: tokens.values() for p, tokens in merged.stale.items()}),
+            stale=prepared_tokens({p: tokens.values() for p, tokens in merged.stale.items()}),
             retired=merged.retired,
         )
         record = TaskRecord(generation=self.plan.generation, attempt=1, entries=self.plan.committed)

@@ -67,7 +67,13 @@ from sinksdk.store.keys import (
     task_key,
 )
 from sinksdk.store.ledger import Merged, merge
-from sinksdk.store.records import ConnectorRecord, Entry, GenerationPlan, TaskCountRecord, TaskRecord
+from sinksdk.store.records import (
+    ConnectorRecord,
+    GenerationPlan,
+    PartitionCommit,
+    TaskCountRecord,
+    TaskRecord,
+)
 from sinksdk.worker.task_result import TaskResult
 from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
@@ -749,13 +755,13 @@ class Archive:
             for content, offsets in self.visible().items()
         ) or any(self._was_archived_again(partition, entry) for partition, entry in commits.items())
 
-    def _was_archived_again(self, partition: TopicPartition, entry: Entry) -> bool:
+    def _was_archived_again(self, partition: TopicPartition, entry: PartitionCommit) -> bool:
         """Whether other files than those that a commit has yet to publish hold records of its own."""
         if not entry.publish:
             return False
         nonces = {location_of(token): token.data["nonce"] for token in entry.publish}
         texts = [
-            Archived.of(entry.committed()).skip,
+            Archived.of(entry.as_offset()).skip,
             *(token.data.get("skip", "") for token in entry.publish),
         ]
         skip = Skip.union(map(Skip.of_text, texts))
@@ -768,10 +774,10 @@ class Archive:
             if name.partition == partition and name.start >= begin
         )
 
-    def _unknown(self, content: Content, offsets: list[int], entry: Entry | None) -> list[int]:
+    def _unknown(self, content: Content, offsets: list[int], entry: PartitionCommit | None) -> list[int]:
         """Visible offsets from the commit on, without those that it knows to be visible."""
         committed = self._highest.get(content.partition, 0)
-        skip = self.groups.runs(Archived.of(entry.committed() if entry else None).skip, content.view)
+        skip = self.groups.runs(Archived.of(entry.as_offset() if entry else None).skip, content.view)
         return [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
 
     def recover(self) -> None:
@@ -877,7 +883,7 @@ class Archive:
                     self.world.happened["marker removed by hand"] += 1
                     del self.s3.objects[location]
 
-    def commits(self) -> dict[TopicPartition, Entry]:
+    def commits(self) -> dict[TopicPartition, PartitionCommit]:
         """What is committed."""
         count = self._row(task_count_key(CONNECTOR), TaskCountRecord)
         return self._merged(count).committed if count is not None and count.planned else {}
@@ -980,7 +986,7 @@ class Archive:
         ]
         return f"committed to {committed}, lost the dead letters of {lost}" if lost else None
 
-    def _went_back(self, partition: TopicPartition, entry: Entry | None) -> str | None:
+    def _went_back(self, partition: TopicPartition, entry: PartitionCommit | None) -> str | None:
         committed = entry.offset if entry else self._begins.get(partition, 0)
         before = self._highest.get(partition, 0)
         if committed != before and self._has_altered(partition, committed):
@@ -998,7 +1004,7 @@ class Archive:
         self._pending[partition] = {token.id for token in entry.publish} if entry else set()
         return None
 
-    def _problem(self, content: Content, offsets: list[int], entry: Entry | None) -> str | None:
+    def _problem(self, content: Content, offsets: list[int], entry: PartitionCommit | None) -> str | None:
         partition, view = content
         committed = self._highest[partition]
         expected, seen = self._expected(content), Counter(offsets)
@@ -1099,7 +1105,7 @@ class Archive:
         """The archiver's own check of an archive finds nothing."""
         bystander = FakeS3("bucket")
         bystander.objects = self.s3.objects
-        commits = {partition: entry.committed() for partition, entry in self.commits().items()}
+        commits = {partition: entry.as_offset() for partition, entry in self.commits().items()}
         report = verify(SimulatedConfig.parse(self.cluster.raw), bystander, lambda: commits)
         if report.problems:
             self.world.violation(f"verify finds {report.problems}")

@@ -23,7 +23,7 @@ def position_is_ignored(patch: Patch) -> None:
 
 def commit_does_not_go_back(patch: Patch) -> None:
     """A partition that shall go back ends, and its commit stays where it is."""
-    patch.setattr(Ledger, "withdraw", lambda self, partition, offset, discard: None)
+    patch.setattr(Ledger, "withdraw", lambda self, *_: None)
 
 
 def generation_reads_on_after_going_back(patch: Patch) -> None:
@@ -87,10 +87,10 @@ def metadata_stays_when_the_commit_goes_back(patch: Patch) -> None:
     withdraw = Ledger.withdraw
 
     def stale(
-        self: Ledger, partition: TopicPartition, offset: OffsetAndMetadata, discard: Sequence[Token]
+        self: Ledger, partition: TopicPartition, offset: OffsetAndMetadata, *rest: Sequence[Token]
     ) -> None:
         committed = self.committed(partition)
-        withdraw(self, partition, replace(offset, metadata=committed.metadata if committed else ""), discard)
+        withdraw(self, partition, replace(offset, metadata=committed.metadata if committed else ""), *rest)
 
     patch.setattr(Ledger, "withdraw", stale)
 

@@ -45,7 +45,7 @@ class ClaimedContext(ConnectorContext):
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """See :class:`~sinksdk.connector.ConnectorContext`."""
-        return {partition: entry.committed() for partition, entry in self._claim.committed.items()}
+        return {partition: entry.as_offset() for partition, entry in self._claim.committed.items()}
 
 
 class StoppedConnector:

@@ -243,7 +243,7 @@ class Committer:
                     return Ending(error)
             except UnpublishableException as error:
                 self._scope.raise_failure()
-                return Ending(self._withdrawn(partition, committed, error))
+                return Ending(self._withdraw_unpublishable(partition, committed, error))
             except Exception as error:
                 self._scope.raise_failure()
                 return Ending(error)
@@ -251,10 +251,21 @@ class Committer:
                 self._scope.write(self._commits.mark_published, partition)
                 return None
 
-    def _withdrawn(
+    def withdraw(
+        self,
+        partition: TopicPartition,
+        to: OffsetAndMetadata,
+        discard: Collection[Token] = (),
+        partly_visible_to: int | None = None,
+    ) -> None:
+        """Move a partition's commit back, and count that: the only place of the engine that does."""
+        self._scope.write(self._commits.withdraw, partition, to, discard, partly_visible_to)
+        self._context.count(partition, **{WITHDRAWN: 1})
+
+    def _withdraw_unpublishable(
         self, partition: TopicPartition, committed: OffsetAndMetadata, error: UnpublishableException
     ) -> Exception:
-        """Move a commit back to what is, or can be, visible."""
+        """Move a commit back to the offset up to which its files are, or can be made, visible."""
         discard = OffsetAndMetadata(error.offset, publish=error.discard).tokens
         tokens = {token.id for token in committed.tokens}
         if not (0 <= error.offset < committed.offset and {token.id for token in discard} <= tokens):
@@ -268,14 +279,8 @@ class Committer:
                 ", ".join(token.id for token in discard) or "none",
             )
             return error
-        self._scope.write(
-            self._commits.withdraw,
-            partition,
-            OffsetAndMetadata(error.offset, error.metadata),
-            discard,
-            error.partly_visible_to,
-        )
-        self._context.count(partition, **{WITHDRAWN: 1})
+        to = OffsetAndMetadata(error.offset, error.metadata)
+        self.withdraw(partition, to, discard, error.partly_visible_to)
         log.error(
             "%s: the commit of %s is withdrawn from offset %d to %d; from there it is read again: %s",
             self._label,

@@ -21,7 +21,7 @@ from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.delivery import Delivery
 from sinksdk.engine.options import EngineOptions, TaskName
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.model.measures import WITHDRAWN, Phase, TaskMeasures
+from sinksdk.model.measures import Phase, TaskMeasures
 from sinksdk.model.outcome import PartitionOutcome
 from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetAndMetadata, TopicPartition, is_topic_name
@@ -181,9 +181,7 @@ class WorkerSinkTask:
                 metadata = self._committer.metadata_at(partition, offset)
                 if metadata is None:
                     continue  # pre_commit has failed, and with it the partition
-                back = OffsetAndMetadata(offset, metadata)
-                self._scope.write(self._commits.withdraw, partition, back, ())
-                self._context.count(partition, **{WITHDRAWN: 1})
+                self._committer.withdraw(partition, OffsetAndMetadata(offset, metadata))
                 state.move_back_to(offset)
                 self._clean_up([partition])
                 self._release([partition])

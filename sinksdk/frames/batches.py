@@ -39,9 +39,9 @@ from sinksdk.store.generations import Claim, Generations
 from sinksdk.store.keys import config_key, plan_key, task_count_key
 from sinksdk.store.records import (
     ConnectorRecord,
-    Entry,
     FrameState,
     GenerationPlan,
+    PartitionCommit,
     TaskCountRecord,
     TaskPlan,
     empty_range,
@@ -85,7 +85,7 @@ class Terms:
     config: Mapping[str, str]
     task_configs: Sequence[Mapping[str, str]] = ({},)
 
-    def tasks(self, count: int, committed: Mapping[TopicPartition, Entry]) -> tuple[TaskPlan, ...]:
+    def tasks(self, count: int, committed: Mapping[TopicPartition, PartitionCommit]) -> tuple[TaskPlan, ...]:
         """A task for each Spark partition, with the topic's partition of the same number."""
         return tuple(
             TaskPlan(

@@ -14,7 +14,7 @@ from typing import Final
 
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store.records import Entry, FrameState, WrittenBatch
+from sinksdk.store.records import FrameState, PartitionCommit, WrittenBatch
 
 _QUERIES: Final = 200
 """Streaming queries whose newest micro-batch is remembered, those that have committed last."""
@@ -149,7 +149,7 @@ class Settled:
         stale: tokens that no commit covers: those of attempts whose result Spark did not take, too.
     """
 
-    committed: Mapping[TopicPartition, Entry]
+    committed: Mapping[TopicPartition, PartitionCommit]
     stale: Tokens
 
     def unsettled(self) -> list[TopicPartition]:
@@ -185,14 +185,14 @@ def with_shares(
                 f"connector {connector}, {share.partition}: nothing of the micro-batch is committed, for "
                 f"{problem}; start the query, or the write, again"
             )
-        committed[share.partition] = Entry.of(share.partition, share.commit, generation, entry)
+        committed[share.partition] = PartitionCommit.of(share.partition, share.commit, generation, entry)
         for token in share.commit.tokens:
             del known[token.id]
     return Settled(committed, {p: tokens for p, tokens in stale.items() if tokens})
 
 
 def _flaw(
-    share: Share, entry: Entry | None, prepared: Collection[str], prepared_in: int | None
+    share: Share, entry: PartitionCommit | None, prepared: Collection[str], prepared_in: int | None
 ) -> str | None:
     """Why a task's result cannot be committed, or None."""
     at = entry.offset if entry else 0

@@ -19,7 +19,7 @@ from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.planner import Backlog, LostTail, observe
 from sinksdk.store.generations import Claim
-from sinksdk.store.records import Entry
+from sinksdk.store.records import PartitionCommit
 from sinksdk.support.threads import Background, in_a_thread
 from sinksdk.topics import Source
 
@@ -170,7 +170,7 @@ def _ending_before(
     }
 
 
-def _at_least(limit: OffsetRange, entry: Entry | None) -> OffsetRange:
+def _at_least(limit: OffsetRange, entry: PartitionCommit | None) -> OffsetRange:
     """The range available at the start; another driver may have committed beyond it meanwhile."""
     return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
 

@@ -25,7 +25,7 @@ from sinksdk.errors import ConnectException, MissingSourceTopicException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.runtime.planner import LostTail
 from sinksdk.runtime.truncation import TruncationCheck
-from sinksdk.store.records import Entry
+from sinksdk.store.records import PartitionCommit
 from sinksdk.support.threads import Background, in_a_thread
 from sinksdk.topics import Source, Subscription
 from sinksdk.topics.base import Snapshot, take_snapshot
@@ -276,7 +276,9 @@ class SourceMonitor:
             except Exception as error:  # noqa: BLE001 - raised where the result is taken
                 asked.set_exception(error)
 
-    def lost_tails(self, committed: Mapping[TopicPartition, Entry]) -> dict[TopicPartition, LostTail]:
+    def lost_tails(
+        self, committed: Mapping[TopicPartition, PartitionCommit]
+    ) -> dict[TopicPartition, LostTail]:
         """Partitions whose log had lost records below these commits at the last refresh.
 
         Raises as :meth:`~sinksdk.topics.base.Source.truncated`.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.planner import LostTail
-from sinksdk.store.records import Entry
+from sinksdk.store.records import PartitionCommit
 from sinksdk.topics import Source
 from sinksdk.topics.base import Position, Snapshot
 
@@ -24,7 +24,7 @@ class TruncationCheck:
         self._known: dict[TopicPartition, tuple[Position, int, LostTail | None]] = {}
 
     def of(
-        self, committed: Mapping[TopicPartition, Entry], snapshot: Snapshot
+        self, committed: Mapping[TopicPartition, PartitionCommit], snapshot: Snapshot
     ) -> dict[TopicPartition, LostTail]:
         """The partitions that have lost records below their commits. Raises as :meth:`Source.truncated`."""
         doubts = {

@@ -194,7 +194,7 @@ def committed_offsets(store: Store | str, connector: str) -> dict[TopicPartition
     """
     opened = open_store(store) if isinstance(store, str) else store
     try:
-        return {p: entry.committed() for p, entry in read_commits(opened, connector).committed.items()}
+        return {p: entry.as_offset() for p, entry in read_commits(opened, connector).committed.items()}
     finally:
         if opened is not store:
             opened.close()

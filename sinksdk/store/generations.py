@@ -30,15 +30,15 @@ from sinksdk.store.records import (
     ClaimedBy,
     Closing,
     Dropped,
-    Entry,
     FrameState,
     GenerationPlan,
-    Retired,
+    PartitionCommit,
+    RetiredTokens,
     TaskCountRecord,
     TaskPlan,
     TaskRecord,
     Undecided,
-    noted,
+    prepared_tokens,
 )
 from sinksdk.store.reports import ConnectorStatus
 
@@ -70,13 +70,13 @@ class Claim:
     """
 
     generation: int
-    committed: Mapping[TopicPartition, Entry]
+    committed: Mapping[TopicPartition, PartitionCommit]
     stale: Mapping[TopicPartition, Mapping[str, Token]]
     before: GenerationPlan | None
     undecided: Undecided | None
     topic_ids: Mapping[str, str]
     transactional_tasks: int | None
-    retired: Sequence[Retired] = ()
+    retired: Sequence[RetiredTokens] = ()
 
     @property
     def previous(self) -> dict[TopicPartition, int]:
@@ -88,11 +88,11 @@ class Claim:
         """The offset up to which everything is published, of each partition for which it is known."""
         return {p: e.visible for p, e in self.committed.items() if e.visible is not None}
 
-    def unpublished(self) -> dict[TopicPartition, Entry]:
+    def unpublished(self) -> dict[TopicPartition, PartitionCommit]:
         """Commits with tokens to publish."""
         return {p: entry for p, entry in self.committed.items() if entry.publish}
 
-    def partly_visible(self) -> dict[TopicPartition, Entry]:
+    def partly_visible(self) -> dict[TopicPartition, PartitionCommit]:
         """Commits above which records are visible that only this connector knows to pass over."""
         return {p: entry for p, entry in self.committed.items() if entry.partly_visible_to is not None}
 
@@ -356,7 +356,7 @@ class Generations:
             config_version=config_version,
             tasks=tuple(tasks),
             committed=tuple(entry for p, entry in sorted(claim.committed.items()) if p not in apart),
-            stale=noted({p: tokens.values() for p, tokens in claim.stale.items()}),
+            stale=prepared_tokens({p: tokens.values() for p, tokens in claim.stale.items()}),
             config=dict(config or {}),
             topic_ids={
                 t: known for t, known in ids.items() if dropped is None or t not in dropped.value.topic_ids
@@ -614,10 +614,10 @@ def _entries(
     offsets: Mapping[TopicPartition, int | None],
     generation: int,
     epochs: Mapping[TopicPartition, int] | None = None,
-) -> dict[TopicPartition, Entry]:
+) -> dict[TopicPartition, PartitionCommit]:
     """Commits at these offsets that no task has written."""
     return {
-        p: Entry.of(p, OffsetAndMetadata(offset), generation, leader_epoch=(epochs or {}).get(p))
+        p: PartitionCommit.of(p, OffsetAndMetadata(offset), generation, leader_epoch=(epochs or {}).get(p))
         for p, offset in offsets.items()
         if offset is not None
     }

@@ -18,9 +18,9 @@ from sinksdk.store.records import (
     Begun,
     Closing,
     Dropped,
-    Entry,
     GenerationPlan,
-    Retired,
+    PartitionCommit,
+    RetiredTokens,
     Segment,
     TaskCountRecord,
     TaskRecord,
@@ -28,7 +28,7 @@ from sinksdk.store.records import (
     by_partition,
     retired,
 )
-from sinksdk.store.tokens import Tokens, TokensByPartition, TokenState, stale_after
+from sinksdk.store.tokens import TaskTokens, TokensByPartition, TokenState, stale_after
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 class Ledger:
     """The content of a task record in memory; a subclass makes it durable in :meth:`_save`.
 
-    A step that could not be saved has no effect on the ledger. :class:`Tokens` has the rules for tokens; a
-    write that breaks them raises ConnectException and changes nothing.
+    A step that could not be saved has no effect on the ledger. A write that breaks the rules for tokens
+    (:class:`TaskTokens`) raises ConnectException and changes nothing.
 
     Args:
         stale: tokens to discard, as listed in the plan.
@@ -50,17 +50,19 @@ class Ledger:
         self,
         record: TaskRecord,
         stale: TokensByPartition,
-        apart: Iterable[Entry] = (),
+        apart: Iterable[PartitionCommit] = (),
         epochs: Mapping[TopicPartition, int] | None = None,
-        retired: Iterable[Retired] = (),
+        retired: Iterable[RetiredTokens] = (),
     ) -> None:
         self._epochs = epochs or {}
         self._apart = {entry.topic_partition: entry for entry in apart}
         self._generation = record.generation
         self._attempt = record.attempt
-        self._entries: Mapping[TopicPartition, Entry] = {e.topic_partition: e for e in record.entries}
+        self._entries: Mapping[TopicPartition, PartitionCommit] = {
+            e.topic_partition: e for e in record.entries
+        }
         commits = {**self._apart, **self._entries}.values()
-        self._tokens = Tokens.taken_over(record, stale, commits, retired)
+        self._tokens = TaskTokens.taken_over(record, stale, commits, retired)
         self._begun = record.begun
         self._unknown = record.model_extra or {}
         self._unsaved = False
@@ -83,7 +85,7 @@ class Ledger:
         waiting = self._tokens.of(partition, TokenState.COMMITTED)
         return OffsetAndMetadata(entry.offset, entry.metadata, waiting)
 
-    def _entry(self, partition: TopicPartition) -> Entry | None:
+    def _entry(self, partition: TopicPartition) -> PartitionCommit | None:
         return self._entries.get(partition) or self._apart.get(partition)
 
     def visible(self, partition: TopicPartition) -> int | None:
@@ -143,7 +145,7 @@ class Ledger:
         for partition, offset in offsets.items():
             tokens = tokens.commit(partition, offset)
             before, count = self._entry(partition), (records or {}).get(partition, self.records(partition))
-            entries[partition] = Entry.of(
+            entries[partition] = PartitionCommit.of(
                 *(partition, offset, self._generation, before, count),
                 leader_epoch=self._epochs.get(partition),
                 due=(due or {}).get(partition),
@@ -172,7 +174,7 @@ class Ledger:
     ) -> None:
         """Move the last commit back to this offset; these of its tokens must be discarded."""
         before = self._entries.get(partition) or self._apart[partition]
-        after = Entry.of(
+        after = PartitionCommit.of(
             *(partition, offset, self._generation),
             records=self.records(partition),
             leader_epoch=before.leader_epoch,
@@ -200,13 +202,13 @@ class Ledger:
         if self._unsaved:
             self._write(self._entries, self._tokens)
 
-    def _write(self, entries: Mapping[TopicPartition, Entry], tokens: Tokens) -> None:
+    def _write(self, entries: Mapping[TopicPartition, PartitionCommit], tokens: TaskTokens) -> None:
         record = TaskRecord(
             **self._unknown,
             generation=self._generation,
             attempt=self._attempt,
             entries=tuple(entry for _, entry in sorted(entries.items())),
-            prepared=tokens.noted(),
+            prepared=tokens.uncommitted(),
             discarded=tokens.discarded(),
             retired=tokens.retired(),
             begun=self._begun,
@@ -236,9 +238,9 @@ class TaskLedger(Ledger):
         taken: table.Row[TaskRecord],
         stale: TokensByPartition,
         *,
-        apart: Iterable[Entry] = (),
+        apart: Iterable[PartitionCommit] = (),
         epochs: Mapping[TopicPartition, int] | None = None,
-        retired: Iterable[Retired] = (),
+        retired: Iterable[RetiredTokens] = (),
     ) -> None:
         super().__init__(taken.value, stale, apart, epochs, retired)
         self._store = store
@@ -249,7 +251,7 @@ class TaskLedger(Ledger):
         self._size = len(self._apart)  # commits in all segments, replaced ones included
         self._number = 0
 
-    def _write(self, entries: Mapping[TopicPartition, Entry], tokens: Tokens) -> None:
+    def _write(self, entries: Mapping[TopicPartition, PartitionCommit], tokens: TaskTokens) -> None:
         super()._write(entries, tokens)
         if len(entries) > self._store.most_entries:
             self._apart |= entries
@@ -429,13 +431,15 @@ def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> Ta
     )
 
 
-def entries_apart(store: Store, connector: str, task: int, record: TaskRecord) -> list[Entry] | None:
+def entries_apart(
+    store: Store, connector: str, task: int, record: TaskRecord
+) -> list[PartitionCommit] | None:
     """The latest commit of each partition in a record's segments; None if a segment no longer exists.
 
     A segment is removed when a newer generation is planned or another segment replaces it: read the record
     again.
     """
-    found: dict[TopicPartition, Entry] = {}
+    found: dict[TopicPartition, PartitionCommit] = {}
     keys = [segment_key(connector, record.content_generation, task, name) for name in record.segments]
     for row in store.at_once(lambda key: table.read(store, key, Segment), keys):
         if row is None:
@@ -478,7 +482,7 @@ def _epochs_of(plan: GenerationPlan, task: int) -> dict[TopicPartition, int]:
     return {r.topic_partition: r.leader_epoch for r in ranges if r.leader_epoch is not None}
 
 
-def _retired_of(plan: GenerationPlan, task: int) -> list[Retired]:
+def _retired_of(plan: GenerationPlan, task: int) -> list[RetiredTokens]:
     mine = _partitions(plan, task)
     return [row for row in plan.retired if row.topic_partition in mine]
 
@@ -490,9 +494,9 @@ def _partitions(plan: GenerationPlan, task: int) -> set[TopicPartition]:
 class Merged(NamedTuple):
     """Commits and stale tokens after a generation, and ids that must not be used again."""
 
-    committed: dict[TopicPartition, Entry]
+    committed: dict[TopicPartition, PartitionCommit]
     stale: dict[TopicPartition, dict[str, Token]]
-    retired: tuple[Retired, ...] = ()
+    retired: tuple[RetiredTokens, ...] = ()
 
 
 def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:

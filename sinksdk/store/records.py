@@ -119,7 +119,7 @@ class TaskCountRecord(Lasting):
         return by.driver if by is not None and by.generation == self.claimed else None
 
 
-class Entry(NamedPartition):
+class PartitionCommit(NamedPartition):
     """One partition's commit.
 
     Args:
@@ -151,7 +151,7 @@ class Entry(NamedPartition):
     leader_epoch: int | None = None
     due: int | None = None
 
-    def committed(self) -> OffsetAndMetadata:
+    def as_offset(self) -> OffsetAndMetadata:
         """The commit as authors get it."""
         return OffsetAndMetadata(self.offset, self.metadata, self.publish)
 
@@ -160,7 +160,7 @@ class Entry(NamedPartition):
         """Everything below this offset is published; None: unknown."""
         return self.published_to if self.publish else self.offset
 
-    def withdrawn_to(self, offset: int, generation: int) -> Entry:
+    def withdrawn_to(self, offset: int, generation: int) -> PartitionCommit:
         """The commit that withdraws this one, in that generation, whatever is visible above it."""
         changed = {
             "offset": offset,
@@ -180,12 +180,12 @@ class Entry(NamedPartition):
         partition: TopicPartition,
         offset: OffsetAndMetadata,
         generation: int,
-        before: Entry | None = None,
+        before: PartitionCommit | None = None,
         records: int = 0,
         *,
         leader_epoch: int | None = None,
         due: int | None = None,
-    ) -> Entry:
+    ) -> PartitionCommit:
         """A commit of that generation, which follows ``before``.
 
         Args:
@@ -209,13 +209,13 @@ class Entry(NamedPartition):
         )
 
 
-class Noted(NamedPartition):
+class PreparedTokens(NamedPartition):
     """Prepared tokens of one partition that no commit covers."""
 
     tokens: tuple[KeptToken, ...]
 
 
-class Retired(NamedPartition):
+class RetiredTokens(NamedPartition):
     """Ids of one partition's tokens that must not be prepared again.
 
     Args:
@@ -225,7 +225,7 @@ class Retired(NamedPartition):
     ids: tuple[str, ...]
 
 
-def empty_range(partition: TopicPartition, committed: Entry | None) -> RangePlan:
+def empty_range(partition: TopicPartition, committed: PartitionCommit | None) -> RangePlan:
     """Nothing is read of the partition: its tokens are published or discarded."""
     at = committed.offset if committed else 0
     return RangePlan.of(partition, at, at)
@@ -282,7 +282,7 @@ class Undecided(Lasting):
 class Dropped(Lasting):
     """Commits and ids of topics that no generation reads now, and a later one may read again."""
 
-    committed: tuple[Entry, ...]
+    committed: tuple[PartitionCommit, ...]
     topic_ids: dict[str, str] = Field(default_factory=dict)
 
 
@@ -341,15 +341,15 @@ class GenerationPlan(Lasting):
     generation: int
     config_version: int
     tasks: tuple[TaskPlan, ...]
-    committed: tuple[Entry, ...]
-    stale: tuple[Noted, ...] = ()
+    committed: tuple[PartitionCommit, ...]
+    stale: tuple[PreparedTokens, ...] = ()
     config: dict[str, str] = Field(default_factory=dict)
     topic_ids: dict[str, str] = Field(default_factory=dict)
     undecided: Undecided | None = None
     closing: Closing | None = None
     dropped: int | None = None
     frames: FrameState | None = None
-    retired: tuple[Retired, ...] = ()
+    retired: tuple[RetiredTokens, ...] = ()
 
     @property
     def format(self) -> int:
@@ -408,12 +408,12 @@ class TaskRecord(Lasting):
     generation: int
     attempt: int = 0
     written: int | None = None
-    entries: tuple[Entry, ...] = ()
-    prepared: tuple[Noted, ...] = ()
+    entries: tuple[PartitionCommit, ...] = ()
+    prepared: tuple[PreparedTokens, ...] = ()
     discarded: tuple[str, ...] = ()
     segments: tuple[str, ...] = ()
     begun: Begun | None = None
-    retired: tuple[Retired, ...] = ()
+    retired: tuple[RetiredTokens, ...] = ()
 
     @property
     def format(self) -> int:
@@ -429,13 +429,13 @@ class TaskRecord(Lasting):
 class Segment(Value):
     """Commits stored outside a task's record. Immutable; valid only while the record names it."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[PartitionCommit, ...]
 
 
-def noted(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[Noted, ...]:
+def prepared_tokens(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[PreparedTokens, ...]:
     """Tokens in the store's form; partitions without any are left out."""
     rows = [
-        Noted(topic=p.topic, partition=p.partition, tokens=tuple(given))
+        PreparedTokens(topic=p.topic, partition=p.partition, tokens=tuple(given))
         for p, given in sorted(tokens.items())
     ]
     return tuple(row for row in rows if row.tokens)
@@ -452,7 +452,7 @@ _RETIRED_OF_ONE: Final = (4, 64)
 """Fewest and most ids of one partition among them."""
 
 
-def retired(*sources: Iterable[Retired]) -> tuple[Retired, ...]:
+def retired(*sources: Iterable[RetiredTokens]) -> tuple[RetiredTokens, ...]:
     """Ids of discarded tokens by partition, in the store's form: the newest ones of each.
 
     Args:
@@ -467,12 +467,12 @@ def retired(*sources: Iterable[Retired]) -> tuple[Retired, ...]:
     least, most = _RETIRED_OF_ONE
     share = min(max(_RETIRED // max(len(found), 1), least), most)
     return tuple(
-        Retired(topic=p.topic, partition=p.partition, ids=tuple(known)[-share:])
+        RetiredTokens(topic=p.topic, partition=p.partition, ids=tuple(known)[-share:])
         for p, known in sorted(found.items())
         if known
     )
 
 
-def by_partition(rows: Sequence[Noted]) -> dict[TopicPartition, dict[str, Token]]:
+def by_partition(rows: Sequence[PreparedTokens]) -> dict[TopicPartition, dict[str, Token]]:
     """Tokens by partition and id."""
     return {row.topic_partition: {token.id: token for token in row.tokens} for row in rows}

@@ -9,7 +9,16 @@ from typing import Final, NamedTuple
 
 from sinksdk.errors import ConnectException
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
-from sinksdk.store.records import Entry, Noted, Retired, TaskRecord, by_partition, digest, noted, retired
+from sinksdk.store.records import (
+    PartitionCommit,
+    PreparedTokens,
+    RetiredTokens,
+    TaskRecord,
+    by_partition,
+    digest,
+    prepared_tokens,
+    retired,
+)
 
 TokensByPartition = Mapping[TopicPartition, Mapping[str, Token]]
 """Tokens by partition and id."""
@@ -60,7 +69,7 @@ _ByPartition = Mapping[TopicPartition, Mapping[str, _Kept]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class TaskTokens:
     """A task's tokens that are neither published nor discarded, each in one state.
 
     Immutable: each step returns a new object, so a step whose write fails has no effect. A forbidden step
@@ -77,9 +86,9 @@ class Tokens:
         cls,
         record: TaskRecord,
         planned: TokensByPartition,
-        commits: Iterable[Entry],
-        before: Iterable[Retired] = (),
-    ) -> Tokens:
+        commits: Iterable[PartitionCommit],
+        before: Iterable[RetiredTokens] = (),
+    ) -> TaskTokens:
         """Tokens left by predecessors: in the plan, in the task's record, and with the last commits.
 
         Args:
@@ -101,10 +110,10 @@ class Tokens:
         """A partition's tokens in one of these states, in the order of their preparation or commit."""
         return tuple(kept.token for kept in self._kept.get(partition, {}).values() if kept.state in states)
 
-    def noted(self) -> tuple[Noted, ...]:
+    def uncommitted(self) -> tuple[PreparedTokens, ...]:
         """The task record's tokens: those of this generation that no commit covers."""
         states = TokenState.LEFT, TokenState.PREPARED
-        return noted({partition: self.of(partition, *states) for partition in self._kept})
+        return prepared_tokens({partition: self.of(partition, *states) for partition in self._kept})
 
     def discarded(self) -> tuple[str, ...]:
         """Ids in the plan that need no discarding any more, in the plan's order."""
@@ -112,10 +121,10 @@ class Tokens:
         uncommitted = {key for partition in self._kept for key in self._ids(partition, *states)}
         return tuple(key for key in self._planned if key not in uncommitted)
 
-    def retired(self) -> tuple[Retired, ...]:
+    def retired(self) -> tuple[RetiredTokens, ...]:
         """Ids that were discarded in this generation."""
         return retired(
-            [Retired(topic=p.topic, partition=p.partition, ids=ids) for p, ids in self._retired.items()]
+            [RetiredTokens(topic=p.topic, partition=p.partition, ids=ids) for p, ids in self._retired.items()]
         )
 
     def unusable(self, given: Mapping[TopicPartition, Sequence[Token]]) -> dict[TopicPartition, str]:
@@ -141,7 +150,7 @@ class Tokens:
             return f"is noted for {owner}: a token stands for one thing only"
         return f"was discarded before, {_NEW_IDS}" if digest(token.id) in self._known else None
 
-    def prepare(self, given: Mapping[TopicPartition, Sequence[Token]]) -> Tokens:
+    def prepare(self, given: Mapping[TopicPartition, Sequence[Token]]) -> TaskTokens:
         """Record tokens as prepared."""
         for partition, flaw in self.unusable(given).items():
             raise ConnectException(f"{partition}: {flaw}")
@@ -150,7 +159,7 @@ class Tokens:
             kept = _with(kept, partition, tokens, TokenState.PREPARED)
         return replace(self, _kept=kept)
 
-    def commit(self, partition: TopicPartition, offset: OffsetAndMetadata) -> Tokens:
+    def commit(self, partition: TopicPartition, offset: OffsetAndMetadata) -> TaskTokens:
         """A commit covers these tokens, with the data it lists: it may have changed since ``prepare``."""
         waiting = self.of(partition, TokenState.COMMITTED)
         if waiting:
@@ -167,20 +176,20 @@ class Tokens:
         unknown = [token.id for token in offset.tokens if token.id not in prepared]
         _refuse(partition, "commit", unknown, "was not noted by this attempt")
 
-    def publish(self, partition: TopicPartition) -> Tokens:
+    def publish(self, partition: TopicPartition) -> TaskTokens:
         """All tokens of the partition's last commit are published."""
         return replace(
             self, _kept=_without(self._kept, partition, self._ids(partition, TokenState.COMMITTED))
         )
 
-    def withdraw(self, partition: TopicPartition, discard: Sequence[Token]) -> Tokens:
+    def withdraw(self, partition: TopicPartition, discard: Sequence[Token]) -> TaskTokens:
         """The last commit covers no token any more: these must be discarded, the others are published."""
         committed = self._ids(partition, TokenState.COMMITTED)
         _refuse(partition, "withdraw", [t.id for t in discard if t.id not in committed], "is not committed")
         left = _without(self._kept, partition, committed)
         return replace(self, _kept=_with(left, partition, discard, TokenState.PREPARED))
 
-    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> Tokens:
+    def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> TaskTokens:
         """These are discarded."""
         ids = [token.id for token in tokens]
         uncommitted = self._ids(partition, TokenState.STALE, TokenState.LEFT, TokenState.PREPARED)
@@ -220,7 +229,7 @@ def _refuse(partition: TopicPartition, step: str, ids: Sequence[str], why: str) 
 
 
 def stale_after(
-    planned: Sequence[Noted], records: Sequence[TaskRecord], commits: Iterable[Entry]
+    planned: Sequence[PreparedTokens], records: Sequence[TaskRecord], commits: Iterable[PartitionCommit]
 ) -> dict[TopicPartition, dict[str, Token]]:
     """A generation's stale tokens: prepared in it or before, neither committed nor discarded.
 

@@ -15,7 +15,7 @@ from sinksdk.errors import ConnectException, FencedException, seconds_of
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition, as_token
 from sinksdk.records import SinkRecord
 from sinksdk.store.ledger import Ledger
-from sinksdk.store.records import Entry, TaskRecord, by_partition
+from sinksdk.store.records import PartitionCommit, TaskRecord, by_partition
 from sinksdk.testing.faults import DESTINATION, ORIGIN, FaultPlan
 
 
@@ -23,7 +23,7 @@ class MemoryCommitLog(Ledger):
     """What one attempt at a task has committed, kept in memory."""
 
     def __init__(self, committed: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
-        entries = tuple(Entry.of(p, offset, 0) for p, offset in (committed or {}).items())
+        entries = tuple(PartitionCommit.of(p, offset, 0) for p, offset in (committed or {}).items())
         self._begin(TaskRecord(generation=1, attempt=1, entries=entries))
 
     def _begin(self, record: TaskRecord) -> None:
@@ -45,7 +45,9 @@ class MemoryCommitLog(Ledger):
         entries = {entry.topic_partition: entry for entry in self.saved.entries}
         entries.pop(partition, None)
         if offset is not None:
-            entries[partition] = Entry.of(partition, OffsetAndMetadata(offset), self.saved.generation)
+            entries[partition] = PartitionCommit.of(
+                partition, OffsetAndMetadata(offset), self.saved.generation
+            )
         after = successor.saved.model_copy(update={"entries": tuple(entries.values())})
         successor._begin(after)  # noqa: SLF001 - same class
         return successor
@@ -53,7 +55,7 @@ class MemoryCommitLog(Ledger):
     @property
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Durable commits, each with its tokens that are not published yet."""
-        return {entry.topic_partition: entry.committed() for entry in self.saved.entries}
+        return {entry.topic_partition: entry.as_offset() for entry in self.saved.entries}
 
     @property
     def noted(self) -> dict[TopicPartition, list[str]]:

@@ -17,7 +17,7 @@ from sinksdk.frames.protocol import (
     with_batch,
     with_shares,
 )
-from sinksdk.store.records import Entry, FrameState
+from sinksdk.store.records import FrameState, PartitionCommit
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FIRST = Writing("q", "run-1", 7)
@@ -77,7 +77,9 @@ def test_the_state_does_not_grow_for_ever(queries: list[int]) -> None:
 
 def committed(**offsets: int) -> Settled:
     entries = {
-        TopicPartition("t", int(name[1:])): Entry(topic="t", partition=int(name[1:]), offset=at, generation=3)
+        TopicPartition("t", int(name[1:])): PartitionCommit(
+            topic="t", partition=int(name[1:]), offset=at, generation=3
+        )
         for name, at in offsets.items()
     }
     return Settled(entries, {P0: {name: Token(name) for name in ("a", "b", "lost")}})
@@ -91,7 +93,7 @@ def test_all_shares_are_committed_and_what_nobody_took_is_stale() -> None:
     """Tokens of the shares are to be published; those of attempts whose result Spark did not take, to be discarded."""
     after = with_shares("c", committed(p0=10, p1=3), [share(10, 20, "a", "b")], prepared_in=4, generation=5)
 
-    assert after.committed[P0].committed() == OffsetAndMetadata(20, "m", (Token("a"), Token("b")))
+    assert after.committed[P0].as_offset() == OffsetAndMetadata(20, "m", (Token("a"), Token("b")))
     assert (after.committed[P0].generation, after.committed[P0].visible) == (5, 10)
     assert after.committed[P1].offset == 3
     assert after.stale == {P0: {"lost": Token("lost")}}
@@ -107,7 +109,10 @@ def test_all_shares_are_committed_and_what_nobody_took_is_stale() -> None:
         (share(10, 20, "a", "unknown"), committed(p0=10), "has not noted unknown"),
         (
             share(10, 20),
-            Settled({P0: Entry(topic="t", partition=0, offset=10, generation=3, publish=(Token("z"),))}, {}),
+            Settled(
+                {P0: PartitionCommit(topic="t", partition=0, offset=10, generation=3, publish=(Token("z"),))},
+                {},
+            ),
             "committed up to 10 is not published yet",
         ),
     ],

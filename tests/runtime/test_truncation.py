@@ -15,7 +15,7 @@ from sinksdk.runtime.planner import LostTail
 from sinksdk.runtime.truncation import TruncationCheck
 from sinksdk.store import committed_offsets, take_over
 from sinksdk.store.generations import Generations
-from sinksdk.store.records import Entry, TaskPlan
+from sinksdk.store.records import PartitionCommit, TaskPlan
 from sinksdk.topics.base import Partitions, Position, Snapshot
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1, Source, Task, driver
@@ -182,8 +182,8 @@ def test_a_check_without_a_response_is_repeated_before_anything_is_planned(store
     assert len(log.asked) == 2
 
 
-def entry(offset: int, epoch: int | None) -> Entry:
-    return Entry.of(P0, OffsetAndMetadata(offset), 1, leader_epoch=epoch)
+def entry(offset: int, epoch: int | None) -> PartitionCommit:
+    return PartitionCommit.of(P0, OffsetAndMetadata(offset), 1, leader_epoch=epoch)
 
 
 def snapshot(epoch: int | None, extent: OffsetRange = OffsetRange(0, 150)) -> Snapshot:  # noqa: B008 - immutable

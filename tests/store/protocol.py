@@ -10,18 +10,25 @@ from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
-from sinksdk.store.records import Entry, GenerationPlan, Noted, TaskCountRecord, TaskPlan, TaskRecord
+from sinksdk.store.records import (
+    GenerationPlan,
+    PartitionCommit,
+    PreparedTokens,
+    TaskCountRecord,
+    TaskPlan,
+    TaskRecord,
+)
 
 P0, P1, P2 = (TopicPartition("flights", partition) for partition in range(3))
 A, B, C = Token("a", {"n": 1}), Token("b"), Token("c")
 
 
-def entry(partition: TopicPartition, offset: int, generation: int, *tokens: Token) -> Entry:
-    return Entry.of(partition, OffsetAndMetadata(offset, publish=tokens), generation)
+def entry(partition: TopicPartition, offset: int, generation: int, *tokens: Token) -> PartitionCommit:
+    return PartitionCommit.of(partition, OffsetAndMetadata(offset, publish=tokens), generation)
 
 
-def note(partition: TopicPartition, *tokens: Token) -> Noted:
-    return Noted(topic=partition.topic, partition=partition.partition, tokens=tokens)
+def note(partition: TopicPartition, *tokens: Token) -> PreparedTokens:
+    return PreparedTokens(topic=partition.topic, partition=partition.partition, tokens=tokens)
 
 
 def claim(store: Store, generation: int) -> None:

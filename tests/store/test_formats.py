@@ -28,12 +28,12 @@ from sinksdk.store.records import (
     Closing,
     ConnectorRecord,
     Dropped,
-    Entry,
     FrameState,
     GenerationPlan,
-    Noted,
     Orders,
-    Retired,
+    PartitionCommit,
+    PreparedTokens,
+    RetiredTokens,
     Segment,
     StoreIdentity,
     TaskCountRecord,
@@ -63,7 +63,7 @@ from tests.store.protocol import P0, plan
 
 TOKEN = Token("upload-1", {"bucket": "b", "parts": [{"etag": "e", "size": 5}]})
 TOKEN_JSON = {"id": "upload-1", "data": {"bucket": "b", "parts": [{"etag": "e", "size": 5}]}}
-ENTRY = Entry(
+ENTRY = PartitionCommit(
     topic="flights",
     partition=3,
     offset=100,
@@ -91,7 +91,7 @@ ENTRY_JSON = {
     "leader_epoch": 4,
     "due": 98,
 }
-NOTED = Noted(topic="flights", partition=3, tokens=(Token("upload-2"),))
+NOTED = PreparedTokens(topic="flights", partition=3, tokens=(Token("upload-2"),))
 NOTED_JSON = {"topic": "flights", "partition": 3, "tokens": [{"id": "upload-2", "data": {}}]}
 MEASURES = TaskMeasures(
     puts=Timing(count=3, seconds=1.5, longest=1.0),
@@ -238,7 +238,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
                 written=(WrittenBatch(query="77aa", batch=12), WrittenBatch(query="5d1c")),
                 superseded=("9b2d",),
             ),
-            retired=(Retired(topic="flights", partition=3, ids=("ypeBEsobvcr6",)),),
+            retired=(RetiredTokens(topic="flights", partition=3, ids=("ypeBEsobvcr6",)),),
         ),
         {
             "generation": 7,
@@ -297,7 +297,7 @@ GOLDEN: list[tuple[Value, dict[str, object]]] = [
             discarded=("upload-0", "upload-9"),
             segments=("1-1", "2-1"),
             begun=Begun(topic="flights", at=100, batch=WrittenBatch(query="77aa", batch=12), base=104),
-            retired=(Retired(topic="flights", partition=3, ids=("ypeBEsobvcr6",)),),
+            retired=(RetiredTokens(topic="flights", partition=3, ids=("ypeBEsobvcr6",)),),
         ),
         {
             "generation": 7,
@@ -636,7 +636,7 @@ def test_what_an_older_task_writes_keeps_what_a_newer_attempt_wrote() -> None:
 def test_a_token_is_read_as_this_version_knows_it() -> None:
     """Values: an id, and data that are the author's."""
     newer = {**ENTRY_JSON, "publish": [{"id": "u", "data": {"n": 1}, "added_later": 1}]}
-    assert Entry.model_validate(newer).publish == (Token("u", {"n": 1}),)
+    assert PartitionCommit.model_validate(newer).publish == (Token("u", {"n": 1}),)
 
 
 def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
@@ -715,9 +715,9 @@ def test_every_value_has_a_golden_text() -> None:
             Closing(reason=ClosingReason.PAUSE, timeout=1.0, successor=None, answered=False),
         ),
         (
-            Entry,
+            PartitionCommit,
             {"topic": "t", "partition": 0, "offset": 1, "generation": 1},
-            Entry(
+            PartitionCommit(
                 topic="t",
                 partition=0,
                 offset=1,
@@ -776,7 +776,8 @@ def test_defaults_are_part_of_the_format(model: type[Value], least: dict[str, ob
 
 
 @pytest.mark.parametrize(
-    ("model", "broken"), [(TaskRecord, {}), (Entry, {"topic": "t", "partition": 0}), (StoreIdentity, {})]
+    ("model", "broken"),
+    [(TaskRecord, {}), (PartitionCommit, {"topic": "t", "partition": 0}), (StoreIdentity, {})],
 )
 def test_what_is_missing_is_not_guessed(model: type[Value], broken: dict[str, object]) -> None:
     """Values: a field without a default that is missing is an error."""

@@ -12,8 +12,8 @@ from sinksdk.store.keys import (
 )
 from sinksdk.store.ledger import TaskLedger, merge
 from sinksdk.store.records import (
-    Entry,
     GenerationPlan,
+    PartitionCommit,
     TaskRecord,
     digest,
 )
@@ -58,7 +58,7 @@ def test_a_commit_is_one_write_with_its_tokens(store: MemoryStore, ledger: TaskL
     assert recorded(store).prepared == (note(P1, Token("x"), Token("y")),)
     ledger.commit({P1: OffsetAndMetadata(7, "m", [Token("x", {"size": 3})])})
     assert recorded(store).prepared == (note(P1, Token("y")),)
-    written = Entry.of(P1, OffsetAndMetadata(7, "m", [Token("x", {"size": 3})]), 5)
+    written = PartitionCommit.of(P1, OffsetAndMetadata(7, "m", [Token("x", {"size": 3})]), 5)
     assert recorded(store).entries == (entry(P0, 10, 3, C), written)
     assert ledger.prepared(P1) == (Token("y"),)
 

@@ -11,9 +11,9 @@ from sinksdk.store.keys import (
 )
 from sinksdk.store.ledger import merge
 from sinksdk.store.records import (
-    Entry,
     GenerationPlan,
-    Noted,
+    PartitionCommit,
+    PreparedTokens,
     TaskRecord,
 )
 from tests.helpers.memory_store import MemoryStore
@@ -26,7 +26,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def based(*committed: Entry, stale: tuple[Noted, ...] = ()) -> GenerationPlan:
+def based(*committed: PartitionCommit, stale: tuple[PreparedTokens, ...] = ()) -> GenerationPlan:
     return GenerationPlan(generation=5, config_version=1, tasks=(), committed=committed, stale=stale)
 
 

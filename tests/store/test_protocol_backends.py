@@ -15,7 +15,7 @@ from sinksdk.store import Store, open_store, read_commits, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix
 from sinksdk.store.ledger import TaskLedger
-from sinksdk.store.records import Closing, Entry, TaskPlan
+from sinksdk.store.records import Closing, PartitionCommit, TaskPlan
 from tests.integration.fault_proxy import (
     CUT_AFTER,
     CUT_BEFORE,
@@ -77,8 +77,8 @@ def play(store: Store) -> None:
     assert store.list(plans_prefix("c")) == [f"{plans_prefix('c')}{3:012d}"]
     found = read_commits(store, "c")
     assert found.committed == {
-        P0: Entry.of(P0, OffsetAndMetadata(30), 3),
-        P1: Entry.of(P1, OffsetAndMetadata(7), 1),
+        P0: PartitionCommit.of(P0, OffsetAndMetadata(30), 3),
+        P1: PartitionCommit.of(P1, OffsetAndMetadata(7), 1),
     }
     assert found.stale == {}
     assert claim.stale == {P0: {B.id: B}}

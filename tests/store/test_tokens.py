@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import ConnectException, OffsetAndMetadata, Token
-from sinksdk.store.records import Retired, TaskRecord, retired
-from sinksdk.store.tokens import Tokens, TokenState
+from sinksdk.store.records import RetiredTokens, TaskRecord, retired
+from sinksdk.store.tokens import TaskTokens, TokenState
 from tests.store.protocol import P0, P1, A, B, entry, note
 
 STEPS = {
@@ -15,22 +15,22 @@ STEPS = {
     "withdraw": lambda tokens: tokens.withdraw(P0, [A]),
     "discard": lambda tokens: tokens.discard(P0, [A]),
 }
-NOTHING = Tokens({}, ())
+NOTHING = TaskTokens({}, ())
 NONE = TaskRecord(generation=5, attempt=1)
 
 
-def at(state: TokenState | None) -> Tokens:
+def at(state: TokenState | None) -> TaskTokens:
     """Token A of P0 in a state."""
     left = TaskRecord(generation=5, attempt=2, prepared=(note(P0, A),))
     match state:
         case TokenState.STALE:
-            return Tokens.taken_over(NONE, {P0: {"a": A}}, ())
+            return TaskTokens.taken_over(NONE, {P0: {"a": A}}, ())
         case TokenState.LEFT:
-            return Tokens.taken_over(left, {}, ())
+            return TaskTokens.taken_over(left, {}, ())
         case TokenState.PREPARED:
             return NOTHING.prepare({P0: [A]})
         case TokenState.COMMITTED:
-            return Tokens.taken_over(NONE, {}, [entry(P0, 10, 4, A)])
+            return TaskTokens.taken_over(NONE, {}, [entry(P0, 10, 4, A)])
         case _:
             return NOTHING
 
@@ -49,7 +49,7 @@ LEADS_TO = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("state", [None, *TokenState], ids=str)
 def test_each_step_leads_to_one_state_or_is_refused(state: TokenState | None, step: str) -> None:
-    """Tokens: a step leads from one state to one other; one that the protocol does not have raises."""
+    """TaskTokens: a step leads from one state to one other; one that the protocol does not have raises."""
     before = at(state)
     if (state, step) not in LEADS_TO:
         with pytest.raises(ConnectException, match="flights-0: "):
@@ -61,7 +61,7 @@ def test_each_step_leads_to_one_state_or_is_refused(state: TokenState | None, st
 
 
 def test_published_tokens_are_gone() -> None:
-    """Tokens: what is published can neither be committed, nor withdrawn, nor discarded."""
+    """TaskTokens: what is published can neither be committed, nor withdrawn, nor discarded."""
     published = at(TokenState.COMMITTED).publish(P0)
     assert published.of(P0, *TokenState) == ()
     for step in ("commit", "withdraw", "discard"):
@@ -116,7 +116,10 @@ def test_discarded_ids_are_remembered_by_later_attempts() -> None:
     """retired: what this generation has discarded is in the record, for the next attempt and generation."""
     gone = at(TokenState.LEFT).discard(P0, [A])
     record = TaskRecord(generation=5, attempt=3, retired=gone.retired())
-    for successor in (Tokens.taken_over(record, {}, ()), Tokens.taken_over(NONE, {}, (), gone.retired())):
+    for successor in (
+        TaskTokens.taken_over(record, {}, ()),
+        TaskTokens.taken_over(NONE, {}, (), gone.retired()),
+    ):
         assert "was discarded before" in successor.unusable({P0: [A]})[P0]
         assert successor.unusable({P0: [B]}) == {}
 
@@ -124,13 +127,13 @@ def test_discarded_ids_are_remembered_by_later_attempts() -> None:
 def test_the_newest_discarded_ids_are_kept() -> None:
     """retired: 64 ids of a partition at most, of many partitions 4 each; the newest ones."""
 
-    def rows(partitions: int, ids: int) -> list[Retired]:
+    def rows(partitions: int, ids: int) -> list[RetiredTokens]:
         return [
-            Retired(topic="t", partition=p, ids=tuple(f"{p}-{n}" for n in range(ids)))
+            RetiredTokens(topic="t", partition=p, ids=tuple(f"{p}-{n}" for n in range(ids)))
             for p in range(partitions)
         ]
 
-    (one,) = retired(rows(1, 100), [Retired(topic="t", partition=0, ids=("0-40", "new"))])
+    (one,) = retired(rows(1, 100), [RetiredTokens(topic="t", partition=0, ids=("0-40", "new"))])
     assert len(one.ids) == 64
     assert one.ids[-3:] == ("0-99", "0-40", "new")
     many = retired(rows(2_000, 10))

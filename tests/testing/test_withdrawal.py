@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import rule
 
 from sinksdk import OffsetAndMetadata, SinkRecords, Token, TopicPartition, UnpublishableException
-from sinksdk.store.records import Entry, TaskRecord
+from sinksdk.store.records import PartitionCommit, TaskRecord
 from sinksdk.testing import (
     Capabilities,
     Guarantee,
@@ -123,9 +123,9 @@ def test_withdrawals_are_counted() -> None:
 def test_no_other_commit_may_go_back(withdrawn_from: int | None) -> None:
     """Only an entry that names the very commit it was before is a withdrawal."""
     judge = Judge(Capabilities(), EndlessSource(PARTITIONS, json_record))
-    before, after = (Entry.of(P0, OffsetAndMetadata(offset), 1) for offset in (3, 0))
+    before, after = (PartitionCommit.of(P0, OffsetAndMetadata(offset), 1) for offset in (3, 0))
     after = after.model_copy(update={"withdrawn_from": withdrawn_from})
-    judge.look({}, {P0: before.committed()})
+    judge.look({}, {P0: before.as_offset()})
     judge.saved(TaskRecord(generation=1, entries=(before,)), TaskRecord(generation=1, entries=(after,)))
-    judge.look({}, {P0: after.committed()})
+    judge.look({}, {P0: after.as_offset()})
     assert judge.problem == "the commit of records-0 went back from 3 to 0"
