@@ -16,6 +16,7 @@ from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException
 from sinksdk.support.hooks import finished
 from sinksdk.support.logs import stack_of
+from sinksdk.support.threads import start_thread
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +82,7 @@ class ThreadExecutor:
     def begin(self, call: Call[Any]) -> None:
         """Run it after the calls before it."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="connector", daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._run, "connector")
         self._calls.put(call)
 
     def end(self) -> None:

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from sinksdk.errors import ConnectException
 from sinksdk.offsets import TopicPartition
-from sinksdk.support.logs import Outage, same_subject
+from sinksdk.support.logs import Outage
+from sinksdk.support.threads import start_thread
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +57,7 @@ class BackgroundSync(ConsumerGroupSync):
         self._changed = threading.Condition()
         self._is_ending = False
         self._outage = Outage(log, f"connector {connector}: showing its committed offsets in {group}")
-        work = same_subject(self._work)
-        self._thread = threading.Thread(target=work, name="offset-sync", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._work, "offset-sync")
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
         """Everything up to these offsets is published. Returns at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sinksdk.engine.clock import Clock, Signal
@@ -13,13 +13,13 @@ from sinksdk.engine.measures import Measures
 from sinksdk.engine.partition import UnfinishedHook
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.model.outcome import Retry
+from sinksdk.support.delays import HOOK
 from sinksdk.support.hooks import HookError, finished
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_FIRST_DELAY = 0.3  # Connect's RetryWithToleranceOperator starts with 300 ms
 _GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolve would never pass
 
 
@@ -35,15 +35,15 @@ class RetryPolicy:
             limit.
     """
 
-    timeout: float | None = 300.0
-    max_delay: float = 60.0
+    timeout: float | None = HOOK.total
+    max_delay: float = HOOK.cap
     patience: float | None = None
 
     def delay(self, failures: int, asked: float | None = None) -> float:
         """Seconds to wait after so many failures (1 is the first); ``asked`` replaces the growing delay."""
         if asked is not None:
             return max(asked, 0.0)
-        return min(_FIRST_DELAY * 2.0 ** min(failures - 1, 30), self.max_delay)
+        return replace(HOOK, cap=self.max_delay).after(failures)
 
 
 class Attempts:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,18 +15,11 @@ from sinksdk.offsets import TopicPartition
 from sinksdk.settings.job import PaceSettings
 from sinksdk.store import StoreUnavailable
 from sinksdk.support.confidential import SECRETS
+from sinksdk.support.delays import DISCARD, RESTART, SYSTEM, Delays, jitter
 from sinksdk.support.logs import Outage
 
-LONGEST: Final = 60.0
+LONGEST: Final = RESTART.cap
 """Seconds between two attempts at an operation that costs nothing while it waits."""
-
-_LONGEST_DISCARD = 3600.0  # seconds between two attempts at discarding data, which takes up storage
-_MOST_DOUBLINGS = 30
-
-
-def random_jitter() -> float:
-    """+-20 %, as Kafka's clients wait (KIP-580), so that retries spread out."""
-    return random.uniform(0.8, 1.2)  # noqa: S311 - no secret
 
 
 class Backoff:
@@ -43,11 +36,10 @@ class Backoff:
         clock: Clock,
         *,
         longest: float = LONGEST,
-        jitter: Callable[[], float] = random_jitter,
+        jitter: Callable[[], float] = jitter,
     ) -> None:
-        self._backoff = backoff
+        self._delays = Delays(backoff, max(longest, backoff))
         self._clock = clock
-        self._longest = max(longest, backoff)
         self._jitter = jitter
         self._open_at: dict[TopicPartition, float] = {}
         self._discards: dict[TopicPartition, tuple[int, float]] = {}
@@ -79,8 +71,7 @@ class Backoff:
 
     def delay(self, failures: int) -> float:
         """Seconds until the next attempt after this number of failures."""
-        grown: float = self._backoff * 2 ** min(failures - 1, _MOST_DOUBLINGS)
-        return min(grown, self._longest) * self._jitter()
+        return self._delays.after(failures) * self._jitter()
 
     def waiting(self, partition: TopicPartition) -> float:
         """Seconds until it may be opened."""
@@ -103,8 +94,8 @@ class Backoff:
                 self._discards.pop(partition, None)
                 continue
             tries = self.discards(partition) + 1
-            delay = min(self._backoff * 2 ** min(tries, _MOST_DOUBLINGS), _LONGEST_DISCARD)
-            self._discards[partition] = (tries, self._clock.now() + delay)
+            delays = replace(DISCARD, first=2 * self._delays.first)
+            self._discards[partition] = (tries, self._clock.now() + delays.after(tries))
 
     def discards(self, partition: TopicPartition) -> int:
         """How often in a row not everything could be discarded."""
@@ -140,7 +131,7 @@ class Waits:
         self._who = who
         self._clock = clock
         self._after = after
-        self._backoff = backoff or Backoff(1.0, clock)
+        self._backoff = backoff or Backoff(SYSTEM.first, clock, longest=SYSTEM.cap)
         self._outage = Outage(log, f"{who}: what it waited for", after=after, clock=clock.now)
         self._failures = 0
         self._since = 0.0

@@ -9,10 +9,11 @@ from sinksdk.control.connector_calls import ThreadExecutor
 from sinksdk.control.consumer_group import BackgroundSync, ConsumerGroupSync, OffsetGroup
 from sinksdk.control.requests import ClosingSignal, PendingRequests
 from sinksdk.engine.clock import SystemWallClock, WallClock
-from sinksdk.runtime.backoff import Waits, random_jitter
+from sinksdk.runtime.backoff import Waits
 from sinksdk.store import Store
 from sinksdk.store.generations import Tenure
 from sinksdk.store.records import ConnectorRecord
+from sinksdk.support import delays
 from sinksdk.support.threads import Background, in_a_thread
 
 
@@ -49,7 +50,7 @@ class Environment:
     store: Store
     clock: WallClock = field(default_factory=SystemWallClock)
     threads: Threads = Threads()
-    jitter: Callable[[], float] = random_jitter
+    jitter: Callable[[], float] = delays.jitter
     signal: ClosingSignal = field(default_factory=ClosingSignal)
     waits: Waits | None = None
     record: ConnectorRecord | None = None

@@ -26,6 +26,7 @@ from sinksdk.server.parameters import Name
 from sinksdk.spark.task_slots import ReadTaskSlots
 from sinksdk.store import StoreUnavailable
 from sinksdk.support.confidential import SECRETS
+from sinksdk.support.threads import start_thread
 
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ class Latest(Generic[T]):
         asked = self._asked = Future[T]()
         self.asked_at = time.monotonic()
         # A daemon, and none of a pool's: the process ends without it.
-        threading.Thread(target=self._run, args=(asked,), name="latest", daemon=True).start()
+        start_thread(lambda: self._run(asked), "latest")
         return asked
 
     def _run(self, asked: Future[T]) -> None:

@@ -18,9 +18,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException
+from sinksdk.support.delays import STORE
 from sinksdk.support.logs import Outage
 
 FORMAT: Final = 1
@@ -31,7 +33,6 @@ NEWEST_FORMAT: Final = 4
 """The highest one this sinksdk reads."""
 
 _TRIES: Final = 3
-_LONGEST_PAUSE: Final = 2.0  # seconds between two attempts at a request
 _TOLD_AFTER: Final = 1.0  # seconds without a response before it is logged
 _ENCODER: Final = json.JSONEncoder(sort_keys=True)
 _OWN_FIELDS: Final = frozenset({"format", "nonce"})
@@ -100,7 +101,7 @@ class Store(ABC):
     most_at_once = 1
     """Number of concurrent requests; 1 where they would wait for each other."""
 
-    def __init__(self, *, patience: float = 30.0, pause: float = 0.05) -> None:
+    def __init__(self, *, patience: float = STORE.total, pause: float = STORE.first) -> None:
         self._patience = patience
         self._pause = pause
         self._outage = Outage(log, lambda: f"store {self.url}", after=_TOLD_AFTER)
@@ -232,7 +233,7 @@ class Store(ABC):
                     error,
                     since=begun,
                 )
-                pause = min(self._pause * 2.0 ** min(attempt, 30), _LONGEST_PAUSE)
+                pause = replace(STORE, first=self._pause).after(attempt + 1)
                 pause += random.uniform(0.0, self._pause)  # noqa: S311 - no secret
                 if time.monotonic() + pause - begun > self._patience:
                     message = f"store {self.url}: {what} got no answer for {self._patience:g} s: {error}"

@@ -22,6 +22,7 @@ from botocore import exceptions as boto
 from sinksdk.errors import ConfigException
 from sinksdk.store.addresses import S3Address
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused, StoreUnreadable, outage_of
+from sinksdk.support.delays import S3_STORE
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -278,7 +279,14 @@ class S3Store(Store):
     most_entries = 256  # a request costs more than its bytes
     most_at_once = _MOST_CONNECTIONS  # a request mostly waits
 
-    def __init__(self, url: str, *, create: bool = False, patience: float = 30.0, pause: float = 0.1) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = False,
+        patience: float = S3_STORE.total,
+        pause: float = S3_STORE.first,
+    ) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience, pause=pause)
         self._address = S3Address.parse(url)
         self._outage = outage_of(self.url)

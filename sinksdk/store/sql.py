@@ -24,6 +24,7 @@ from sinksdk.store.sql_engine import (
     create_engine,
     sql_address,
 )
+from sinksdk.support.delays import STORE
 
 T = TypeVar("T")
 
@@ -136,7 +137,7 @@ class SqlStore(Store):
         StoreUnavailable: no response.
     """
 
-    def __init__(self, url: str, *, create: bool = False, patience: float = 30.0) -> None:
+    def __init__(self, url: str, *, create: bool = False, patience: float = STORE.total) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience)
         self._url = sql_address(url)
         if self._url.get_backend_name() != SQLITE:  # which has one writer at a time

@@ -1,4 +1,4 @@
-"""The system's threads: of the engine (:class:`sinksdk.engine.clock.Threads`), and of calls that may hang."""
+"""Daemon threads: of the engine (:class:`sinksdk.engine.clock.Threads`), and of calls that may hang."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ Background = Callable[[Callable[[], None]], None]
 """Runs something beside the caller's thread; handed in, so that a simulation has no threads."""
 
 
+def start_thread(run: Callable[[], None], name: str) -> threading.Thread:
+    """Start a daemon thread, which logs about the connector that its caller logs about.
+
+    A daemon: a process whose main thread ends does not wait for calls into Spark or of clients that hang, as
+    it would for a pool's threads.
+    """
+    thread = threading.Thread(target=same_subject(run), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 class SystemThreads:
     """The machine's threads, named after the worker that they are for."""
 
@@ -23,23 +34,20 @@ class SystemThreads:
         self._name = name
 
     def lock(self) -> AbstractContextManager[object]:
-        """A lock between threads."""
         return threading.Lock()
 
     def signal(self) -> threading.Event:
-        """An event."""
         return threading.Event()
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
-        """A thread that calls something every so often; what ends it waits for the call that is running."""
+        """Call something every so often. The returned function ends that, and waits for a running call."""
         ended = threading.Event()
 
         def repeat() -> None:
             while not ended.wait(seconds):
                 run()
 
-        thread = threading.Thread(target=repeat, name=f"{self._name} every {seconds:g} s", daemon=True)
-        thread.start()
+        thread = start_thread(repeat, f"{self._name} every {seconds:g} s")
 
         def end() -> None:
             ended.set()
@@ -48,23 +56,17 @@ class SystemThreads:
         return end
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        """A daemon thread, so that a hang does not keep the process alive. The returned function joins it."""
-        thread = threading.Thread(target=run, name=f"{self._name} aside", daemon=True)
-        thread.start()
-        return thread.join
+        """Run in a thread; the returned function joins it."""
+        return start_thread(run, f"{self._name} aside").join
 
 
 def in_a_thread(run: Callable[[], None]) -> None:
-    """Run in a daemon thread: one that hangs does not keep the process, as a pool's would."""
-    name = getattr(run, "__qualname__", "background")
-    threading.Thread(target=same_subject(run), name=name, daemon=True).start()
+    """Run in a thread: a :data:`Background`."""
+    start_thread(run, getattr(run, "__qualname__", "background"))
 
 
 def beside(run: Callable[[], T], name: str) -> Future[T]:
-    """Run in a daemon thread of this name; what it returns or raises is the future's.
-
-    A daemon: a process whose main thread ends does not wait for calls into Spark or of clients that hang.
-    """
+    """Run in a thread of this name; the future has its result or exception."""
     ended: Future[T] = Future()
 
     def run_to_end() -> None:
@@ -75,12 +77,12 @@ def beside(run: Callable[[], T], name: str) -> Future[T]:
         else:
             ended.set_result(result)
 
-    threading.Thread(target=run_to_end, name=name, daemon=True).start()
+    start_thread(run_to_end, name)
     return ended
 
 
 def has_ended(ended: Future[T], timeout: float | None = None) -> bool:
-    """Wait at most ``timeout`` seconds for what runs :func:`beside`. Raises what ended it, at each call."""
+    """Wait at most ``timeout`` seconds for a call :func:`beside`. Raises its exception, at each call."""
     if timeout != 0:
         wait([ended], timeout)
     if not ended.done():

@@ -17,6 +17,7 @@ from sinksdk.errors import ConnectException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
 from sinksdk.store import Store
+from sinksdk.support.threads import start_thread
 from sinksdk.worker.attempts import Attempt, prepare_process, run_owned
 from sinksdk.worker.generation_spec import GenerationSpec, unpacked
 from sinksdk.worker.outside import Outside, schema_registry
@@ -163,8 +164,7 @@ class ReadAhead:
     def __init__(self, batches: Generator[SinkRecords | Unread | None]) -> None:
         self._queue: queue.Queue[SinkRecords | Unread | BaseException | None] = queue.Queue(_AHEAD)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._read, args=(batches,), name="input", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(lambda: self._read(batches), "input")
 
     def __iter__(self) -> Iterator[SinkRecords | Unread | None]:
         """Batches; None when none arrived for a while.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sinksdk.engine.clock import Threads, WallClock
@@ -17,7 +17,7 @@ from sinksdk.engine.worker_source_task import WorkerSourceTask
 from sinksdk.errors import FencedException
 from sinksdk.model.outcome import End, SourceTaskOutcome
 from sinksdk.store import Store
-from sinksdk.support.threads import SystemThreads
+from sinksdk.support.threads import SystemThreads, start_thread
 from sinksdk.worker.attempts import Attempt, prepare_process, run_owned
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.progress import SourceProgressWriter
@@ -50,7 +50,7 @@ def end_with_parent() -> None:
     task has none, and would read and write on until it is fenced. A Spark that still runs takes this for a
     crash, and runs the task again.
     """
-    threading.Thread(target=_watch_parent, args=(os.getppid(),), name="parent-watch", daemon=True).start()
+    start_thread(partial(_watch_parent, os.getppid()), "parent-watch")
 
 
 def _watch_parent(parent: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,8 +17,9 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.model.outcome import Failure
 from sinksdk.source import SourceTask
 from sinksdk.store import Store, closing_request, is_current
-from sinksdk.support.logs import Outage, same_subject, stack_of
-from sinksdk.support.threads import SystemThreads
+from sinksdk.support.delays import jitter
+from sinksdk.support.logs import Outage, stack_of
+from sinksdk.support.threads import SystemThreads, start_thread
 from sinksdk.worker.attempts import Attempt
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.progress import SourceProgressWriter
@@ -75,14 +75,9 @@ Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], Clos
 """Runs a watch at an interval while the block runs; yields the function for the request."""
 
 
-def _about(interval: float) -> float:
-    """+-20 %, since many tasks start at the same moment."""
-    return interval * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
-
-
 def check_periodically(watch: ClosingWatch, interval: float, wait: Callable[[float], bool]) -> None:
     """Check at about the interval until the wait is over."""
-    while not wait(_about(interval)):
+    while not wait(interval * jitter()):
         watch.check_or_log()
 
 
@@ -91,9 +86,7 @@ def watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[
     """Check in a separate thread, so that a slow store does not delay the task."""
     watch.check()
     stopped = threading.Event()
-    check = same_subject(lambda: check_periodically(watch, interval, stopped.wait))
-    thread = threading.Thread(target=check, name="closing-watch", daemon=True)
-    thread.start()
+    thread = start_thread(lambda: check_periodically(watch, interval, stopped.wait), "closing-watch")
     try:
         yield watch.request
     finally:
@@ -133,8 +126,7 @@ class HangWatch:
 
     def __enter__(self) -> Self:
         if self._limit:
-            check = same_subject(self.check)
-            self._end = SystemThreads("hang watch").every(self._limit / _HANG_CHECKS, check)
+            self._end = SystemThreads("hang watch").every(self._limit / _HANG_CHECKS, self.check)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -264,7 +256,7 @@ class SourceTaskWatch:
         """Run what is due; seconds until the next turn."""
         clock = self._attempt.clock
         if clock.now() >= self._look_at:
-            self._look_at = clock.now() + _about(self._interval)
+            self._look_at = clock.now() + self._interval * jitter()
             self._closing.check_or_log()
             self._look_for_request()
         if clock.now() >= self._cancel_at:
@@ -316,7 +308,7 @@ def watching(watch: SourceTaskWatch, threads: Threads) -> Iterator[None]:
         while not ended.wait(delay):
             delay = watch.turn()
 
-    join = threads.beside(same_subject(run))
+    join = threads.beside(run)
     try:
         yield
     finally:

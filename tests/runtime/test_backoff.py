@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sinksdk import TopicPartition
-from sinksdk.runtime.backoff import Backoff, random_jitter
+from sinksdk.config import ConnectorConfig
+from sinksdk.runtime.backoff import Backoff
+from sinksdk.support.delays import DISCARD, HOOK, RESTART, STORE, jitter
 from sinksdk.testing import ManualClock
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -23,7 +25,7 @@ def test_what_failed_together_comes_back_one_by_one() -> None:
     delays = {backoff.delay(1) for _ in range(100)}
     assert len(delays) > 50
     assert all(8.0 <= delay <= 12.0 for delay in delays)
-    assert all(0.8 <= random_jitter() <= 1.2 for _ in range(100))
+    assert all(0.8 <= jitter() <= 1.2 for _ in range(100))
 
 
 def test_a_partition_waits_until_its_time_has_come() -> None:
@@ -52,3 +54,21 @@ def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> No
 
     backoff.tried_to_discard([P0], [])
     assert (backoff.discards(P0), backoff.may_discard(P0)) == (0, True)
+
+
+def test_delays_in_the_table_are_the_defaults_of_the_keys() -> None:
+    config = ConnectorConfig.parse({"name": "c", "topics": "t"})
+    assert (config.restart_backoff_ms / 1000, config.restart_backoff_max_ms / 1000) == (
+        RESTART.first,
+        RESTART.cap,
+    )
+    assert (config.errors_retry_delay_max_ms / 1000, config.errors_retry_timeout / 1000) == (
+        HOOK.cap,
+        HOOK.total,
+    )
+    assert DISCARD.first == 2 * RESTART.first
+
+
+def test_backoff_doubles_up_to_its_cap() -> None:
+    assert [STORE.after(failures) for failures in (1, 2, 3, 6, 7, 1_000)] == [0.05, 0.1, 0.2, 1.6, 2.0, 2.0]
+    assert [HOOK.after(failures) for failures in (1, 2, 9)] == [0.3, 0.6, 60.0]

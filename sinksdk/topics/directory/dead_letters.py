@@ -21,6 +21,7 @@ from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.offsets import TopicPartition
 from sinksdk.records import SinkRecord
 from sinksdk.settings.job import DEAD_LETTER_DIRECTORY
+from sinksdk.support.threads import start_thread
 from sinksdk.topics.directory.layout import FileStat, Unfinished, is_hidden, local_root, partition_folder
 from sinksdk.topics.directory.log import Disk, Entry, Extent, TransactionLog
 from sinksdk.topics.directory.reader import Footers
@@ -99,8 +100,7 @@ class DirectoryDeadLetters:
         letter.written.set_running_or_notify_cancel()  # it cannot be cancelled
         with self._changed:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="dead-letters", daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._work, "dead-letters")
             self._changed.wait_for(lambda: self._size < _ROOM)
             self._waiting.append(letter)
             self._size += _size(record)

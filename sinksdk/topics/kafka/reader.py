@@ -15,6 +15,7 @@ from sinksdk.engine.task_run import Unread
 from sinksdk.errors import ConnectException, OffsetOutOfRangeException, RetriableException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
+from sinksdk.support.threads import start_thread
 from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.messages import Event, fill
@@ -262,7 +263,7 @@ class _Consumers:
 
 def _close_aside(consumer: Consumer) -> None:
     """Close a consumer in a thread: that may take as long as a look-up of a broker's name."""
-    threading.Thread(target=consumer.close, name="kafka-close", daemon=True).start()
+    start_thread(consumer.close, "kafka-close")
 
 
 _CONSUMERS: Final = _Consumers()
