@@ -24,11 +24,9 @@ class SystemClock:
     """The machine's monotonic clock."""
 
     def now(self) -> float:
-        """Seconds since some fixed moment."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Block this thread."""
         time.sleep(seconds)
 
 
@@ -44,7 +42,6 @@ class SystemWallClock(SystemClock):
     """The machine's clocks."""
 
     def time(self) -> float:
-        """Seconds since the epoch."""
         return time.time()
 
 
@@ -60,7 +57,7 @@ class Signal(Protocol):
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Return once it is set, at the latest after so long; whether it is set."""
+        """Return once it is set, after so many seconds at the latest; whether it is set."""
         ...
 
 
@@ -76,7 +73,7 @@ class Threads(Protocol):
         ...
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
-        """Call something every so often beside this thread.
+        """Call something periodically in another thread.
 
         Returns:
             A function that ends it and returns once no call runs any more.
@@ -84,7 +81,7 @@ class Threads(Protocol):
         ...
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Call something once beside this thread, which does not wait for it.
+        """Call something once in another thread, without waiting for it.
 
         Returns:
             A function that waits for its end.
@@ -99,19 +96,16 @@ class OneThread:
         self._clock = clock
 
     def lock(self) -> AbstractContextManager[object]:
-        """A lock that is always free."""
         return nullcontext()
 
     def signal(self) -> Signal:
-        """See :class:`Signal`."""
         return _Flag(self._clock)
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - by hand
-        """Never calls ``run``: the simulation does."""
+        # The simulation calls ``run``.
         return lambda: None
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        """At once."""
         run()
         return lambda: None
 

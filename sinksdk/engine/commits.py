@@ -1,4 +1,4 @@
-"""Interfaces of a sink task's worker to its commits, its dead letters and the ids of its topics."""
+"""What a sink task needs from outside: its commit log, its dead letters and a check of topic ids."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class CommitLog(Protocol):
     """
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """The last commit; ``publish`` holds its tokens that are not published yet."""
+        """The last commit, with its tokens that are not published yet."""
         ...
 
     def visible(self, partition: TopicPartition) -> int | None:
-        """The offset up to which everything is published: that of the last commit, or of the one before it.
+        """The offset up to which everything is published; None: unknown.
 
-        None where nothing is, or that is not known.
+        That of the last commit, or of the one before it.
         """
         ...
 
@@ -35,11 +35,11 @@ class CommitLog(Protocol):
 
     @property
     def held(self) -> Mapping[TopicPartition, Collection[Token]]:
-        """Tokens whose commit waits for other tasks'; the task may return them again. Usually none."""
+        """Tokens whose commit waits for other tasks (DataFrames); the task may return them again."""
         ...
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
-        """Tokens that predecessors prepared, that no commit covered, and that are not discarded yet."""
+        """Tokens of predecessors that no commit covers and that are not discarded yet."""
         ...
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
@@ -47,21 +47,21 @@ class CommitLog(Protocol):
         ...
 
     def unusable(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> Mapping[TopicPartition, str]:
-        """Of each partition with a token that cannot be prepared, why.
+        """Why tokens cannot be prepared, by partition.
 
-        The id of a token that an earlier attempt prepared, or that was discarded: a predecessor may be frozen
-        right before it discards it.
+        The ids of tokens that an earlier attempt prepared or that were discarded are refused: a frozen
+        predecessor may be about to discard them.
         """
         ...
 
     def records(self, partition: TopicPartition) -> int:
-        """How many records this generation has committed, by this attempt and earlier ones."""
+        """Number of records that this generation has committed, by this attempt and earlier ones."""
         ...
 
     def due(self, partition: TopicPartition) -> int | None:
-        """The offset after the last record below the commit that a task has accepted.
+        """The offset after the last record below the commit that a task has accepted; None: unknown.
 
-        Between it and the commit the source had no record, or only bad or filtered ones. None: unknown.
+        Between it and the commit the source had no record, or only bad or filtered ones.
         """
         ...
 
@@ -74,13 +74,13 @@ class CommitLog(Protocol):
         """Commit offsets with the tokens to publish, in one atomic write.
 
         Args:
-            records: what :meth:`records` says from then on; without it, the same as before.
-            due: what :meth:`due` says from then on; without it, None.
+            records: the new value of :meth:`records`; by default unchanged.
+            due: the new value of :meth:`due`; by default None.
         """
         ...
 
     def mark_published(self, partition: TopicPartition) -> None:
-        """All tokens of the last commit are published. May become durable with the next write."""
+        """The tokens of the last commit are published. May become durable with the next write."""
         ...
 
     def withdraw(
@@ -90,25 +90,25 @@ class CommitLog(Protocol):
         discard: Sequence[Token],
         partly_visible_to: int | None = None,
     ) -> None:
-        """Move the last commit back to this offset; these of its tokens must be discarded.
-
-        The only way to move a commit back. It keeps no token to publish.
+        """Move the last commit back to this offset: the only way to do so. It keeps no token to publish.
 
         Args:
-            partly_visible_to: the offset after the last record above that is visible already; None: none is.
+            discard: those of its tokens that must be discarded.
+            partly_visible_to: the offset after the last record above ``offset`` that is visible; None: there
+                is no such record.
         """
         ...
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:
-        """Whether the last commit was withdrawn in this generation, by this attempt or an earlier one."""
+        """Whether this generation has withdrawn the last commit, in this attempt or an earlier one."""
         ...
 
     def mark_discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """These tokens are discarded. May become durable with the next write."""
+        """May become durable with the next write."""
         ...
 
     def flush(self) -> None:
-        """Write now what would wait for the next write."""
+        """Write now the changes that would wait for the next write."""
         ...
 
 
@@ -116,15 +116,15 @@ class DeadLetters(Protocol):
     """Writes undeliverable records."""
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Begin writing a record; the future is done once it is durable."""
+        """Begin to write a record; the future is done once it is durable."""
         ...
 
 
 TopicIdCheck = Callable[[Collection[str]], Mapping[str, ConnectException]]
 """Checks topic ids after the delivery of records and before their commit.
 
-Returns the topics that may not be the planned ones, each with an error: a RetriableException if that is
-unknown now, any other if the topic is certainly another one.
+Returns an error for each topic that may not be the planned one: a RetriableException if that is unknown now,
+any other if the topic is certainly another one.
 """
 
 

@@ -1,4 +1,4 @@
-"""A task's offset commits: ``pre_commit`` → commit → ``publish``; ``discard`` of what no commit covers."""
+"""The commits of one task: ``pre_commit`` → commit → ``publish``, and ``discard`` of uncommitted tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_WAIT: Final = 1.0  # seconds between two checks for a close request
 
 
 class Committer:
-    """Commits what a task has accepted, and publishes or discards what it has prepared outside."""
+    """Commits accepted records, publishes committed tokens and discards the others."""
 
     def __init__(self, scope: TaskScope, context: WorkerSinkTaskContext, check_topics: TopicIdCheck) -> None:
         self._scope = scope
@@ -34,7 +34,7 @@ class Committer:
         self._context = context
         self._check_topics = check_topics
         self.closing_asked: Callable[[], bool] = lambda: False
-        """Whether the task must close meanwhile: then nothing is retried that can wait."""
+        """Whether the task must close: then retries are left to the next generation."""
 
     # -- the first phase -------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class Committer:
         *,
         is_last: bool,
     ) -> Collection[TopicPartition]:
-        """``pre_commit`` → commit → ``publish`` for those of the partitions with something to commit.
+        """Commit those of the partitions that have something to commit, and publish.
 
         Returns:
             Partitions whose topics are still the planned ones: the ends of their ranges may be committed too.
@@ -65,9 +65,9 @@ class Committer:
         return partitions
 
     def metadata_at(self, partition: TopicPartition, offset: int) -> str | None:
-        """The task's metadata of a position that its partition goes back to; None if it has failed.
+        """The task's metadata for a position that its partition is moved back to; None: it has failed.
 
-        Without it, a sink that notes its watermark there could not tell a later loss from this one.
+        Without it, a sink that keeps its watermark there could not tell a later loss from this move.
         """
         offered = {partition: OffsetAndMetadata(offset)}
         try:
@@ -83,17 +83,17 @@ class Committer:
         return answer.metadata if isinstance(answer.metadata, str) else ""
 
     def _has_offer(self, partition: TopicPartition) -> bool:
-        """Whether pre_commit is asked: a position skipped to may need the task's metadata, too."""
         state = self._states[partition]
+        # A position that was skipped to may need the task's metadata, too.
         return state.position > self._scope.floor(partition) or state.has_skipped
 
     def _of_planned_topics(
         self, partitions: Collection[TopicPartition], *, is_last: bool
     ) -> Collection[TopicPartition]:
-        """Partitions that may be committed: their topics are still the planned ones.
+        """The partitions that may be committed, since their topics are still the planned ones.
 
-        If that is unknown now, the next commit checks again; after the last one, the uncommitted records are
-        read again.
+        If that is unknown now, the next commit checks again; after the last commit, the uncommitted records
+        are read again.
         """
         asked = {p.topic for p in partitions if self._states[p].has_uncommitted(self._scope.floor(p))}
         with self._measures.phase(Phase.CHECK_TOPIC_IDS):
@@ -133,7 +133,7 @@ class Committer:
         return {p: offset for p, offset in sound.items() if self._await_letters(p)}
 
     def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> Collection[TopicPartition]:
-        """Commit offsets beyond the last commit; returns their partitions."""
+        """Commit offsets beyond the last commit; return their partitions."""
         changed = {
             partition: self._states[partition].to_range_end(offset)
             for partition, offset in accepted.items()
@@ -161,7 +161,7 @@ class Committer:
         )
 
     def write_late_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """As :meth:`write_range_ends`, of partitions that were closed before their end was known."""
+        """Write the range ends of partitions that were closed before their end was known."""
         self.write_range_ends(self._of_planned_topics(partitions, is_last=True))
 
     def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
@@ -185,7 +185,10 @@ class Committer:
             self._states[partition].reach(offset.offset)
 
     def _await_letters(self, partition: TopicPartition) -> bool:
-        """Wait for durable dead letters before the commit that covers them; never cover refused records."""
+        """Wait until the dead letters of a commit are durable; return whether it may be written.
+
+        No commit covers refused records.
+        """
         state = self._states[partition]
         letters, state.letters = state.letters, deque()
         try:
@@ -204,7 +207,7 @@ class Committer:
     # -- the second phase ------------------------------------------------------------------------
 
     def publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
-        """Publish the tokens of a partition's last commit, if it has any left.
+        """Publish the remaining tokens of a partition's last commit.
 
         If that fails, the partition ends: its next commit would lose them.
 
@@ -225,7 +228,7 @@ class Committer:
         committed: OffsetAndMetadata,
         deadline: float | None,
     ) -> Ending | None:
-        """Why the tokens are not published; None when they are."""
+        """The reason why the tokens are not published; None: they are."""
         clock = self._scope.clock
         attempts = Attempts(self._scope.options.retry, clock.now(), self._states[partition].retry)
         while True:
@@ -282,7 +285,7 @@ class Committer:
         to = OffsetAndMetadata(error.offset, error.metadata)
         self.withdraw(partition, to, discard, error.partly_visible_to)
         log.error(
-            "%s: the commit of %s is withdrawn from offset %d to %d; from there it is read again: %s",
+            "%s: the commit of %s is withdrawn from offset %d to %d; records from there are read again: %s",
             self._label,
             partition,
             committed.offset,
@@ -292,7 +295,7 @@ class Committer:
         return error
 
     def _waited(self, delay: float, deadline: float | None) -> bool:
-        """Wait until the next attempt; False if the task must close meanwhile."""
+        """Wait for the next attempt; return False if the task must close meanwhile."""
         while delay > 0:
             if deadline is None and self.closing_asked():
                 return False
@@ -305,8 +308,8 @@ class Committer:
         """Discard tokens that no commit covers. Those that fail stay in the store for a successor.
 
         If the task refuses them together, each is discarded alone, so that one token does not block the
-        others. After a ``RetriableException`` all are left to a later generation at once: the others would
-        fail in the same way.
+        others. After a ``RetriableException`` all are left to a later generation, as the others would fail in
+        the same way.
         """
         left = tuple(tokens)
         error = self._discard(partition, left) if left else None
@@ -321,7 +324,7 @@ class Committer:
                     break
         if error is not None:
             log.warning(
-                "%s: discarding %s of %s failed; a later generation tries again",
+                "%s: discarding %s of %s failed; a later generation retries",
                 self._label,
                 ", ".join(map(str, left)),
                 partition,
@@ -329,7 +332,7 @@ class Committer:
             )
 
     def _discard(self, partition: TopicPartition, tokens: tuple[Token, ...]) -> Exception | None:
-        """Call the task's ``discard``; returns what it raised, if anything."""
+        """Call the task's ``discard``; return its exception, if any."""
         try:
             with self._measures.phase(Phase.DISCARD):
                 self._scope.call("discard", partition, tokens)
@@ -348,10 +351,10 @@ def committable(
     prepared: Mapping[TopicPartition, Collection[str]],
     label: str,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Keep the valid offsets, ignore the others with a warning that says why.
+    """The valid offsets of ``pre_commit``'s result; the others are logged with the reason.
 
     Args:
-        offered: the largest offset that may be committed, per partition of this commit.
+        offered: the largest offset that may be committed, by partition of this commit.
         floor: the committed offset (or the start of the range): the smallest that may be committed.
         prepared: ids of tokens prepared and not committed.
     """
@@ -391,7 +394,7 @@ def flaw_of(
     floor: Mapping[TopicPartition, int],
     prepared: Mapping[TopicPartition, Collection[str]],
 ) -> str | None:
-    """The flaw of one offset from ``pre_commit``, or None. Arguments as for :func:`committable`."""
+    """The flaw of one offset, or None. Arguments as for :func:`committable`."""
     if partition not in offered:
         if _is_partition(partition):
             return "which is not part of this commit"
@@ -419,7 +422,7 @@ def _is_partition(key: Any) -> bool:
 
 
 def _nonsense(offset: Any) -> str | None:
-    """The flaw in the types of an offset, or None: the author's code may not be type-checked."""
+    """The flaw in the types of an offset, or None: connectors may not be type-checked."""
     if not isinstance(offset, OffsetAndMetadata):
         return f"which is of type {type(offset).__name__}, not an OffsetAndMetadata"
     number: Any = offset.offset

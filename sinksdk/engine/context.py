@@ -1,4 +1,4 @@
-"""A sink task's state, which the parts of its worker share, and the context that shows it to its author."""
+"""The state that the parts of a sink task's engine share, and the context that shows it to the author."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 
 class Ending(NamedTuple):
-    """Why this generation makes no retry; ``retry`` is what it leaves to a later one."""
+    """Why this generation makes no other attempt; ``retry`` is left to a later one."""
 
     error: BaseException
     retry: Retry | None = None
 
 
 class TaskScope:
-    """State that all parts of one sink task's worker share; ``label`` names it in messages.
+    """State that all parts of one sink task's engine share; ``label`` names the task in messages.
 
     A partition fails once, with the first of these; the caller then ends it:
 
@@ -62,7 +62,6 @@ class TaskScope:
         self._write_failure: BaseException | None = None
 
     def begin(self, partition: TopicPartition, plan: RangePlan) -> None:
-        """Begin a range, at the commit if an earlier attempt has committed some of it."""
         committed = self.commits.committed(partition)
         # The commit may also be behind: the source may have lost records.
         start = max(committed.offset if committed else 0, plan.start)
@@ -77,11 +76,10 @@ class TaskScope:
         )
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Partitions that are open."""
         return frozenset(p for p, state in self.states.items() if state.is_open)
 
     def floor(self, partition: TopicPartition) -> int:
-        """The offset up to which a partition is committed, or its range began."""
+        """The offset up to which a partition is committed, or at which its range begins."""
         committed, start = self.commits.committed(partition), self.states[partition].start
         return max(committed.offset, start) if committed else start
 
@@ -90,18 +88,18 @@ class TaskScope:
     def call(self, hook: str, *arguments: object) -> Any:
         """Run a hook of the task. A write that failed inside it takes precedence over its result.
 
-        When it raises, the caller first calls :meth:`raise_failure`.
+        If it raises, the caller first calls :meth:`raise_failure`.
         """
         result = run_hook(self.label, self.task, hook, *arguments)
         self.raise_failure()
         return result
 
     def release(self, hook: str, *arguments: object) -> None:
-        """Run ``close`` or ``stop``, which may also follow a write that failed."""
+        """Run ``close`` or ``stop``, which may also follow a failed write."""
         run_hook(self.label, self.task, hook, *arguments)
 
     def write(self, method: Callable[..., None], *arguments: object) -> None:
-        """Call a method of the commit log that writes. No write follows one that failed."""
+        """Call a writing method of the commit log, unless an earlier write failed."""
         self.raise_failure()
         try:
             method(*arguments)
@@ -110,12 +108,12 @@ class TaskScope:
             raise
 
     def raise_failure(self) -> None:
-        """Raise what the first failed write raised, if one did: the record's content is unknown since."""
+        """Raise the error of the first failed write, if any: the record in the store is unknown since."""
         if self._write_failure is not None:
             raise self._write_failure
 
     def misplace(self, partition: TopicPartition, offset: int) -> None:
-        """The task requests a position outside ``open``."""
+        """Note that the task requested a position outside ``open``."""
         state = self.states[partition]
         state.ending.misplaced = ConnectException(
             f"{self.label}: the task asked for {partition} at offset {offset} while at "
@@ -129,10 +127,12 @@ class TaskScope:
         letter: Future[None],
         refusal: ConnectException | None,
     ) -> None:
-        """A record was reported; ``refusal`` is set where bad records are not tolerated.
+        """Note a reported record.
 
         Args:
             offset: the record's, if the task itself has reported it.
+            letter: done once its dead letter is durable.
+            refusal: set where bad records are not tolerated.
         """
         state = self.states.get(partition)
         if state is None or not state.is_open:
@@ -148,7 +148,11 @@ class TaskScope:
     # -- failures --------------------------------------------------------------------------------
 
     def note_requested(self, began: float | None = None) -> None:
-        """Record the failures of the author's call that just returned; ``began`` is its start."""
+        """Record the failures that the call that just returned has requested.
+
+        Args:
+            began: start of that call.
+        """
         for partition, state in self.states.items():
             if state.is_open:
                 for error in state.ending.take_requested():
@@ -168,7 +172,7 @@ class TaskScope:
         Args:
             at_once: the next generation opens it without a back-off.
             began: start of the failed operation; by default now.
-            retry: what to leave to a later generation, if known.
+            retry: left to a later generation, if known.
         """
         state = self.states[partition]
         if state.ending.failure is not None:
@@ -181,7 +185,7 @@ class TaskScope:
             state.ending.is_fenced = True
             self.measures.given_up()
             log.warning(
-                "%s: %s ends, read up to offset %d, and nothing more is written: %s",
+                "%s: %s ends at offset %d, and nothing more is written: %s",
                 self.label,
                 partition,
                 state.position,
@@ -190,7 +194,7 @@ class TaskScope:
         elif retry is None:
             self.measures.given_up()
             log.error(
-                "%s: %s ends, read up to offset %d: %s",
+                "%s: %s ends at offset %d: %s",
                 self.label,
                 partition,
                 state.position,
@@ -199,8 +203,8 @@ class TaskScope:
             )
         else:
             self.measures.retried()
-            log.info(  # the driver warns of it
-                "%s: %s ends, read up to offset %d, and is tried again by a later generation in %.1f s: %s",
+            log.info(  # the driver warns
+                "%s: %s ends at offset %d; a later generation retries in %.1f s: %s",
                 self.label,
                 partition,
                 state.position,
@@ -210,13 +214,12 @@ class TaskScope:
 
     @staticmethod
     def casts_doubt(error: BaseException) -> bool:
-        """Whether nothing may be committed of what the task accepted before this."""
+        """Whether no accepted record may be committed after this error."""
         return isinstance(error, (InDoubt, FencedException))
 
     def _retry_of(
         self, state: PartitionState, error: RetriableException, began: float | None
     ) -> Retry | None:
-        """The retry that this generation leaves to a later one."""
         policy, now = self.options.retry, self.clock.now()
         if policy.patience is None:
             return None
@@ -226,7 +229,7 @@ class TaskScope:
 
 
 class WorkerSinkTaskContext(SinkTaskContext):
-    """Answers from the engine's state; keeps the task's requests until the engine has handled them."""
+    """The context of a sink task. It keeps the task's requests until the engine has handled them."""
 
     def __init__(
         self,
@@ -260,7 +263,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     @contextmanager
     def closing(self, reason: ClosingReason | None, deadline: float | None) -> Iterator[None]:
-        """Inside the block ``is_closing()`` is true, if ``reason`` is set."""
         self._closing, self._deadline = reason, deadline
         try:
             yield
@@ -318,7 +320,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
             raise ValueError(f"{self._scope.label}: the wait given to context.timeout {error}") from error
 
     def take_timeout(self) -> float | None:
-        """The wait that the task requested, once."""
+        """The delay that the task requested, once."""
         timeout, self._timeout = self._timeout, None
         return timeout
 

@@ -25,10 +25,11 @@ log = logging.getLogger(__name__)
 
 
 class PendingBatch:
-    """A batch that ``put`` has not accepted completely. Kafka Connect puts what one poll returned.
+    """A batch that ``put`` has not accepted completely.
 
     Args:
-        most: maximum number of records of one ``put``; None for all. Records of one offset are put together.
+        most: maximum number of records of one ``put``, but records of one offset are put together; None: all,
+            as Kafka Connect does.
         now: the time on the clock, at which the first portion is due.
     """
 
@@ -36,43 +37,38 @@ class PendingBatch:
         self, records: SinkRecords, *, most: int | None, policy: RetryPolicy, now: float, label: str
     ) -> None:
         self.records = records
-        """The records not accepted yet, as read."""
         self.converted: SinkRecords | None = None
-        """The portion after conversion; None before."""
         self.retry_at = now
-        """When the next attempt is due."""
         self._most = most
         self._policy = policy
         self._label = label
         self._lengths: deque[int] = deque()
         self.portion = self._next()
-        """The records of the next ``put``, as read: the same ones until they are accepted."""
+        """The records of the next ``put``, as read. It stays the same until they are accepted."""
         self._attempts: Attempts | None = None
         self._begun: float | None = None
 
     @property
     def is_put_off(self) -> bool:
-        """Whether the next attempt is a retry."""
         return self._attempts is not None
 
     def offered(self, now: float) -> None:
-        """Called before each ``put`` of the portion."""
         self._begun = now if self._begun is None else self._begun
 
     def divide(self, lengths: Sequence[int]) -> None:
-        """The portion, and those that follow it, have these lengths: each has values of one type."""
+        """Divide the portion into portions of these lengths, each with values of one type."""
         self._lengths.extendleft(reversed(lengths))  # a part may itself be divided
         self.portion = self._next()
 
     def take(self) -> SinkRecords:
-        """Mark the whole portion as accepted and return it, as read; the next one is due at once."""
+        """Mark the whole portion as accepted and return it, as read; the next portion is due at once."""
         return self._take(len(self.portion))
 
     def take_first(self, error: RetriableException) -> SinkRecords:
         """Mark the first ``error.accepted`` records as accepted and return them, as read.
 
-        Records that could not be converted, and were reported, go with those before them. Of records that
-        share an offset the first ones are accepted only with the last.
+        Records that could not be converted, and were reported, go with those before them. Records that share
+        an offset are accepted together, with the last of them.
 
         Raises:
             ConnectException: ``accepted`` is not possible.
@@ -108,7 +104,7 @@ class PendingBatch:
         if not len(self.portion):
             self.portion = self._next()
             self.converted = None
-        self._attempts = self._begun = None  # there was progress: the budget begins anew
+        self._attempts = self._begun = None  # there was progress: the full time-out is available again
         return taken
 
     def _next(self) -> SinkRecords:
@@ -128,7 +124,7 @@ class PendingBatch:
         *,
         in_place: bool = False,
     ) -> Ending | None:
-        """An attempt raised RetriableException.
+        """Note that an attempt raised RetriableException.
 
         Args:
             asked: seconds of delay that the task requested (``context.timeout``).
@@ -136,7 +132,7 @@ class PendingBatch:
             in_place: the retry is not left to a later generation.
 
         Returns:
-            Why this generation makes no other attempt; None if it does.
+            Why this generation makes no other attempt; None: it does.
         """
         if self._attempts is None:
             self._attempts = Attempts(self._policy, now if self._begun is None else self._begun, earlier)
@@ -153,13 +149,13 @@ class PendingBatch:
         if not in_place and self._attempts.holds_up(now, delay):
             return Ending(error, self._attempts.left(now, delay, self.portion.first_offset))
         if self._attempts.failures == 1:
-            log.warning("%s: %s failed, it is tried again: %s", self._label, what, error)
+            log.warning("%s: %s failed, retrying: %s", self._label, what, error)
         self.retry_at = now + delay
         return None
 
 
 class Delivery:
-    """Puts records to a task, one batch at a time, and keeps track of what it has accepted."""
+    """Puts records to a task, one batch at a time, and keeps track of those that it has accepted."""
 
     def __init__(self, scope: TaskScope, name: TaskName, dead_letters: DeadLetters | None) -> None:
         self._scope = scope
@@ -170,26 +166,22 @@ class Delivery:
 
     @property
     def partition(self) -> TopicPartition | None:
-        """Partition of the pending batch; None if there is none."""
         return self._batch.records.partition if self._batch else None
 
     @property
     def records(self) -> int:
-        """Number of pending records."""
         return len(self._batch.records) if self._batch else 0
 
     @property
     def is_put_off(self) -> bool:
-        """Whether a batch waits for the delay before its redelivery."""
         return self._batch is not None and self._batch.is_put_off
 
     @property
     def due(self) -> float | None:
-        """When the next attempt is due, on the clock."""
         return self._batch.retry_at if self._batch else None
 
     def begin(self, records: SinkRecords) -> None:
-        """The next batch; its first attempt is due at once."""
+        """Begin a batch; its first attempt is due at once."""
         options, task = self._scope.options, self._scope.task
         self._measures.read(len(records))
         self.reporter.begin(records.partition, records.offsets)
@@ -202,15 +194,14 @@ class Delivery:
         )
 
     def drop(self) -> None:
-        """Drop the rest of the batch."""
         self._batch = None
 
     def attempt(self, context: WorkerSinkTaskContext) -> Ending | None:
         """Put the portion that is due.
 
         Returns:
-            Why the partition must end, and the batch is dropped; None if the portion was accepted or will be
-            put again.
+            Why the partition must end, and the batch is dropped; None: the portion was accepted or is put
+            again.
         """
         batch, scope = self._batch, self._scope
         if batch is None:
@@ -247,7 +238,7 @@ class Delivery:
         return ending
 
     def _converted(self, batch: PendingBatch) -> SinkRecords:
-        """The portion as the task gets it: a smaller one if its values are of types that cannot be one."""
+        """The portion as the task gets it: a smaller one if its values have several types."""
         while True:
             try:
                 return self._conversion(batch.portion)
@@ -255,10 +246,10 @@ class Delivery:
                 batch.divide(divided.lengths)
 
     def _put_off(self, batch: PendingBatch, error: RetriableException, asked: float | None) -> Ending | None:
-        """Retry the records not accepted. The accepted ones are in no commit if one of them was refused."""
         self._measures.failed()
         state = self._scope.states[batch.records.partition]
         try:
+            # A refused record must not be covered: then no record of the portion counts as accepted.
             if state.ending.refusal is None:
                 given = batch.converted
                 taken = batch.take_first(error)

@@ -1,4 +1,4 @@
-"""Counts and times what one task does: per batch and per call, never per record."""
+"""Counts and durations of one task: per batch and per call, never per record."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sinksdk.model.measures import ErrorCounts, Phase, Sizes, SourceMeasures, Ta
 class Measures:
     """The engine's measurements of one task, from its start.
 
-    Those of a source task are written by the task's thread or the holder of the writer's lock; any thread may
-    read them.
+    Those of a source task are written by the task's thread or the holder of the writer's lock. Any thread may
+    read.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -29,14 +29,10 @@ class Measures:
         self._errors: Counter[str] = Counter()  # by field of ErrorCounts: of each bad record three
         self._last_error: float | None = None
         self._counted = TaskMeasures()
-        """All others; the time of the last error is on the clock."""
+        """Everything but the times and errors above."""
 
     def taken(self, time: float) -> TaskMeasures:
-        """The numbers as they are now.
-
-        Args:
-            time: current time, in seconds since the epoch.
-        """
+        """The measurements so far; ``time`` is now, in seconds since the epoch."""
         counted = self._counted
         last = self._last_error
         return replace(
@@ -52,11 +48,9 @@ class Measures:
 
     @property
     def source(self) -> SourceMeasures:
-        """Current measurements that only source tasks have."""
         return self._counted.source
 
     def _add(self, **changes: Any) -> None:
-        """Add to these fields."""
         counted = self._counted
         self._counted = replace(
             counted, **{name: getattr(counted, name) + more for name, more in changes.items()}
@@ -66,7 +60,6 @@ class Measures:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Count the duration of the block as this phase."""
         began = self._clock.now()
         try:
             yield
@@ -75,10 +68,10 @@ class Measures:
 
     @contextmanager
     def closing(self, asked: float | None) -> Iterator[None]:
-        """A close request; the phases inside the block are part of it.
+        """Count the phases inside the block as phases of a close.
 
         Args:
-            asked: time of the request, on the clock; None if unknown.
+            asked: time of the close request, on the clock; None: unknown.
         """
         self._add(closings=1)
         self._is_closing = True
@@ -97,7 +90,6 @@ class Measures:
     # -- records ---------------------------------------------------------------------------------
 
     def read(self, records: int) -> None:
-        """A batch has been read."""
         self._add(records_read=records)
         self._activate(records)
 
@@ -107,7 +99,7 @@ class Measures:
 
     @contextmanager
     def put(self, records: int) -> Iterator[None]:
-        """The block calls ``put`` with this number of records."""
+        """Count and time the block, which calls ``put`` with so many records."""
         began = self._clock.now()
         with self.phase(Phase.PUT):
             yield
@@ -118,25 +110,23 @@ class Measures:
         self._counted = replace(self._counted, largest_batch=max(self._counted.largest_batch, records))
 
     def still_active(self, records: int) -> None:
-        """Number of records read and not committed, after a commit or the end of a partition."""
+        """Set the number of records read and not committed, after a commit or the end of a partition."""
         self._counted = replace(self._counted, active=replace(self._counted.active, now=records))
 
     # -- of a source -----------------------------------------------------------------------------
 
     def polled(self, records: int, seconds: float) -> None:
-        """``poll`` has returned; without records it counts as time, not as a batch."""
+        """``poll`` has returned. Without records, it counts as time and not as a batch."""
         if records:
             self._add(source=SourceMeasures(polls=Timing().and_one(seconds), records=records))
             self._batch(records)
             self._activate(records)
 
     def transaction_committed(self, records: int) -> None:
-        """A transaction is committed."""
         self._add(source=SourceMeasures(transactions=Sizes().and_one(records)))
         self.still_active(self._counted.active.now - records)
 
     def transaction_aborted(self, records: int) -> None:
-        """A transaction was aborted at the task's request."""
         self._add(source=SourceMeasures(aborts=1))
         self.still_active(self._counted.active.now - records)
 
@@ -144,9 +134,9 @@ class Measures:
 
     @contextmanager
     def offset_commit(self) -> Iterator[None]:
-        """The block calls ``pre_commit`` and writes what it returns.
+        """Count and time the block, which calls ``pre_commit`` and writes its offsets.
 
-        The attempt fails if the block raises, or has called :meth:`commit_failed`.
+        The commit has failed if the block raises, or has called :meth:`commit_failed`.
         """
         began, failures = self._clock.now(), self._counted.commit_failures
         try:
@@ -158,12 +148,10 @@ class Measures:
             self._add(commits=Timing().and_one(self._clock.now() - began))
 
     def commit_failed(self) -> None:
-        """The attempt at a commit has failed."""
         self._add(commit_failures=1)
 
     @contextmanager
     def commit_write(self) -> Iterator[None]:
-        """The block writes a commit to the store."""
         with self.phase(Phase.COMMIT):
             yield
         self._add(commit_writes=1)
@@ -171,33 +159,28 @@ class Measures:
     # -- errors ----------------------------------------------------------------------------------
 
     def failed(self) -> None:
-        """A record was reported, or an attempt at a batch raised."""
         self._errors["record_failures"] += 1
         self._last_error = self._clock.now()
 
     def given_up(self) -> None:
-        """A failure ends its partition."""
         self._errors["record_errors"] += 1
         self._last_error = self._clock.now()
 
     def skipped(self) -> None:
-        """A record that was reported is tolerated."""
         self._errors["records_skipped"] += 1
 
     def retried(self) -> None:
-        """Something will be attempted again."""
         self._errors["retries"] += 1
 
     def logged(self) -> None:
-        """A record that was reported is logged."""
         self._errors["errors_logged"] += 1
 
     def dead_letter(self, letter: Future[None]) -> None:
-        """A record was given to the dead letters; counted as failed if the write fails."""
+        """Count a dead letter, and its failure if the write fails."""
         self._errors["dead_letters"] += 1
         letter.add_done_callback(self._letter_done)
 
     def _letter_done(self, letter: Future[None]) -> None:
-        """Called in the dead letters' own thread, so it has a separate counter."""
+        # Runs in the dead letters' thread, so it has a counter of its own.
         if letter.cancelled() or letter.exception() is not None:
             self._lost_letters += 1

@@ -1,4 +1,4 @@
-"""Objects as JSON: what converters and transforms make of values without a schema."""
+"""JSON of the objects that converters and transforms return for values without a schema."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sinksdk.transforms import moments
 
 
 def json_of(value: Any) -> str:
-    """The JSON of an object, in UTF-8's characters, as Jackson writes Java's objects.
+    """The JSON of an object, as Jackson writes Java's objects.
 
-    Bytes are base64, moments milliseconds since 1970, decimals numbers where a double holds them.
+    Bytes are base64, timestamps milliseconds since the epoch, decimals numbers where a double holds them.
     """
     text = _text(value, is_ascii=False)
     with suppress(UnicodeEncodeError):
@@ -44,7 +44,6 @@ def _without_infinity(value: Any) -> Any:
 
 
 def _as_json(value: object) -> object:
-    """What JSON has no type for; what nobody knows as text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dt.date | dt.time):

@@ -1,4 +1,4 @@
-"""A task's name, and the engine's options for it."""
+"""The name of a task, and the engine's options for it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ SHARE_KEY: Final = "errors.deadletterqueue.max.share"
 
 
 class TaskName(NamedTuple):
-    """Which task of which connector."""
-
     connector: str
     task: int
 
@@ -32,18 +30,17 @@ class TaskName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ErrorLimit:
-    """How many records of one partition may fail in one generation.
+    """The limit of failed records of one partition in one generation.
 
     Args:
-        max_consecutive: most in a row; None for any number.
-        max_share: largest share of all, checked from the 100th record on; 1 for any.
+        max_consecutive: maximum number in a row; None: no limit.
+        max_share: maximum share of all records, checked from the 100th record on; 1: no limit.
     """
 
     max_consecutive: int | None = 1_000
     max_share: float = 0.5
 
     def excess(self, *, in_a_row: int, failed: int, of: int) -> str | None:
-        """The exceeded limit with its key, or None."""
         if self.max_consecutive is not None and in_a_row > self.max_consecutive:
             return f"{in_a_row:,} in a row, and {CONSECUTIVE_KEY} allows {self.max_consecutive:,}"
         if of >= _LEAST and failed > self.max_share * of:
@@ -57,18 +54,18 @@ class EngineOptions:
 
     Args:
         commit_interval: seconds between periodic commits.
-        retry: delays and budget of ``put`` and ``publish``.
+        retry: delays and time-out of ``put`` and ``publish``.
         tolerate_errors: skip records that cannot be converted or are reported as errant.
         log_errors: log each of them.
-        log_messages: and its key and value.
+        log_messages: log its key and value, too.
         context_headers: add headers with origin and error to dead letters.
-        error_limit: how many records may be skipped.
-        key_converter: None leaves the bytes.
-        value_converter: None leaves the bytes.
-        max_poll_records: maximum number of records of one ``put``; None for the task class's default.
-        chain: Connect's ``transforms``; None for none.
+        key_converter: None: the bytes stay.
+        value_converter: None: the bytes stay.
+        max_poll_records: maximum number of records of one ``put``; None: the task class's default.
+        chain: Connect's ``transforms``; None: there are none.
         is_transformed: Spark's operators between source and task may drop and multiply records.
-        skip_lost: skip to the source's first record where it no longer has those that are due.
+        skip_lost: skip to the source's first record if it no longer has those after the commit.
+        with_framing: keys or values whose schema id may be in a header.
     """
 
     commit_interval: float = 60.0
@@ -94,7 +91,7 @@ class EngineOptions:
         *,
         patience: float | None = None,
     ) -> EngineOptions:
-        """The options a connector's configuration asks for.
+        """The options of a connector's configuration.
 
         Args:
             registry: connects to a schema registry; needed for Avro only.
@@ -126,7 +123,6 @@ class EngineOptions:
 
 
 def _may_be_framed(config: ConnectorConfig, part: Part) -> bool:
-    """Whether a header may have the id of the schema of keys, or of values."""
     is_key = part == "key"
     return config.takes_framing(is_key=is_key) and config.named_converter(is_key=is_key).reads_headers
 
@@ -138,7 +134,7 @@ class SourceOptions:
     Args:
         boundary: where its transactions end.
         interval: seconds between two ends, with boundary ``interval``.
-        retry: delays and time-out of the writer's retries. ``poll`` has the delays without the time-out.
+        retry: delays and time-out of the writer's retries.
     """
 
     boundary: Literal["poll", "interval", "connector"] = "poll"
@@ -147,7 +143,6 @@ class SourceOptions:
 
     @classmethod
     def of(cls, config: SourceConnectorConfig) -> SourceOptions:
-        """The options a connector's configuration asks for."""
         timeout = config.errors_retry_timeout
         return cls(
             config.transaction_boundary,
@@ -157,5 +152,5 @@ class SourceOptions:
 
     @property
     def poll_retry(self) -> RetryPolicy:
-        """Of ``poll``, which Connect also retries without limit."""
+        # Connect retries ``poll`` without a time-out, too.
         return RetryPolicy(None, self.retry.max_delay)

@@ -1,4 +1,4 @@
-"""Retry delays, time-outs, and whether to wait in the task or in a later generation."""
+"""Retry delays, time-outs, and whether a task waits itself or leaves a retry to a later generation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ _GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolv
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Growing delays within a budget.
+    """Growing delays within a time-out.
 
     Args:
         timeout: seconds after the first failure until which attempts are made; None: no limit.
         max_delay: maximum seconds between two attempts.
-        patience: seconds for which a task retries in place. After them, retries are left to a later
-            generation, so that the task does not occupy its task slot while it only waits. None: no such
-            limit.
+        patience: seconds for which a task retries in place. Later retries are left to a later generation, so
+            that a task that only waits releases its task slot. None: no such limit.
     """
 
     timeout: float | None = HOOK.total
@@ -40,27 +39,31 @@ class RetryPolicy:
     patience: float | None = None
 
     def delay(self, failures: int, asked: float | None = None) -> float:
-        """Seconds to wait after so many failures (1 is the first); ``asked`` replaces the growing delay."""
+        """Seconds to wait after so many failures, from 1; ``asked`` replaces the growing delay."""
         if asked is not None:
             return max(asked, 0.0)
         return replace(HOOK, cap=self.max_delay).after(failures)
 
 
 class Attempts:
-    """One operation's attempts, the first of this generation ``begun`` then, after ``earlier`` ones."""
+    """The attempts at one operation.
+
+    Args:
+        begun: start of the first attempt of this generation, on the clock.
+        earlier: attempts of earlier generations.
+    """
 
     def __init__(self, policy: RetryPolicy, begun: float = 0.0, earlier: Retry | None = None) -> None:
         self._policy = policy
         self._begun = begun
         self.failures = earlier.attempts if earlier else 0
-        """How many attempts have failed."""
         self._since = earlier.since if earlier else 0.0
 
     def failed(self, now: float, asked: float | None = None) -> float | None:
         """Note a failure.
 
         Returns:
-            Seconds to wait before the next attempt, clipped to the budget, or None when it is spent.
+            Seconds to wait before the next attempt, clipped to the time-out; None: it is over.
         """
         if not self.failures:
             self._since = now
@@ -83,8 +86,8 @@ class Attempts:
         as long.
 
         Args:
-            delay: seconds before the next attempt, as :meth:`failed` has it.
-            refused: the first record that was refused, if it was about one.
+            delay: seconds before the next attempt, as :meth:`failed` returned.
+            refused: offset of the first refused record, if the failure is about one.
         """
         policy = self._policy
         wait = min(max(now - self._begun, policy.patience or 0.0), policy.max_delay)
@@ -97,7 +100,7 @@ def run_hook(label: str, task: object, hook: str, *arguments: object) -> Any:
     """Run a hook of an author's task, by its name.
 
     Raises:
-        UnfinishedHook: it returned work that nobody would do: a coroutine, a generator, a future.
+        UnfinishedHook: it returned a coroutine, a generator or a future, whose work nobody would do.
         ConnectException: it raised ``SystemExit``, which would end Spark's Python worker: Spark would run the
             task again.
         Exception: what it raised.
@@ -112,7 +115,7 @@ def run_hook(label: str, task: object, hook: str, *arguments: object) -> Any:
 
 @contextmanager
 def attributed(label: str, hook: str) -> Iterator[None]:
-    """Make a ConnectException of whatever a hook raises, with the cause."""
+    """Turn exceptions of a hook into a ConnectException with the cause."""
     try:
         yield
     except Exception as error:
@@ -122,13 +125,13 @@ def attributed(label: str, hook: str) -> Iterator[None]:
 
 
 def call_author(label: str, task: object, hook: str, *arguments: object) -> Any:
-    """Run a hook; whatever it raises becomes a ConnectException, with the cause."""
+    """Run a hook; its exceptions become a ConnectException with the cause."""
     with attributed(label, hook):
         return run_hook(label, task, hook, *arguments)
 
 
 class Persistence:
-    """Retries an operation until its time-out, or until the result is no longer needed."""
+    """Retries an operation until its time-out, or until ``given_up`` is set."""
 
     def __init__(
         self,
@@ -145,10 +148,11 @@ class Persistence:
         self._measures = measures or Measures(clock)
 
     def __call__(self, what: str, attempt: Callable[..., T], *arguments: object) -> T:
-        """Do something.
+        """Call ``attempt`` until it returns.
 
         Raises:
-            ConnectException: RetriableException once too often, which is the cause; or what it raised itself.
+            ConnectException: the time-out is over (the cause is the last RetriableException), or raised by
+                ``attempt``.
         """
         attempts: Attempts | None = None
         while True:
@@ -163,4 +167,4 @@ class Persistence:
                         f"{self._label}: {what} failed {attempts.failures} times, the last time with: {error}"
                     ) from error
                 self._measures.retried()
-                log.warning("%s: %s is tried again: %s", self._label, what, error)
+                log.warning("%s: %s failed, retrying: %s", self._label, what, error)

@@ -19,11 +19,12 @@ _LONGEST_WAIT = 0.2  # seconds between two checks for a close request
 
 @dataclass(frozen=True, slots=True)
 class ClosingRequest:
-    """A request to close the generation; ``reason`` is shown to the task.
+    """A request to close the generation.
 
     Args:
-        timeout: seconds the task has for it.
-        asked: time of the request, on the task's clock, if known.
+        reason: shown to the task.
+        timeout: seconds that the task has to close.
+        asked: time of the request, on the task's clock; None: unknown.
     """
 
     reason: ClosingReason
@@ -33,11 +34,11 @@ class ClosingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """This generation cannot read the rest of one range; it can read the others.
+    """The rest of a range cannot be read in this generation; other ranges can.
 
     Args:
-        error: why. ``OffsetOutOfRangeException``: its records no longer exist; ``RetriableException``: a
-            retry may succeed.
+        error: ``OffsetOutOfRangeException``: its records no longer exist; ``RetriableException``: a retry may
+            succeed.
     """
 
     partition: TopicPartition
@@ -49,8 +50,8 @@ class SinkTaskRun:
 
     Args:
         batches: rows of one range after the other, ranges in any order; None when no record arrived for a
-            while; ``Unread`` for a range that cannot be read to its end.
-        closing: returns a close request, if any; called between two calls of ``put``.
+            while.
+        closing: returns the close request, if there is one; called between two calls of ``put``.
         clock: sleeps while a batch waits for redelivery.
         on_progress: called between two calls of ``put``.
     """
@@ -76,7 +77,7 @@ class SinkTaskRun:
         self._on_progress = on_progress
 
     def run(self) -> Sequence[PartitionOutcome]:
-        """Run it.
+        """Run the task.
 
         Returns:
             The outcome of each partition; empty if the task had to close before it opened any.
@@ -110,7 +111,7 @@ class SinkTaskRun:
             raise
 
     def _read(self) -> ClosingRequest | None:
-        """Deliver everything; the request that ended it early, if one did."""
+        """Deliver all batches; return the close request that ended this early, if one did."""
         for records in self._batches:
             if request := self._closing():
                 return request
@@ -136,7 +137,7 @@ class SinkTaskRun:
         return request
 
     def _redeliver(self) -> ClosingRequest | None:
-        """Portion by portion, until a whole batch is taken or its partition has ended."""
+        """Deliver portion by portion, until the batch is accepted or its partition has ended."""
         while self._worker.pending:
             if request := self._closing():
                 return request
@@ -147,11 +148,7 @@ class SinkTaskRun:
         return None
 
     def _turn_to(self, partition: TopicPartition) -> None:
-        """Rows come range by range: where another partition's begin, those of the one before are complete.
-
-        A transform may bring some later, which ends the task: until all has come, nothing is committed that
-        would pass over them.
-        """
+        """Switch to another range; the one before is complete."""
         if self._reading is not None and self._reading.topic_partition == partition:
             return
         if partition not in self._waiting:
@@ -161,6 +158,8 @@ class SinkTaskRun:
             )
         if self._reading is not None:
             self._finish(self._reading, is_whole=not self._worker.is_transformed)
+            # Spark's operators may bring late rows, which end the task: until all rows have arrived, no
+            # commit may cover their offsets.
             if self._worker.is_transformed:
                 self._unconfirmed.append(self._reading.topic_partition)
         self._reading = self._waiting.pop(partition)

@@ -35,12 +35,11 @@ class WorkerSinkTask:
     """Drives one task through one generation. Synchronous, single-threaded, without I/O.
 
     Any method may raise what the commit log raised: :class:`~sinksdk.FencedException` (then call
-    :meth:`lose` for everything that is open) or an error of the store (then the attempt is over);
-    errors of the author's code are never raised; they end partitions and are in :meth:`outcomes`.
+    :meth:`lose` for everything that is open) or an error of the store (then the attempt is over). Errors of
+    the author's code are never raised: they end partitions and are in :meth:`outcomes`.
 
     Args:
         config: validated configuration, given to ``start``.
-        commits: this attempt's commit log.
         raw_config: configuration as written, for ``context.configs()``.
         dead_letters: writer of errant records, if any.
         check_topics: checks before each commit that topics are still the planned ones.
@@ -81,13 +80,13 @@ class WorkerSinkTask:
         self._initialized = False
 
     def set_interrupt(self, closing_asked: Callable[[], bool]) -> None:
-        """Set the check for a close request, which ends retries, except in a closing commit."""
+        """Set the check for a close request, which ends retries except in a closing commit."""
         self._committer.closing_asked = closing_asked
 
     # -- what the runtime calls ------------------------------------------------------------------
 
     def start(self) -> None:
-        """``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
+        """Call ``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
         self._initialized = True
         with self._measures.phase(Phase.START):
             self._scope.call("initialize", self._context)
@@ -118,7 +117,7 @@ class WorkerSinkTask:
         self._end_failed()
 
     def _refuse_gap(self, partition: TopicPartition, committed: int, start: int) -> None:
-        """An earlier attempt has withdrawn a commit: this generation's range begins too late."""
+        # An earlier attempt of this generation has withdrawn the commit, to below the range.
         if self._commits.is_withdrawn(partition):
             message = (
                 f"{self._label}: the commit of {partition} was withdrawn to offset {committed}, this "
@@ -160,8 +159,8 @@ class WorkerSinkTask:
             offset = operator.index(asked)
             if offset > state.start:
                 log.info(
-                    "%s: the task's destination has %s up to offset %d already: %d to %d are skipped, and "
-                    "committed",
+                    "%s: the task's destination has %s up to offset %d already: offsets %d to %d are skipped "
+                    "and committed",
                     self._label,
                     partition,
                     offset,
@@ -195,7 +194,7 @@ class WorkerSinkTask:
                 )
 
     def _has_all(self, partition: TopicPartition, asked: object) -> bool:
-        """Whether a position before the commit leaves nothing out: no task was given a record from there on.
+        """Whether no task was given a record between a position and the commit above it.
 
         A range may end in offsets without a record (transaction markers, compaction), or in bad records.
         """
@@ -205,7 +204,7 @@ class WorkerSinkTask:
         return due <= operator.index(asked) < committed.offset
 
     def _unreachable(self, partition: TopicPartition, asked: object) -> str | None:
-        """Why a position is none that a partition can be moved to, or None."""
+        """The reason why a partition cannot be moved to a position, or None."""
         if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
             return f"{asked!r}, which is no offset"
         log, committed = self._states[partition].plan.log, self._commits.committed(partition)
@@ -226,7 +225,6 @@ class WorkerSinkTask:
         return None
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """Partitions that are open."""
         return self._scope.assignment()
 
     def deliver(self, records: SinkRecords) -> None:
@@ -266,13 +264,12 @@ class WorkerSinkTask:
         return self._delivery.is_put_off
 
     def wait(self) -> float:
-        """Seconds until :meth:`tick` has something to do."""
         now, retry = self._clock.now(), self._delivery.due
         due = now if self._context.commit_requested else self._next_commit
         return max((due if retry is None else min(due, retry)) - now, 0.0)
 
     def tick(self) -> None:
-        """Run what is due: a periodic commit, a retry of the pending batch or its next portion."""
+        """Run what is due: a periodic commit; a retry of the pending batch, or its next portion."""
         if self._context.commit_requested or self._clock.now() >= self._next_commit:
             self.commit()
         retry = self._delivery.due
@@ -280,7 +277,6 @@ class WorkerSinkTask:
             self._attempt()
 
     def commit(self) -> None:
-        """A periodic commit of all open partitions."""
         self._context.commit_requested = False  # before pre_commit, which may ask for another one
         self._next_commit = self._clock.now() + self._scope.options.commit_interval
         self._commit(self.assignment(), None, is_last=False)
@@ -288,11 +284,12 @@ class WorkerSinkTask:
     def finish(
         self, partition: TopicPartition, reason: ClosingReason | None, *, is_whole: bool = True
     ) -> None:
-        """A partition's range has been read: commit, closing or not, and close it.
+        """Commit and close a partition whose range has been read.
 
         Args:
-            is_whole: nothing of the range can follow. Otherwise it is committed to its last record, and to
-                its end once :meth:`confirm_ends` says so.
+            reason: of a closing commit; None: the commit is not a closing one.
+            is_whole: no record of the range can follow. Otherwise it is committed to its last record, and to
+                its end by :meth:`confirm_ends`.
         """
         state = self._states[partition]
         if state.is_open and self._delivery.partition != partition:
@@ -302,7 +299,7 @@ class WorkerSinkTask:
         self._finish([partition], reason, None)
 
     def confirm_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """All of the input has been read: the ranges of these closed partitions were whole."""
+        """Commit the ends of these closed partitions: all of the input has been read."""
         sound = [p for p in partitions if self._states[p].ending.failure is None]
         for partition in sound:
             self._states[partition].read_to_end()
@@ -314,7 +311,7 @@ class WorkerSinkTask:
         return self._scope.options.is_transformed
 
     def cut_off(self, partition: TopicPartition, error: ConnectException) -> None:
-        """A partition's range cannot be read to its end: commit what was accepted of it, and close it."""
+        """Commit and close a partition whose range cannot be read to its end."""
         if not self._states[partition].is_open:
             return
         if isinstance(error, RetriableException):
@@ -324,7 +321,7 @@ class WorkerSinkTask:
             self._fail(partition, error)
 
     def _finish_cut(self, partition: TopicPartition) -> None:
-        """End a partition that has reached its record limit before the end of its range."""
+        # Its limit of records was reached before the end of its range.
         if self._states[partition].is_cut:
             self._finish([partition], None, None)
 
@@ -339,10 +336,9 @@ class WorkerSinkTask:
         """Revoke partitions: closing commit, publish, ``close``. A batch awaiting redelivery is dropped.
 
         Args:
-            reason: why; ``context.closing_reason()`` shows it.
-            partitions: which; None for all that are open.
-            timeout: seconds the task has for it, shown by ``context.deadline()``.
-            asked: time of the close request, on the clock, if known.
+            partitions: None: all that are open.
+            timeout: seconds that the task has for it, shown by ``context.deadline()``.
+            asked: time of the close request, on the clock; None: unknown.
         """
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
         deadline = None if timeout is None else self._clock.now() + timeout
@@ -350,17 +346,17 @@ class WorkerSinkTask:
             self._finish(sorted(chosen), reason, deadline)
 
     def lose(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Other tasks own these partitions now: ``close`` them, commit and clean up nothing."""
+        """Call ``close`` for partitions that other tasks own now; commit and clean up nothing."""
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
         self._release(sorted(chosen))
 
     def flush(self) -> None:
-        """Write what the commit log kept for its next write: published and discarded tokens."""
+        """Write what the commit log keeps for its next write: published and discarded tokens."""
         with self._measures.phase(Phase.COMMIT):
             self._scope.write(self._commits.flush)
 
     def stop(self) -> None:
-        """``stop``, once, last of all, if ``initialize`` was ever called."""
+        """Call ``stop``, once and last, if ``initialize`` was ever called."""
         if not self._initialized:
             return
         self._initialized = False
@@ -371,16 +367,15 @@ class WorkerSinkTask:
             log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
     def position(self, partition: TopicPartition) -> int:
-        """Offset from which the task wants records: its commit, or what it requested in ``open``."""
+        """The offset from which the task expects records: its commit, or what it requested in ``open``."""
         return self._states[partition].position
 
     def committed(self, partition: TopicPartition) -> int | None:
-        """Next offset to read after a partition's last commit, None if it never had one."""
+        """The next offset to read after the last commit; None: nothing was ever committed."""
         committed = self._commits.committed(partition)
         return committed.offset if committed else None
 
     def outcomes(self) -> list[PartitionOutcome]:
-        """The outcome of each partition so far."""
         return [
             state.outcome(self.committed(p), self._commits.visible(p), dict(self._context.counts.get(p, {})))
             for p, state in self._states.items()
@@ -393,7 +388,6 @@ class WorkerSinkTask:
     # -- put -------------------------------------------------------------------------------------
 
     def _attempt(self) -> None:
-        """Put the portion of the pending batch that is due."""
         partition = self._delivery.partition
         if partition is None:
             return
@@ -429,11 +423,11 @@ class WorkerSinkTask:
     # -- ending partitions -----------------------------------------------------------------------
 
     def _fail(self, partition: TopicPartition, error: BaseException) -> None:
-        """``put`` failed for good: commit what was accepted before, as Connect does, and close.
+        """Commit what was accepted before a permanent failure, as Connect does, and close.
 
-        No commit if that is in doubt: too many records failed, and those skipped since the last commit must
-        be read again; or the source delivers out of order, and a commit would skip late records; or the task
-        says that somebody newer owns the partition.
+        There is no commit if that is in doubt: too many records failed, and those skipped since the last
+        commit must be read again; the source delivers out of order, and a commit would skip late records; or
+        the task says that a newer task owns the partition.
         """
         self._scope.note(partition, error)
         if not self._scope.casts_doubt(error):
@@ -443,7 +437,11 @@ class WorkerSinkTask:
             self._release([partition])
 
     def _end_failed(self, began: float | None = None) -> None:
-        """End partitions that have failed, or that the task ended in its last call, begun at ``began``."""
+        """End partitions that have failed, or that the task ended in its last call.
+
+        Args:
+            began: start of that call.
+        """
         moves, self._context.moves = self._context.moves, {}
         for partition, offset in moves.items():
             state = self._states[partition]
@@ -464,10 +462,10 @@ class WorkerSinkTask:
         self._release(still_open)
 
     def _clean_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Discard tokens prepared and not committed: the outcomes of all our writes are known here.
+        """Discard tokens that are prepared and not committed: the outcomes of all writes are known here.
 
-        If a later generation retries, it also discards: the destination is unavailable now. What a fenced
-        task has prepared, its successor decides about.
+        A later generation that retries discards them: the destination is unavailable now. The tokens of a
+        fenced task are left to its successor.
         """
         for partition in partitions:
             ending = self._states[partition].ending
@@ -476,7 +474,7 @@ class WorkerSinkTask:
             self._committer.discard(partition, self._commits.prepared(partition))
 
     def _release(self, partitions: Collection[TopicPartition]) -> None:
-        """``close``; each partition exactly once, whatever it raises."""
+        """Call ``close`` for each partition exactly once, whatever it raises."""
         if not partitions:
             return
         if self._delivery.partition in partitions:
@@ -498,6 +496,5 @@ class WorkerSinkTask:
             )
 
     def _count_active(self) -> None:
-        """Count the records read and not committed, of all open partitions."""
         tails = (self._states[p].accepted.tail(self._scope.floor(p)) for p in self.assignment())
         self._measures.still_active(sum(tails) + self._delivery.records)

@@ -1,4 +1,4 @@
-"""Interfaces of the engine to a source's target, and KIP-618's decision which tasks to fence first."""
+"""Interfaces of the engine to the target of a source, and which tasks to fence first (KIP-618)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CommittedOffsets(OffsetStorageReader):
 
     @abstractmethod
     def positions(self) -> Sequence[SourcePosition]:
-        """Of every source partition the last committed offset. Raises as :meth:`offsets`."""
+        """The last committed offset of every source partition. Raises as :meth:`offsets`."""
 
     def close(self) -> None:
         """Release every connection, thread and file. Idempotent. The default has none."""
@@ -84,11 +84,11 @@ class Target(Protocol):
     """
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> TransactionalWriter:
-        """A task's writer. It makes no connection yet."""
+        """A writer of a task; it connects when it is used."""
         ...
 
     def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets:
-        """Reads the committed offsets of a connector's tasks. It makes no connection yet."""
+        """A reader of committed offsets; it connects when it is used."""
         ...
 
 
@@ -108,16 +108,16 @@ def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> Fenc
     """Decide on a round of fencing.
 
     Args:
-        is_pending: whether there are task configurations after the latest record (or no record yet):
-            only then uncounted tasks are about to start.
-        recorded: the latest record's count; None where there is none. The record outlives the
-            connector's deletion, so that a connector created again is fenced against its former self.
-        tasks: how many tasks are about to start; 0 for a connector that is stopped.
+        is_pending: whether there are task configurations after the latest record (or no record yet): only
+            then uncounted tasks are about to start.
+        recorded: the task count of the latest record; None: there is no record. It outlives the deletion of
+            the connector, so that one created again is fenced against its former tasks.
+        tasks: how many tasks are about to start; 0: the connector is stopped.
 
     Returns:
-        Nothing to fence and nothing to write, where nothing is pending. Otherwise as many ids as were
-        recorded, not as many as will run, and the new count; a single task that stays a single task
-        fences itself when it begins its transactions. A round that fails to fence must not write.
+        Nothing to fence and to write if nothing is pending. Otherwise as many ids as were recorded, not as
+        many as will run, and the new count. A single task that stays a single task fences itself when it
+        begins its transactions. If fencing fails, the new count must not be written.
     """
     if not is_pending:
         return FencingRound(range(0), None)
@@ -129,7 +129,7 @@ def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> Fenc
 def fence(target: Target, config: SourceConnectorConfig, task: int) -> None:
     """Fence all writers of this task: their open transaction is aborted, and they can write nothing more.
 
-    With the connector's own settings, as the task itself would: its user needs no further rights.
+    It uses the connector's own settings, so that its user needs no further rights.
 
     Raises:
         RetriableException: the outcome is unknown.

@@ -132,9 +132,7 @@ def test_pre_commit_raising_while_closing(error: Exception, caplog: pytest.LogCa
     assert "Traceback" in failure.trace
     logged = next(record for record in caplog.records if record.levelno >= logging.ERROR)
     assert logged.exc_info[1] is error
-    assert (
-        "connector harness, task 0, generation 1: flights-0 ends, read up to offset 1" in logged.getMessage()
-    )
+    assert "connector harness, task 0, generation 1: flights-0 ends at offset 1" in logged.getMessage()
 
 
 def test_a_store_that_fails_while_closing_is_not_hidden_by_close() -> None:

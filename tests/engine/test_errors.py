@@ -371,7 +371,7 @@ def test_the_class_of_an_authors_error_is_always_shown(caplog: pytest.LogCapture
     failure = harness.outcome(P0).failure
     assert failure is not None
     assert failure.message == "KeyError: 'celsius'"
-    assert "flights-0 ends, read up to offset 0: KeyError: 'celsius'" in caplog.text
+    assert "flights-0 ends at offset 0: KeyError: 'celsius'" in caplog.text
 
 
 def test_the_class_is_shown_of_what_a_record_is_refused_with() -> None:

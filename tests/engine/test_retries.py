@@ -55,7 +55,7 @@ def test_a_batch_that_is_put_off_is_told_of_once(caplog: pytest.LogCaptureFixtur
     while harness.worker.pending:
         harness.advance(harness.worker.wait())
     (said,) = [record.getMessage() for record in caplog.records]
-    assert f"put of {P0} at offset 0 failed, it is tried again: busy" in said
+    assert f"put of {P0} at offset 0 failed, retrying: busy" in said
 
 
 def test_nothing_is_put_before_the_delay_is_over() -> None:

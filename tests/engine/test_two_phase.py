@@ -230,7 +230,7 @@ def test_discard_raising_leaves_the_tokens_noted(caplog: pytest.LogCaptureFixtur
     harness.stop()
     assert harness.committed == {P0: OffsetAndMetadata(1)}
     assert harness.log.noted == {P0: ["upload-0"]}
-    assert "discarding upload-0 of flights-0 failed; a later generation tries again" in caplog.text
+    assert "discarding upload-0 of flights-0 failed; a later generation retries" in caplog.text
     harness.crash()
     harness.start()
     harness.assign(P0)
