@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,12 @@ def _order(item: pytest.Item) -> int:
 
 
 def _is_below(item: pytest.Item, folders: tuple[str, ...]) -> bool:
-    return any(item.path.is_relative_to(ROOT / folder) for folder in folders)
+    return _path(item.path).startswith(folders)
+
+
+@cache
+def _path(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
 
 
 def pytest_report_header() -> str:

@@ -145,7 +145,7 @@ def test_a_run_until_caught_up_ends_with_everything_committed(bench: Bench) -> N
 @pytest.mark.parametrize(
     ("number", "to"),
     [
-        (signal.SIGINT, os.killpg),
+        pytest.param(signal.SIGINT, os.killpg, marks=pytest.mark.extended),
         pytest.param(signal.SIGTERM, os.killpg, marks=pytest.mark.nightly),
         (signal.SIGTERM, os.kill),
     ],

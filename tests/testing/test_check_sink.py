@@ -96,12 +96,14 @@ def test_every_fault_is_met_with_default_settings() -> None:
 EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
 
 
+@pytest.mark.extended
 def test_transforms_may_be_left_out() -> None:
     """transforms=False: no record is dropped or multiplied, for a table that has the offset as its key."""
     report = check_sink(zoo.KeysByOffset, read_back=read_back, capabilities=EFFECTIVELY, transforms=False)
     assert not [what for what in report.exercised if what.startswith("transform")]
 
 
+@pytest.mark.extended
 def test_both_phases_are_driven() -> None:
     """A crash after the commit is made up for by the next owner, who also discards what no commit covers."""
     exactly = Capabilities(Guarantee.EXACTLY_ONCE)
