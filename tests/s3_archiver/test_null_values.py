@@ -14,6 +14,7 @@ from sinksdk import SinkRecord, SinkRecords
 from sinksdk.engine import EngineOptions
 from sinksdk.topics.kafka.schema_registry import connect
 from tests.helpers.registry_server import RegistryServer
+from tests.helpers.tiers import extended_after
 from tests.s3_archiver.support import TP, Bench, bench, config
 from tests.s3_archiver.test_bad_input import Letters
 
@@ -126,7 +127,9 @@ def of_registry(part: str, registry: RegistryServer) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", NULLS)
-@pytest.mark.parametrize("more", [{}, BY_FIELD, TRANSFORM], ids=["flat", "by field", "transformed"])
+@pytest.mark.parametrize(
+    "more", extended_after(1, [{}, BY_FIELD, TRANSFORM]), ids=["flat", "by field", "transformed"]
+)
 @pytest.mark.parametrize("name", ["AvroFormat", "JsonFormat", "ParquetFormat"])
 def test_the_null_of_an_avro_schema_is_a_null_value(
     name: str, more: dict[str, str], kind: str, registry: RegistryServer
