@@ -1,4 +1,4 @@
-"""The archives that docs/read-an-archive.md reads, and its code."""
+"""The archives that docs/read-an-archive.md reads, and the page's code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HALF_A_DAY = 43_200_000
 
 
 def objects() -> dict[str, bytes]:
-    """By key: six orders, two a day from 28 February 2024 on, of shops 0 and 1, with totals 0, 10, 20 and so on."""
+    """Return files by key: six orders, two a day from 28 February 2024 on, of shops 0 and 1, with totals 0, 10, 20 and so on."""
     found: dict[str, bytes] = {}
     for folder, keys in ARCHIVES.items():
         made = bench(settings=config({**keys, "topics.dir": folder}))
@@ -54,7 +54,6 @@ def objects() -> dict[str, bytes]:
 
 
 def copied(folder: Path) -> None:
-    """What ``aws s3 sync`` would make in a folder."""
     for key, data in objects().items():
         path = folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +61,6 @@ def copied(folder: Path) -> None:
 
 
 def code(*, of_spark: bool) -> str:
-    """The page's code, that of Spark or all the other."""
     before, after = PAGE.read_text().split("\n## Spark\n")
     blocks = re.findall(r"^```python\n(.*?)^```$", after if of_spark else before, re.DOTALL | re.MULTILINE)
     return "\n".join(blocks)

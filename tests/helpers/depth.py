@@ -1,9 +1,9 @@
-"""How much a run of the tests tries, and where its chance begins: read in this one place.
+"""How many cases a run of the tests tries, and the seed of what is random.
 
-``SINKSDK_TEST_DEPTH`` is ``ci`` (what every run does unless told otherwise) or ``nightly`` (``make nightly``).
-``SINKSDK_TEST_SEED`` is the seed that everything random starts from. Without it the commit gives one: another
-commit tries other schedules, the same commit the same ones again. Where ``CI`` is set, Hypothesis draws for ``@given``
-from the code of the test instead: each run tries the same examples, until the test is changed.
+``SINKSDK_TEST_DEPTH`` is ``ci``, the default, or ``nightly`` (``make nightly``). ``SINKSDK_TEST_SEED`` seeds
+everything random. The default follows from the commit: another commit tries other schedules, the same commit
+the same ones. Where ``CI`` is set, Hypothesis derives its examples from the test's code instead: each run
+tries the same ones until the test changes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Depth(NamedTuple):
 
     Args:
         name: of the depth.
-        schedules: random schedules of the simulated sink, and as many of the simulated source.
+        schedules: random schedules of each simulation.
         deploys: simulated rolling deploys.
-        examples: that Hypothesis tries for a property.
+        examples: of a Hypothesis property.
         cases: of the test kit for one sink.
-        stride: of so many positions of a lost answer one is tried.
+        stride: of this many positions of a lost response one is tried.
     """
 
     name: str
@@ -48,19 +48,19 @@ _DEPTHS: Final = {
 
 
 def _commits_seed() -> int:
-    """A number that follows from the commit that is checked out; 0 where there is no repository."""
+    # 0 where there is no repository.
     asked = ["git", "-C", str(_ROOT), "rev-parse", "--short=7", "HEAD"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     return int(done.stdout[:7], 16) if done.returncode == 0 else 0
 
 
 DEPTH: Final = _DEPTHS[os.environ.get("SINKSDK_TEST_DEPTH", "ci")]
+# Worker processes of pytest-xdist read it from the environment.
 SEED: Final = int(os.environ.setdefault("SINKSDK_TEST_SEED", str(_commits_seed())))
-"""The environment hands it on to the worker processes of pytest-xdist."""
 
 
 def load_profile() -> None:
-    """Load Hypothesis's settings of all tests: a busy machine is no failure, with and without ``CI``."""
+    # No deadline and no health check of slowness: a busy machine is no failure.
     settings.register_profile(
         "sinksdk",
         max_examples=DEPTH.examples,
@@ -72,5 +72,4 @@ def load_profile() -> None:
 
 
 def in_words() -> str:
-    """What a run prints at its head, so that it can be repeated."""
     return f"depth {DEPTH.name}; to repeat what is random: SINKSDK_TEST_SEED={SEED}"

@@ -1,4 +1,4 @@
-"""Messages as librdkafka gives them, out of its own memory, and the functions that go with them."""
+"""Messages in librdkafka's own memory, and the functions that read them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ _libc.free.restype, _libc.free.argtypes = None, (ctypes.c_void_p,)
 
 @dataclass(frozen=True)
 class Fake:
-    """One message; with an error, the value is its text. An error of headers comes after the last one.
-
-    It may say that its key and its value have more bytes than they have.
-    """
+    """One message. With an error, the value is its text. Key and value may be declared longer than they are."""
 
     offset: int
     key: bytes | None = None
@@ -47,7 +44,7 @@ class FakeLibrary:
     """Functions over fake messages, each in memory of exactly its size, which is freed when it is destroyed.
 
     Args:
-        messages: what comes, in order; None: nothing more comes to the call that meets it.
+        messages: in order; None ends the call that reaches it without a further message.
     """
 
     def __init__(self, messages: Sequence[Fake | None]) -> None:

@@ -1,4 +1,4 @@
-"""No threads but the caller's: for simulations, which have no other."""
+"""Stand-ins for threads that run in the caller's thread, for simulations."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ log = logging.getLogger(__name__)
 
 
 class InlineExecutor(ThreadExecutor):
-    """Runs calls in the caller's thread."""
-
     def begin(self, call: Call[Any]) -> None:
         call.run()
 
 
 class InlineSync(ConsumerGroupSync):
-    """Writes in the caller's thread; a failed write is repeated the next time."""
-
+    # A failed write is repeated the next time.
     def __init__(self, group: OffsetGroup, connector: str) -> None:
         self._group = group
         self._connector = connector

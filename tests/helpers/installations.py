@@ -1,4 +1,4 @@
-"""The installations that pages name, and the test that runs each page's feature from its installation."""
+"""Installations that pages name, and the test that runs each page's feature in its installation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Installation(NamedTuple):
     """Extras of sinksdk that some pages name together.
 
     Args:
-        pages: the pages, from the root of the repository.
-        extras: the extras, separated by commas.
-        tests: the tests that run what these pages describe, in an environment with these extras only.
+        pages: paths from the root of the repository.
+        extras: separated by commas.
+        tests: tests that run what these pages describe with these extras only.
         others: further packages that the pages tell to install.
     """
 
@@ -70,19 +70,17 @@ INSTALLATIONS: Final = (
     Installation(("sinksdk/cli/demo/__init__.py",), "all", ("test_the_demonstration_runs",)),
 )
 
+# Packages that a page tells to install, and why no test installs them.
 NOT_RUN: Final = {
     ("docs/kafka.md", "confluent-kafka"): "needs a librdkafka with Kerberos from the system's packages",
 }
-"""Other packages that a page tells to install, with the reason why no test installs them."""
 
 
 def extras_named(text: str) -> set[frozenset[str]]:
-    """Each group of extras that a page names behind ``sinksdk``."""
     return {frozenset(found.split(",")) for found in re.findall(r"\bsinksdk\[([a-z\d,-]+)\]", text)}
 
 
 def others_named(text: str) -> set[str]:
-    """Packages besides sinksdk that a page tells pip to install."""
     commands: list[str] = re.findall(r"\bpip install ([^`\n]+)", text)
     words = {word.strip("'\"") for command in commands for word in command.split(" ")}
     is_package = re.compile(r"[a-z][\w-]*(\[[\w,-]+\])?")

@@ -9,8 +9,6 @@ from sinksdk.store.sql import Snapshot
 
 
 class MemoryStore(Store):
-    """A dictionary behind a lock."""
-
     def __init__(self, *, patience: float = 30.0, pause: float = 0.0) -> None:
         super().__init__(patience=patience, pause=pause)
         self._lock = threading.Lock()
@@ -22,7 +20,6 @@ class MemoryStore(Store):
         return "memory:"
 
     def snapshot(self, prefix: str) -> Store:
-        """A copy, made under the lock."""
         with self._lock:
             found = {key: stored for key, stored in self._records.items() if key.startswith(prefix)}
         return Snapshot(self.url, found)

@@ -1,4 +1,4 @@
-"""MinIO, built once by ``go install``: a server that is neither moto nor AWS, behind the tests' own layers."""
+"""MinIO, built once by ``go install``, behind the tests' own proxies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding"}
 
 
 def program() -> Path:
-    """The server's program, built if it is not there yet; skips the test where it cannot be built."""
+    # Skips the test where it cannot be built.
     folder = Path(sys.prefix, f"minio-{_VERSION}")
     with Path(sys.prefix, "minio.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one run ask for it at once
@@ -69,7 +69,6 @@ def _build(folder: Path) -> None:
 
 @contextmanager
 def serving(*, has_kms: bool = True) -> Iterator[str]:
-    """A server on a free port of this machine, with an empty folder: its address."""
     built = program()
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="minio-") as folder:
@@ -108,7 +107,6 @@ def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def client(url: str, key_id: str = KEY_ID, secret: str = SECRET) -> S3Client:
-    """Whoever looks at a server from outside."""
     return boto3.client(
         "s3",
         endpoint_url=url,
@@ -119,7 +117,7 @@ def client(url: str, key_id: str = KEY_ID, secret: str = SECRET) -> S3Client:
 
 
 def make_bucket(url: str, bucket: str) -> None:
-    """A bucket as they are in production: it keeps versions, and a rule aborts what was left behind."""
+    # As in production: it keeps versions, and a lifecycle rule aborts old uploads.
     s3 = client(url)
     s3.create_bucket(Bucket=bucket)
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
@@ -134,12 +132,9 @@ def make_bucket(url: str, bucket: str) -> None:
 
 
 class Forward:
-    """Hands requests on to another server: a WSGI application, so that the layers before moto stand before it, too.
+    """A WSGI application that passes requests on to another server, so that the fault proxy stands before it, too.
 
-    Requests go as they came, for their signatures cover path, query and headers, also the name of the host.
-
-    Args:
-        url: of the server.
+    Requests stay unchanged: signatures cover path, query and headers, also the host.
     """
 
     def __init__(self, url: str) -> None:

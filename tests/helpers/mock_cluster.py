@@ -12,14 +12,11 @@ from confluent_kafka import Producer
 from sinksdk.topics.kafka.rdkafka import library
 
 FETCH = 1
-"""Kafka's number of the request for records."""
 
 _PRODUCER = 0
 
 
 class MockCluster:
-    """One broker that keeps about 5 MB of each partition."""
-
     def __init__(self, client: int) -> None:
         self._library: Any = ctypes.CDLL(library()._name)
         self._function("cluster_new", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
@@ -45,7 +42,6 @@ class MockCluster:
         assert self._library.rd_kafka_mock_topic_create(self._cluster, topic.encode(), partitions, 1) == 0
 
     def fail(self, request: int, errors: list[int]) -> None:
-        """The next requests of a kind are answered with these errors."""
         codes = (ctypes.c_int * len(errors))(*errors)
         self._library.rd_kafka_mock_push_request_errors_array(self._cluster, request, len(errors), codes)
 

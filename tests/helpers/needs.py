@@ -1,4 +1,4 @@
-"""What a test needs besides Python's packages. Where it is missing: a skip here, a failure in CI."""
+"""Programs that a test needs besides Python's packages. Where one is missing the test is skipped; in CI it fails."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What version 62c36d0 has left of a connector, brought to life: tests/fixtures/store_62c36d0/README.md tells of it.
+"""What version 62c36d0 left of a connector (tests/fixtures/store_62c36d0/README.md).
 
-S3 makes ids of uploads, so those of the fixture cannot be had again: uploads are begun anew, with the metadata
-and the parts they had, and the store's texts name the new ids, endpoint and bucket instead of the old ones. All
-else is as that version wrote it.
+S3 chooses upload ids: uploads are created again with their metadata and parts, and the store's texts get the
+new ids, endpoint and bucket. All else is as that version wrote it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ _ENDPOINT, _BUCKET = "http://S3", "BUCKET"
 
 
 def in_s3() -> dict[str, Any]:
-    """Objects, and uploads that were neither complete nor aborted; bodies and parts as bytes."""
     kept: dict[str, Any] = json.loads((FOLDER / "s3.json").read_text())
     for item in kept["objects"]:
         item["body"] = base64.b64decode(item["body"])
@@ -32,12 +30,6 @@ def in_s3() -> dict[str, Any]:
 
 
 def restore_store(file: Path, instead: Mapping[str, str] | None = None) -> None:
-    """Make the SQLite store.
-
-    Args:
-        file: where; there is none yet.
-        instead: texts to write in place of others.
-    """
     dump = (FOLDER / "store.sql").read_text()
     for old, new in (instead or {}).items():
         dump = dump.replace(old, new)
@@ -46,18 +38,14 @@ def restore_store(file: Path, instead: Mapping[str, str] | None = None) -> None:
 
 
 def restore_topics(folder: Path) -> None:
-    """Make the topic directory, files and all."""
     shutil.copytree(FOLDER / "topics", folder)
 
 
 def restore_s3(s3: Any, endpoint: str, bucket: str) -> dict[str, str]:
     """Fill an empty bucket.
 
-    Args:
-        s3: boto3's client of that endpoint.
-
     Returns:
-        What the store must say instead of what it says.
+        The texts in the store to replace, by what replaces them.
     """
     kept = in_s3()
     for item in kept["objects"]:

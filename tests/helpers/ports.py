@@ -14,8 +14,8 @@ _CHOICE = random.SystemRandom()  # Hypothesis seeds the module's own generator: 
 def free_port(count: int = 1) -> int:
     """Return the first of ``count`` free ports in a row.
 
-    Outgoing connections, and servers that bind port 0, take theirs from above: a server that starts late, or
-    again, finds its own still free.
+    They are below the range of outgoing connections and of port 0: a server that starts late, or again, finds
+    its port still free.
     """
     while True:
         first = _CHOICE.choice(_BELOW_EPHEMERAL)
@@ -27,7 +27,7 @@ def free_port(count: int = 1) -> int:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A port that refuses connections, and that no other process gets during the block."""
+    """A port that refuses connections and that no other process gets during the block."""
     with socket.socket() as bound:  # it does not listen
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

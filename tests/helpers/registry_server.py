@@ -1,4 +1,4 @@
-"""A schema registry in this process that speaks Confluent's HTTP interface, as far as its client needs it."""
+"""A schema registry in this process with the part of Confluent's HTTP interface that its client uses."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _NO_PATH: Reply = (404, {"error_code": 404, "message": "HTTP 404 Not Found"})
 
 
 class RegistryServer:
-    """Schemas by id and by subject and version; told how to answer by its attributes.
+    """Schemas by id, and by subject and version.
 
-    ``failing``: a status that every request is answered with; 0 answers nothing and hangs up.
-    ``credentials``: ``user:password`` that is asked for.
-    ``requests``: paths that were asked for.
+    ``failing`` is the status of every response; 0 closes the connection without one. ``credentials`` is
+    ``user:password``. ``requests`` are the requested paths.
     """
 
     def __init__(self) -> None:
@@ -69,7 +68,6 @@ class RegistryServer:
     def register(
         self, subject: str, schema: str, references: Sequence[dict[str, Any]] = (), **more: Any
     ) -> int:
-        """Register a schema under a subject; the same one again keeps its id, as with a real registry."""
         entry = {"schema": schema, **more, **({"references": list(references)} if references else {})}
         found = [schema_id for schema_id, known in self._schemas.items() if known == entry]
         schema_id = found[0] if found else len(self._schemas) + 1
@@ -80,11 +78,9 @@ class RegistryServer:
 
     @staticmethod
     def guid(schema_id: int) -> str:
-        """The GUID of a schema that is registered."""
         return str(uuid.uuid5(uuid.NAMESPACE_OID, str(schema_id)))
 
     def reply(self, path: str, authorization: str | None) -> Reply:
-        """What a GET is answered with."""
         if self.failing is not None:
             return self.failing, {"error_code": self.failing * 100 + 1, "message": "told to fail"}
         if self.credentials is not None and authorization != _basic(self.credentials):
@@ -112,7 +108,6 @@ class RegistryServer:
 
     @contextmanager
     def running(self) -> Iterator[RegistryServer]:
-        """Answer while the block runs."""
         thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

@@ -1,8 +1,8 @@
-"""``python -m tests.helpers.spark_archive FILE``: the classes that Spark loads, ready for the next JVMs to map into memory.
+"""``python -m tests.helpers.spark_archive FILE``: write a class-data-sharing archive of Spark's classes.
 
-A JVM that starts Spark spends more than half of its processor time on loading and verifying classes. Java keeps
-them in an archive (class data sharing): with it a session and a first job take 8 instead of 18 CPU seconds. The
-archive fits one Java and one set of jars; a JVM that it does not fit ignores it.
+A JVM that starts Spark spends more than half of its CPU time on loading and verifying classes. With the
+archive a session and a first job take 8 instead of 18 CPU seconds. An archive fits one Java and one set of
+jars; other JVMs ignore it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ _PATIENCE = 120.0  # seconds for the JVM to write the archive
 
 
 def main(archive: Path) -> None:
-    """Start Spark, run a job as connectors do, and have the JVM write what it has loaded."""
     unfinished = archive.with_suffix(".unfinished")
     os.environ["SPARK_SUBMIT_OPTS"] = (
         f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"

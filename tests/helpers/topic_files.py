@@ -1,4 +1,4 @@
-"""Files of a topic directory, as other programs write them."""
+"""Files of a topic directory as other programs write them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ ALL = Subscription(regex=".*")
 
 
 def rows(offsets: Any, **columns: Any) -> pa.Table:
-    """Records at these offsets; what is given of their columns is in place of the plain ones."""
     size = len(offsets)
     plain: dict[str, Any] = {
         "offset": pa.array(offsets, pa.int64()),
@@ -30,7 +29,6 @@ def rows(offsets: Any, **columns: Any) -> pa.Table:
 
 
 def put(root: Path, name: str, table: pa.Table, **options: Any) -> Path:
-    """Write a file without any check."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, **options)
@@ -38,12 +36,10 @@ def put(root: Path, name: str, table: pa.Table, **options: Any) -> Path:
 
 
 def ends(root: Path) -> dict[TopicPartition, OffsetRange]:
-    """All partitions that are there."""
     return TopicDirectorySource(root).partitions(ALL)
 
 
 def problem(root: Path) -> str:
-    """What is wrong with a directory, for good."""
     with pytest.raises(ConnectException) as caught:
         ends(root)
     assert not isinstance(caught.value, RetriableException)

@@ -1,8 +1,7 @@
-"""A JVM that runs of ``sinksdk run`` in processes of their own share, one after the other.
+"""A JVM that successive ``sinksdk run`` processes share.
 
-To start one, and the first Spark in it, takes more than half of what a short run takes. pyspark connects to a
-JVM that is there where the environment names it, as it does below ``spark-submit``; each run has a Spark of its
-own in it, and ends it.
+Starting a JVM and the first Spark in it takes more than half of a short run. pyspark connects to the JVM that
+the environment names, as it does under ``spark-submit``; each run starts and stops a Spark of its own in it.
 """
 
 from __future__ import annotations
@@ -19,13 +18,11 @@ from sinksdk.spark.context import spark_conf
 
 
 class WarmJvm:
-    """Only for runs that end by themselves: a Spark whose process was killed goes on in its JVM."""
-
+    # Only for runs that end by themselves: the Spark of a killed process stays in the JVM.
     def __init__(self) -> None:
         self._gateway: Any = None
 
     def environment(self) -> Mapping[str, str]:
-        """What a process needs besides its own environment to run in it."""
         if self._gateway is None or not self._is_idle():
             self._start()
         parameters = self._gateway.gateway_parameters
@@ -36,7 +33,6 @@ class WarmJvm:
         }
 
     def _is_idle(self) -> bool:
-        """Whether it lives, and the Spark of the last run was ended."""
         if self._gateway.proc.poll() is not None:
             return False
         contexts = getattr(getattr(self._gateway.jvm.org.apache.spark, "SparkContext$"), "MODULE$")
@@ -62,5 +58,4 @@ class WarmJvm:
 
 @cache
 def warm_jvm() -> WarmJvm:
-    """That of this process; it ends with it."""
     return WarmJvm()

@@ -1,4 +1,4 @@
-"""A place to archive from and to: a topic directory, a store, and moto behind a layer that can be slow."""
+"""A connector's surroundings: a topic directory, a store, and moto behind a layer that delays or refuses requests."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ PATIENCE = 120.0  # seconds until a test gives up waiting
 
 
 class Quiet(WSGIRequestHandler):
-    """Logs no requests."""
-
     def log(self, *_: Any) -> None:
         """Say nothing."""
 
@@ -47,28 +45,22 @@ def nothing(operation: str, path: str) -> bool:
 
 @dataclass
 class SlowS3:
-    """Takes its time, and refuses or holds back what it is told to."""
-
     app: Callable[..., Any]
     delays: dict[str, float] = field(default_factory=dict)
     refuses: Callable[[str, str], bool] = nothing
     operations: list[str] = field(default_factory=list)
+    # Parts held back since hold_parts().
     held_parts: int = 0
-    """Parts that were held back since :meth:`hold_parts`."""
     _first_held: int | None = None
     _released: threading.Event = field(default_factory=threading.Event)
 
     def hold_parts(self, first: int = 1) -> None:
-        """Keep parts waiting, of each upload from this one on, until :meth:`heal`.
-
-        A delay opens an upload for a while that a busy machine can outlast; this one stays open.
-        """
+        # A busy machine may outlast a delay; a held part waits until heal().
         self.held_parts = 0
         self._released = threading.Event()
         self._first_held = first
 
     def heal(self) -> None:
-        """Be fast, refuse nothing, and hold nothing back."""
         self.delays.clear()
         self.refuses = nothing
         self._first_held = None
@@ -105,8 +97,6 @@ def _error(start_response: Callable[..., Any], status: str, code: str) -> list[b
 
 @dataclass
 class Site:
-    """Everything one connector needs, in a folder of its own."""
-
     folder: Path
     endpoint: str
     s3: SlowS3
@@ -136,7 +126,7 @@ class Site:
         return self.folder / "archive.json"
 
     def configure(self, **settings: object) -> None:
-        """Write the connector's configuration; keyword ``flush_size`` is key ``flush.size``."""
+        """Write the connector's configuration. Keyword ``flush_size`` sets key ``flush.size``."""
         config = {
             "connector.class": "s3-archiver",
             "topics": self.topic,
@@ -154,7 +144,6 @@ class Site:
         self.config.write_text(json.dumps({"name": "archive", "config": config}))
 
     def produce(self, partitions: int, records: int, *, size: int = 200, first: int = 0) -> None:
-        """Write records with random values of so many bytes to each partition."""
         random = np.random.default_rng(first)
         for partition in range(partitions):
             offsets = np.arange(first, first + records)
@@ -172,13 +161,11 @@ class Site:
     def start(
         self, *options: str, master: str = "local[2]", env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """``sinksdk run`` in a process group of its own."""
         command = [sys.executable, "-m", "sinksdk", "run", str(self.config)]
         command += [*self.source, "--store", self.store, "--master", master]
         return self.started([*command, *options], env)
 
     def started(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """A program in a process group of its own, which ends with the site."""
         process = subprocess.Popen(
             command,
             cwd=self.folder,
@@ -192,7 +179,6 @@ class Site:
         return process
 
     def close(self) -> None:
-        """End what still runs: a test that failed half-way leaves nothing that slows the others down."""
         for process in self._started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -201,13 +187,15 @@ class Site:
     def run(
         self, *options: str, master: str = "local[2]", env: Mapping[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run to the end: exit code and what was printed. On a JVM that is warm, unless something is asked of it."""
+        """Run to the end and return exit code and output.
+
+        The JVM is shared with other runs unless an option or variable is given.
+        """
         is_usual = env is None and master == "local[2]" and "--conf" not in options
         env = warm_jvm().environment() if is_usual else env
         return ended(self.start(*options, master=master, env=env))
 
     def verify(self) -> tuple[int, str]:
-        """``verify`` with the source: exit code and what was printed."""
         command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         found = subprocess.run(
             [*command, "--store", self.store, "--topic-directory", str(self.topics)],
@@ -220,7 +208,6 @@ class Site:
         return found.returncode, found.stdout + found.stderr
 
     def committed(self) -> dict[int, int]:
-        """Committed offset of each partition; empty before there is a store."""
         if not self.store_file.exists():
             return {}
         try:
@@ -231,7 +218,6 @@ class Site:
             return {}
 
     def archived(self) -> dict[int, list[dict[str, Any]]]:
-        """All records of each partition, in their files' order."""
         s3, found = client(self.endpoint), dict[int, list[dict[str, Any]]]()
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
             for item in page.get("Contents", []):
@@ -242,17 +228,15 @@ class Site:
         return found
 
     def uploads(self) -> list[str]:
-        """Ids of uploads that are neither complete nor aborted."""
         pending = client(self.endpoint).list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
         return [upload["UploadId"] for upload in pending]
 
     def uploads_with_data(self) -> list[str]:
-        """Uploads that are neither complete nor aborted and hold parts."""
         pending = client(self.endpoint).list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
         return [upload["Key"] for upload in pending if self._has_parts(upload)]
 
     def files_in_mid_upload(self) -> set[str]:
-        """Ids of uploads that hold parts and are neither complete nor aborted; a start's probes are not files."""
+        """Return ids of uploads that hold parts and are not finished, without those that the start tries."""
         pending = client(self.endpoint).list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
         return {
             upload["UploadId"]
@@ -270,7 +254,6 @@ class Site:
 
 
 def client(endpoint: str) -> Any:
-    """boto3, as an outsider would use it."""
     return boto3.client(
         "s3",
         endpoint_url=endpoint,
@@ -282,7 +265,6 @@ def client(endpoint: str) -> Any:
 
 @contextmanager
 def site(folder: Path) -> Iterator[Site]:
-    """A site with an empty bucket; its server ends with the block."""
     with bucket() as (endpoint, s3, name):
         made = Site(folder, endpoint, s3, name)
         made.configure()
@@ -292,7 +274,6 @@ def site(folder: Path) -> Iterator[Site]:
 
 @contextmanager
 def bucket() -> Iterator[tuple[str, SlowS3, str]]:
-    """An endpoint, what may slow it down, and an empty bucket; the server ends with the block."""
     s3 = SlowS3(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, s3, threaded=True, request_handler=Quiet)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -309,7 +290,6 @@ def bucket() -> Iterator[tuple[str, SlowS3, str]]:
 
 
 def ended(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[int, str]:
-    """Wait for a process's end: exit code and what it printed."""
     try:
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -321,7 +301,6 @@ def ended(process: subprocess.Popen[str], timeout: float = PATIENCE) -> tuple[in
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], what: str) -> None:
-    """Wait until something is so, while a process runs."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if condition():
@@ -335,7 +314,6 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str], wh
 
 
 def descendants(pid: int) -> list[tuple[int, str]]:
-    """Every process below one, with its command line."""
     children: dict[int, list[int]] = {}
     commands = {}
     for entry in Path("/proc").iterdir():

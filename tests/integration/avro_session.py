@@ -1,6 +1,7 @@
-"""A program with a session of its own that knows Avro, and two connectors in it: a query, and the page's function.
+"""A program whose session knows Avro.
 
-Arguments: a folder with a topic directory ``topics`` and ``recipe.py``, the jar, and the schema's file.
+It runs two connectors: one with a query, one with the documented function. Arguments: a folder with a topic
+directory ``topics`` and ``recipe.py``, the jar, and the schema's file.
 """
 
 from __future__ import annotations

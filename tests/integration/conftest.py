@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkContext]:
-    """One Spark for all tests of this process, with four tasks at a time: it takes seconds to start."""
+    # Four tasks at a time; a session takes seconds to start.
     spark = start_spark("sinksdk-tests", "local[4,4]")
     yield spark
     spark.stop()
@@ -22,6 +22,5 @@ def spark() -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="session")
 def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """A standalone cluster for all tests of this process."""
     with running(tmp_path_factory.mktemp("standalone")) as cluster:
         yield cluster

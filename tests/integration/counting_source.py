@@ -1,4 +1,4 @@
-"""A source that counts, for Spark: where its tasks run they leave a file with their process id."""
+"""A source that counts. Each of its tasks writes its process id to a file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ class CountingConfig(SourceConnectorConfig):
 
 
 class CountingTask(SourceTask):
-    """Ten numbers a poll."""
-
     def start(self, config: CountingConfig) -> None:
         self.config, self.stopping = config, threading.Event()
         self.partition = {"share": config.share}
@@ -48,7 +46,6 @@ class CountingTask(SourceTask):
         ]
 
     def hang_in(self, method: str) -> None:
-        """For ever, whoever wants the task to stop."""
         hung = self.config.folder / "hung"
         if self.config.share == 0 and self.config.hangs == method and not hung.exists():
             hung.write_text(str(os.getpid()))
@@ -69,7 +66,7 @@ class CountingSource(SourceConnector):
 
 
 class WatchingSource(CountingSource):
-    """Has a task for each file ``N.table`` of the folder; a thread of its own looks which there are."""
+    """Has a task for each file ``N.table`` of the folder; a thread of the connector watches the folder."""
 
     def start(self, config: CountingConfig) -> None:
         self.config, self.stopping = config, threading.Event()

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 class Watcher(Listener):
-    """Keeps what it is told."""
-
     def __init__(self) -> None:
         self.plans: list[GenerationPlan] = []
         self.ends: list[Sequence[PartitionStatus]] = []
@@ -43,18 +41,15 @@ class Watcher(Listener):
         self.ends.append(partitions)
 
     def starts(self, generation: int) -> dict[int, int]:
-        """Where each partition began in a generation (from 1)."""
         return {r.partition: r.start for task in self.plans[generation - 1].tasks for r in task.ranges}
 
     def next_starts(self, generation: int) -> dict[int, int]:
-        """Where each partition began the first time after a generation: one that had failed may come later."""
+        # A partition that had failed may start in a later generation.
         later = (self.starts(each) for each in range(len(self.plans), generation, -1))
         return {partition: start for starts in later for partition, start in starts.items()}
 
 
 class RecordingLauncher:
-    """Launches on Spark and keeps what the tasks reported."""
-
     def __init__(self, launcher: SparkLauncher) -> None:
         self._launcher = launcher
         self._running: list[SparkGeneration] = []
@@ -65,14 +60,12 @@ class RecordingLauncher:
 
     @property
     def results(self) -> list[TaskResult]:
-        """Of all generations that have ended."""
         return [result for running in self._running for result in running.results()]
 
 
 def driver_of(
     site: Site, spark: SparkContext, watcher: Any = None
 ) -> tuple[ConnectorDriver, RecordingLauncher]:
-    """A driver for a site's configuration, and its launcher."""
     written = json.loads(site.config.read_text())
     raw = {"name": written["name"], **written["config"]}
     connector = connector_class(raw["connector.class"])()

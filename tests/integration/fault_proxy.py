@@ -1,12 +1,9 @@
-"""Layers between a client and its server that spoil what passes: one for S3 over HTTP, one for any TCP.
+"""Proxies that inject faults: one for S3 over HTTP, one for any TCP connection.
 
-For S3, :class:`FaultProxy` stands before moto, in its server. It drops requests, drops answers of what
-has taken effect, answers with errors, waits, forgets conditions: the n-th request that changes
-something, the next ones of an operation, or all of them. And it makes up for what moto gets wrong:
-completing an upload is atomic per key, and an upload that is gone is ``NoSuchUpload``.
-
-For everything else, :class:`TcpProxy` passes bytes on, and cuts connections before a request gets to
-the server, or after it took effect and before the answer.
+:class:`FaultProxy` is a WSGI layer before moto. It drops requests or responses, answers with errors, delays,
+and removes conditions: for the n-th mutation, the next requests of an operation, or all of them.
+:class:`TrueToS3` corrects what moto does differently from S3. :class:`TcpProxy` passes bytes through and cuts
+connections before a request reaches the server, or before its response reaches the client.
 """
 
 from __future__ import annotations
@@ -34,16 +31,17 @@ _CONDITIONS: Final = {"If-Match": "HTTP_IF_MATCH", "If-None-Match": "HTTP_IF_NON
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of one request.
+    """What happens to one request.
 
     Args:
-        status: answered instead of the real one; None with ``cuts`` false lets the real one through.
-        code: S3's error code in that answer.
-        cuts: the connection is closed without an answer.
-        takes_effect: whether the request reaches S3 all the same.
+        status: the response's status instead of the real one; None with ``cuts`` false passes the
+            real response.
+        code: S3's error code of that response.
+        cuts: whether the connection is closed without a response.
+        takes_effect: whether the request reaches S3 nevertheless.
         delay: seconds before anything else.
-        forgets_condition: the request loses its If-Match and If-None-Match.
-        then: called once the request has been served, before its answer is.
+        forgets_condition: whether If-Match and If-None-Match are removed.
+        then: called once the request was served, before the response is sent.
     """
 
     status: int | None = None
@@ -56,35 +54,23 @@ class Fault:
 
     @property
     def is_answered_truly(self) -> bool:
-        """Whether the client gets S3's own answer."""
         return self.status is None and not self.cuts
 
 
 DROP_REQUEST: Final = Fault(cuts=True)
-"""It never arrives; the connection is closed."""
+# The request takes effect, its response is lost.
 DROP_ANSWER: Final = Fault(cuts=True, takes_effect=True)
-"""It takes effect; the connection is closed without an answer."""
 SLOW_DOWN: Final = Fault(503, "SlowDown")
 CONFLICT: Final = Fault(409, "ConditionalRequestConflict")
 INTERNAL_ERROR: Final = Fault(500, "InternalError")
 INTERNAL_ERROR_AFTER: Final = Fault(500, "InternalError", takes_effect=True)
-"""S3 says that it failed, and has done it."""
+# As S3 servers do that ignore conditions without an error.
 FORGET_CONDITION: Final = Fault(forgets_condition=True)
-"""What an S3 does that does not know conditional requests and does not say so."""
 NOT_IMPLEMENTED: Final = Fault(501, "NotImplemented")
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request that came.
-
-    Args:
-        operation: S3's name of it.
-        path: ``/bucket/key``, decoded.
-        condition: ``If-Match`` or ``If-None-Match`` where it had one.
-        fault: what became of it, None when nothing did.
-    """
-
     operation: str
     path: str
     condition: str
@@ -92,21 +78,19 @@ class Request:
 
 
 def anything(request: Request) -> bool:
-    """Every request."""
     return True
 
 
 @dataclass
 class FaultProxy:
-    """A WSGI application before another one that speaks S3. Thread-safe.
+    """A WSGI application before another one that speaks S3; thread-safe.
 
-    Of the faults that were asked for, one of the n-th mutation comes before the next of an operation,
-    and that before a lasting one.
+    A fault of the n-th mutation precedes one of the next requests of an operation, which precedes a lasting
+    one.
     """
 
     app: App
     requests: list[Request] = field(default_factory=list)
-    """Everything that came, in order."""
     _nth: dict[int, Fault] = field(default_factory=dict)
     _next: dict[str, deque[Fault]] = field(default_factory=lambda: defaultdict(deque))
     _lasting: list[tuple[Callable[[Request], bool], Fault]] = field(default_factory=list)
@@ -115,26 +99,22 @@ class FaultProxy:
 
     @property
     def mutations(self) -> int:
-        """How many requests came that change something (PUT, POST, DELETE), since the start or a reset."""
         return self._mutations
 
     def at_mutation(self, number: int, fault: Fault) -> None:
-        """Spoil the ``number``-th mutation from now, from 1."""
+        """Inject the fault into the ``number``-th mutation from now on, counted from 1."""
         with self._lock:
             self._nth[self._mutations + number] = fault
 
     def next(self, operation: str, *faults: Fault) -> None:
-        """Spoil the next requests of an operation, in this order."""
         with self._lock:
             self._next[operation].extend(faults)
 
     def always(self, fault: Fault, which: Callable[[Request], bool] = anything) -> None:
-        """Spoil all requests that are such, until :meth:`reset`."""
         with self._lock:
             self._lasting.append((which, fault))
 
     def reset(self) -> None:
-        """Spoil nothing more, and forget what came."""
         with self._lock:
             self.requests.clear()
             self._nth.clear()
@@ -143,7 +123,6 @@ class FaultProxy:
             self._mutations = 0
 
     def operations(self) -> list[str]:
-        """Operations of everything that came."""
         return [request.operation for request in self.requests]
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -192,10 +171,10 @@ class FaultProxy:
 
 @dataclass
 class TrueToS3:
-    """Moto, where S3 differs: what S3 does atomically is done one after the other, per key.
+    """Moto, corrected: CompleteMultipartUpload is atomic per key, and requests for an upload that is gone get NoSuchUpload.
 
-    A conditional CompleteMultipartUpload of moto looks, and then writes: of several at the same time
-    more than one can win. And parts of an upload that is gone are answered 500, which clients retry.
+    Moto checks the condition and writes afterwards, so that several conditional completions may win, and
+    answers parts of such an upload with 500, which clients retry.
     """
 
     app: App
@@ -226,22 +205,19 @@ class TrueToS3:
 
 
 class _Quiet(WSGIRequestHandler):
-    """Logs no requests."""
-
     def log(self, *_: Any) -> None:
         """Say nothing."""
 
 
 def spoilable_moto() -> FaultProxy:
-    """The proxy before moto, for a server of one's own; other layers may stand before it."""
     return FaultProxy(TrueToS3(DomainDispatcherApplication(create_backend_app)))
 
 
 @contextmanager
 def serving_s3(app: App | None = None) -> Iterator[tuple[str, FaultProxy]]:
-    """Moto, or another application, behind the proxy, on a free port of this machine: its address, and the proxy.
+    """Serve moto, or another application, behind the proxy.
 
-    Moto keeps its buckets as long as the process lives: name them uniquely.
+    Moto keeps buckets as long as the process lives: use unique names.
     """
     proxy = FaultProxy(app) if app else spoilable_moto()
     server = make_server("127.0.0.1", 0, proxy, threaded=True, request_handler=_Quiet)
@@ -260,30 +236,18 @@ def serving_s3(app: App | None = None) -> Iterator[tuple[str, FaultProxy]]:
 PATIENCE: Final = 60.0  # seconds until a proxy gives up waiting for an answer
 
 CUT_BEFORE: Final = "before"
-"""The request does not get to the server."""
 CUT_AFTER: Final = "after"
-"""It does, and is answered; the answer does not get to the client."""
 PASS: Final = "pass"
-"""Nothing happens to it: for the n-th request, n - 1 of these come first."""
+# The server responds; the client receives nothing, and its connection stays open.
 SILENCE: Final = "silence"
-"""It does, and the client hears nothing more, on a connection that stays open."""
 
 
 @dataclass
 class TcpProxy:
-    """Passes bytes on between its port and a server's, and cuts where it is told.
-
-    Args:
-        server: address of the real server.
-    """
-
     server: tuple[str, int]
     connections: int = 0
-    """How many were opened."""
     is_refusing: bool = False
-    """Whether new connections are closed at once."""
     spoiled: list[bytes] = field(default_factory=list)
-    """Every request that something happened to."""
     _plans: list[tuple[re.Pattern[bytes], str]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _open: set[socket.socket] = field(default_factory=set)
@@ -291,31 +255,27 @@ class TcpProxy:
 
     @property
     def port(self) -> int:
-        """Where it listens, on the loopback interface."""
         return int(self._listening.getsockname()[1])
 
     def spoil(self, pattern: bytes, *how: str) -> None:
-        """Spoil the next requests in whose bytes this regular expression is found, in this order.
+        """Inject faults into the next requests whose bytes match this regular expression.
 
-        Bytes as they come, at most 64 KiB at a time: look for what stands at a small request's beginning.
+        At most 64 KiB are searched at a time: match what stands at the beginning of a small request.
         """
         with self._lock:
             self._plans += [(re.compile(pattern, re.DOTALL), each) for each in how]
 
     def reset(self) -> None:
-        """Spoil nothing more, and forget what was."""
         with self._lock:
             self._plans.clear()
             self.spoiled.clear()
 
     def cut_all(self) -> None:
-        """Close all connections now, as a server does that is restarted."""
         with self._lock:
             for end in list(self._open):
                 _shut(end)
 
     def serve(self) -> None:
-        """Accept until the port is closed."""
         while True:
             try:
                 client, _ = self._listening.accept()
@@ -328,7 +288,6 @@ class TcpProxy:
             threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
 
     def stop(self) -> None:
-        """Close the port and all connections."""
         _shut(self._listening)
         self._listening.close()
         self.cut_all()
@@ -377,8 +336,6 @@ class TcpProxy:
 
 
 class _Back(threading.Thread):
-    """Passes on what the server says; once muted, swallows it."""
-
     def __init__(self, server: socket.socket, client: socket.socket) -> None:
         super().__init__(daemon=True)
         self._server = server
@@ -405,7 +362,6 @@ def _shut(end: socket.socket) -> None:
 
 @contextmanager
 def serving_tcp(port: int) -> Iterator[TcpProxy]:
-    """A proxy before a server on this machine."""
     proxy = TcpProxy(("127.0.0.1", port))
     thread = threading.Thread(target=proxy.serve, daemon=True)
     thread.start()

@@ -1,6 +1,6 @@
 """``python -m tests.integration.frame_query FOLDER OPTIONS [CONF]``: a program that writes a stream of files.
 
-FOLDER has the files in ``input`` and gets the checkpoint; OPTIONS and CONF, Spark's settings, are JSON.
+FOLDER has the files in ``input`` and gets the checkpoint; OPTIONS and CONF (Spark's settings) are JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pyspark.sql.streaming import StreamingQuery
 
 
 def read_stream(session: SparkSession, folder: Path) -> DataFrame:
-    """One file a micro-batch, in two Spark partitions."""
     files = session.readStream.schema("id long").option("maxFilesPerTrigger", 1)
     return files.json(str(folder / "input")).repartition(2).selectExpr("cast(id as string) AS value")
 
@@ -27,7 +26,6 @@ def start(
     checkpoint: str = "checkpoint",
     **trigger: object,
 ) -> StreamingQuery:
-    """Start a query that writes them."""
     writer = read_stream(session, folder).writeStream.format("sinksdk").options(**options)
     writer = writer.option("checkpointLocation", str(folder / checkpoint))
     return writer.trigger(**(trigger or {"availableNow": True})).start()

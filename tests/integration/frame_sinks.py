@@ -1,4 +1,4 @@
-"""The exactly-once folder sink, in processes that are killed at a certain step of a micro-batch."""
+"""The exactly-once folder sink in processes that are killed at a given step of a micro-batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class KilledConfig(FolderConfig):
     fails_at: str = Field(default="", alias="fails.at", description="A value that cannot be written.")
 
     def reach(self, step: str) -> None:
-        """Die here, the first time."""
         if self.kill_at != step:
             return
         try:
@@ -55,7 +54,6 @@ class KilledConfig(FolderConfig):
 
 
 def parent_of(process: int) -> int:
-    """Its parent's id."""
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -86,7 +84,6 @@ class KilledSink(ExactlyOnceFolderSink):
     config_class, task_class = KilledConfig, KilledTask
 
     def validate(self, config: KilledConfig) -> Sequence[str]:
-        """Called in the process that commits, before it does."""
         for step, name, is_before in (
             ("before the commit", "_settled", True),
             ("committed", "_settle", True),
@@ -112,8 +109,6 @@ class KilledUpsertSink(UpsertSink):
 
 
 def dying(method: Callable[..., Any], config: KilledConfig, *, is_before: bool) -> Callable[..., Any]:
-    """The method, before or after which the process dies."""
-
     def call(*arguments: Any) -> Any:
         if is_before:
             config.reach(config.kill_at)

@@ -1,4 +1,4 @@
-"""Processes stopped in the middle of what they do, as by a machine that sleeps, and woken again."""
+"""Stop processes with SIGSTOP, as on a machine that sleeps, and continue them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ Pids = Callable[[], Collection[int]]
 
 
 def everything_of(process: subprocess.Popen[str]) -> Pids:
-    """A driver with its JVM, its executors and their Python workers."""
     return lambda: [process.pid, *(pid for pid, _ in descendants(process.pid))]
 
 
 def python_workers_of(process: subprocess.Popen[str]) -> Pids:
-    """The Python workers of a driver, without the daemons that fork them."""
-
     def workers() -> list[int]:
         daemons = [pid for pid, command in descendants(process.pid) if "pyspark.worker" in command]
         forked = {child for daemon in daemons for child, _ in descendants(daemon)}
@@ -35,8 +32,6 @@ def python_workers_of(process: subprocess.Popen[str]) -> Pids:
 
 
 def executors_of(process: subprocess.Popen[str]) -> Pids:
-    """The executors of a driver on a local cluster, with their Python workers."""
-
     def executors() -> list[int]:
         jvms = [pid for pid, command in descendants(process.pid) if "CoarseGrainedExecutorBackend" in command]
         return [*jvms, *(child for jvm in jvms for child, _ in descendants(jvm))]
@@ -45,8 +40,6 @@ def executors_of(process: subprocess.Popen[str]) -> Pids:
 
 
 def executor_of(driver: subprocess.Popen[str], worker: int) -> Pids:
-    """The executor of a driver on a local cluster that a Python worker belongs to, with all that is below it."""
-
     def executor() -> list[int]:
         jvms = [pid for pid, command in descendants(driver.pid) if "CoarseGrainedExecutorBackend" in command]
         groups = [[jvm, *(child for child, _ in descendants(jvm))] for jvm in jvms]
@@ -56,14 +49,10 @@ def executor_of(driver: subprocess.Popen[str], worker: int) -> Pids:
 
 
 def freeze(store: Path, pids: Pids) -> list[int]:
-    """Stop processes, but none that holds a lock of the store's file: SQLite would let nobody else write.
-
-    Args:
-        store: the file.
-        pids: which processes.
+    """Stop processes, except those that hold a lock of the store's file: SQLite would let no other process write.
 
     Returns:
-        What was stopped.
+        The processes that were stopped.
     """
     deadline = time.monotonic() + _PATIENCE
     while True:
@@ -76,12 +65,11 @@ def freeze(store: Path, pids: Pids) -> list[int]:
 
 
 def wake(pids: Collection[int]) -> None:
-    """Let stopped processes go on."""
     _signal(pids, signal.SIGCONT)
 
 
 def stop(pid: int) -> None:
-    """Stop a process, and wait until each of its threads has stopped: until then it may still answer."""
+    # A process may still respond until each of its threads has stopped.
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + _PATIENCE
     while not all(map(_has_stopped, Path(f"/proc/{pid}/task").iterdir())):
@@ -90,7 +78,6 @@ def stop(pid: int) -> None:
 
 
 def is_frozen(pid: int) -> bool:
-    """Whether a process is stopped; one that has ended counts as well."""
     return _has_stopped(Path(f"/proc/{pid}"))
 
 
@@ -104,7 +91,6 @@ def _has_stopped(process: Path) -> bool:
 
 @contextlib.contextmanager
 def cleared_away(started: Collection[subprocess.Popen[str]]) -> Iterator[None]:
-    """Whatever happens, nothing that was started stays behind, frozen or not."""
     try:
         yield
     finally:
@@ -115,7 +101,6 @@ def cleared_away(started: Collection[subprocess.Popen[str]]) -> Iterator[None]:
 
 
 def _stop(pids: Pids) -> list[int]:
-    """Stop them all; those they started meanwhile too."""
     stopped: set[int] = set()
     while new := set(pids()) - stopped:
         _signal(new, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""A connector that hangs where its configuration says, for ever."""
+"""A connector that hangs for ever in the method that its configuration names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drivers of the source that holds transactions open, as real processes, and what becomes of its tasks."""
+"""Drivers, as processes, of the source that holds transactions open."""
 
 from __future__ import annotations
 
@@ -16,23 +16,14 @@ from tests.integration.archive_site import ended
 from tests.integration.freezing import Pids, cleared_away, freeze, is_frozen
 from tests.integration.held_source import SHARES
 
+# Of two tasks there is still one of number 1 and none of number 2.
 FROZEN = (1, 2)
-"""Shares whose tasks are frozen: of two tasks there is still one of number 1, and none of number 2."""
 _FENCED = 3
 _PATIENCE = 180.0  # seconds; five JVMs on a busy machine take their time
 _ROOT = Path(__file__).parents[2]
 
 
 class HeldSite:
-    """One connector and its drivers.
-
-    Args:
-        folder: for everything.
-        where: options that say where topics are.
-        topic: where numbers go.
-        settings: of the connector, besides the usual ones.
-    """
-
     def __init__(self, folder: Path, where: Sequence[str], topic: str, **settings: object) -> None:
         self.folder = folder
         self.store_file = folder / "store.sqlite"
@@ -43,7 +34,6 @@ class HeldSite:
         self.configure(tasks=SHARES)
 
     def configure(self, *, tasks: int) -> None:
-        """Write the configuration."""
         config = {
             "connector.class": "tests.integration.held_source:HeldSource",
             "tasks.max": tasks,
@@ -55,7 +45,6 @@ class HeldSite:
         self._config.write_text(json.dumps({"name": "numbers", "config": config}))
 
     def start(self, master: str) -> subprocess.Popen[str]:
-        """``sinksdk run``; what it prints is in :meth:`printed`."""
         with self._log(len(self._started)).open("w") as log:
             driver = subprocess.Popen(
                 [*self._command("run", str(self._config)), *self._where, "--master", master],
@@ -69,33 +58,27 @@ class HeldSite:
         return driver
 
     def reconfigure(self, *, tasks: int) -> None:
-        """``sinksdk config set``, as an operator would."""
         self.configure(tasks=tasks)
         command = self._command("config", "set", "numbers", str(self._config))
         subprocess.run(command, cwd=_ROOT, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def printed(self, driver: subprocess.Popen[str]) -> str:
-        """What a driver has printed so far."""
         return self._log(self._started.index(driver)).read_text()
 
     def finish(self, driver: subprocess.Popen[str]) -> None:
-        """SIGTERM: it commits, and ends well."""
         driver.send_signal(signal.SIGTERM)
         code, _ = ended(driver)
         assert code == 0, self.printed(driver)
 
     def expect_replaced(self, driver: subprocess.Popen[str]) -> None:
-        """It ends by itself: a newer driver has taken over."""
         code, _ = ended(driver)
         assert code == _FENCED, self.printed(driver)
 
     def said(self, share: int, what: str) -> int:
-        """What a share's task has left in a file; -1 as long as it has not."""
         path = self.folder / f"{share}.{what}"
         return int(path.read_text()) if path.exists() else -1
 
     def wait(self, condition: Callable[[], bool], driver: subprocess.Popen[str], what: str) -> None:
-        """Wait until something is so, while a driver runs."""
         deadline = time.monotonic() + _PATIENCE
         while not condition():
             assert driver.poll() is None, f"it ended before {what}:\n{self.printed(driver)}"
@@ -105,7 +88,6 @@ class HeldSite:
     # -- the story ---------------------------------------------------------------------------------
 
     def run_until_held(self, driver: subprocess.Popen[str]) -> Mapping[int, Transaction]:
-        """Let all tasks commit something, then two of them hold a transaction open."""
         self.wait(
             lambda: min(self.said(share, "committed") for share in range(SHARES)) > 50,
             driver,
@@ -117,19 +99,15 @@ class HeldSite:
         return {share: Transaction(self, share) for share in FROZEN}
 
     def release(self) -> None:
-        """Who holds a transaction open goes on to commit it, unless he is frozen."""
         for share in FROZEN:
             (self.folder / f"{share}.hold").unlink()
 
     def freeze(self, pids: Pids) -> list[int]:
-        """Stop processes."""
         return freeze(self.store_file, pids)
 
     def await_successors(
         self, driver: subprocess.Popen[str], held: Mapping[int, Transaction], frozen: Sequence[int]
     ) -> None:
-        """Wait until somebody else has committed more than what was held, while the others are frozen."""
-
         def have_committed() -> bool:
             return all(
                 self.said(share, "pid") != transaction.worker
@@ -141,7 +119,6 @@ class HeldSite:
         assert all(map(is_frozen, frozen))
 
     def await_ends(self, driver: subprocess.Popen[str], held: Mapping[int, Transaction]) -> None:
-        """Wait until those who held transactions have ended, each with its last word."""
         self.wait(
             lambda: all(self.said(share, "stopped") == held[share].worker for share in held),
             driver,
@@ -156,13 +133,6 @@ class HeldSite:
 
 
 class Transaction:
-    """What a task holds open.
-
-    Args:
-        site: where.
-        share: whose numbers.
-    """
-
     def __init__(self, site: HeldSite, share: int) -> None:
         self.worker = site.said(share, "pid")
         """The process that holds it."""
@@ -174,22 +144,18 @@ class Transaction:
 
 
 def output_of(worker: int) -> Path:
-    """Where what a worker of a local cluster logs goes: its executor's ``stderr``."""
     return Path(f"/proc/{worker}/cwd").readlink() / "stderr"
 
 
 def says_fenced(task: int, log: str) -> bool:
-    """Whether a log says that a task wanted to write, and was not let."""
     return any(f"[numbers|task-{task}|" in line and "was fenced" in line for line in log.splitlines())
 
 
 def all_of(groups: Collection[Pids]) -> Pids:
-    """Several groups of processes as one."""
     return lambda: [pid for group in groups for pid in group()]
 
 
 def expect_each_once(values: Sequence[bytes]) -> None:
-    """Each number of each share is there once, from 0 on."""
     found: dict[int, list[int]] = {share: [] for share in range(SHARES)}
     for value in values:
         share, number, _ = map(int, value.split())
@@ -202,7 +168,6 @@ def expect_each_once(values: Sequence[bytes]) -> None:
 
 @contextmanager
 def held_site(folder: Path, where: Sequence[str], topic: str, **settings: object) -> Iterator[HeldSite]:
-    """A site; none of its processes outlives the block."""
     site = HeldSite(folder, where, topic, **settings)
     with cleared_away(site._started):
         yield site

@@ -1,10 +1,10 @@
-"""A source that counts, and holds a transaction open when it is told to: for tests that freeze its tasks.
+"""A source that counts and holds a transaction open on request, for tests that freeze its tasks.
 
-Three shares are counted, by as many tasks as there are. All that is told and seen goes through files, as the
-tasks are processes of their own: ``<share>.pid`` says who reads a share, ``<share>.committed`` up to which
-number it has heard to be committed; ``<share>.hold`` lets it send one more batch and then wait for the file
-to go away, and ``<share>.held`` says that it waits, up to which number it has sent; ``<share>.stopped`` says
-whose task has ended last.
+Three shares are counted by as many tasks as there are. Tasks are processes of their own and communicate by
+files: ``<share>.pid`` has the process that reads a share, ``<share>.committed`` the number up to which a
+commit was reported. ``<share>.hold`` makes the task send one more batch and wait until the file is removed;
+``<share>.held`` says that it waits, and up to which number it has sent. ``<share>.stopped`` has the process
+whose task stopped last.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ class HeldConfig(SourceConnectorConfig):
 
 
 class HeldTask(SourceTask):
-    """A batch of each share a poll, in one transaction."""
-
     def start(self, config: HeldConfig) -> None:
         self.config, self.stopping = config, threading.Event()
         self.shares = [int(share) for share in config.shares.split()]
@@ -70,7 +68,6 @@ class HeldTask(SourceTask):
         transactions.commit_transaction()
 
     def batch(self, share: int, size: int) -> Iterator[SourceRecord]:
-        """The next numbers of a share, each with who has read it."""
         for number in range(self.next[share], self.next[share] + size):
             spread = self.config.spread if self.held is not None else 0
             place = SHARES + share * spread + number % spread if spread else share
@@ -101,8 +98,8 @@ class HeldTask(SourceTask):
 
 
 class HeldSource(SourceConnector):
-    """A task alone with a share does not look whether to close: it shall wake up knowing nothing."""
-
+    # A task that has a share alone does not poll for close requests: it must wake up without knowing that
+    # it was replaced.
     config_class, task_class = HeldConfig, HeldTask
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

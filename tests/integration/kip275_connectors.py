@@ -1,4 +1,4 @@
-"""Archivers for KIP-275's story: one whose partitions advance at different speed, one that is deaf."""
+"""Archivers for KIP-275's scene: one whose partitions progress at different speeds, one that ignores ``is_closing()``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class PacedConfig(S3ArchiverConfig):
 
 
 class PacedTask(S3ArchiverTask):
-    """Three partitions are slow, so that the fourth comes to its commit while they are in mid-file."""
-
+    # Three partitions are slow: the fourth commits while they are in mid-file.
     def start(self, config: S3ArchiverConfig) -> None:
         assert isinstance(config, PacedConfig)
         self._hold = config.hold
@@ -39,8 +38,6 @@ class PacedTask(S3ArchiverTask):
 
 
 class DeafContext:
-    """A context as Kafka Connect has it: nothing tells that a commit is closing."""
-
     def __init__(self, context: SinkTaskContext) -> None:
         self._context = context
 
@@ -52,8 +49,6 @@ class DeafContext:
 
 
 class DeafTask(PacedTask):
-    """Commits full files only, also when its partitions are taken away."""
-
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:

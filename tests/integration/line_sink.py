@@ -29,8 +29,6 @@ class LineSinkConfig(ConnectorConfig):
 
 
 class LineSinkTask(SinkTask):
-    """Appends whole batches; what is left over waits, unless its partition is given up."""
-
     max_poll_records = None  # a batch as it comes: how long it pauses is counted by batches
 
     def start(self, config: LineSinkConfig) -> None:

@@ -33,8 +33,6 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Watcher(Listener):
-    """Keeps plans and reasons of closing; knows how far each topic was read in the running generation."""
-
     def __init__(self) -> None:
         self.plans: list[GenerationPlan] = []
         self.closings: list[ClosingReason] = []
@@ -54,14 +52,11 @@ class Watcher(Listener):
         self.closings.append(reason)
 
     def is_reading(self, generation: int, *topics: str) -> bool:
-        """Whether records of these topics have been put in that generation, which runs."""
         with self._lock:
             return len(self.plans) == generation and all(self._positions.get(topic) for topic in topics)
 
 
 class _Ahead(SystemWallClock):
-    """The machine's clocks, which a test may put forward."""
-
     ahead = 0.0
 
     def now(self) -> float:
@@ -69,8 +64,6 @@ class _Ahead(SystemWallClock):
 
 
 class _Launcher:
-    """Launches on Spark, and tells when it has."""
-
     def __init__(self, launcher: SparkLauncher, launched: Callable[[GenerationPlan], None]) -> None:
         self._launcher = launcher
         self._launched = launched
@@ -82,15 +75,6 @@ class _Launcher:
 
 
 class LineSite:
-    """One connector: configuration, store, output; several runs of it, one after the other.
-
-    Args:
-        folder: for its store and its output.
-        spark: the session.
-        source: makes a source, as each run has its own.
-        settings: of the configuration, besides what the sink needs.
-    """
-
     def __init__(
         self, folder: Path, spark: SparkContext, source: Callable[[], Source], settings: dict[str, Any]
     ) -> None:
@@ -117,7 +101,6 @@ class LineSite:
     def start(
         self, watcher: Watcher | None = None, *, until_caught_up: bool = False, **settings: Any
     ) -> ConnectorRunner:
-        """Run it in the background; keyword ``batch_size`` is key ``batch.size``."""
         raw = {**self._raw, **{key.replace("_", "."): value for key, value in settings.items()}}
         config = LineSinkConfig.parse(raw)
         store, source = open_store(self._store, create=True), self._source()
@@ -140,27 +123,23 @@ class LineSite:
         return runner
 
     def lose_patience(self) -> None:
-        """From now on, what is missing is missing for certain: no test has to guess how long things take."""
+        """Make the grace time of missing topics end now."""
         self._clock.ahead = 700.0  # more than the longest missing.topic.grace.ms of these tests
 
     def committed(self) -> dict[str, int]:
-        """Committed offset of each topic's only partition."""
         return {p.topic: offset.offset for p, offset in committed_offsets(self._store, "lines").items()}
 
     def committed_by_now(self) -> dict[str, int]:
-        """The same; nothing while another process is only just making the store."""
         try:
             return self.committed()
         except ConnectException:
             return {}
 
     def written(self, topic: str) -> list[int]:
-        """Offsets that were written of a topic's only partition, in that order."""
         path = self.out / f"{TopicPartition(topic, 0)}.txt"
         return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def status(self) -> ConnectorStatus:
-        """How the store says it is."""
         store = open_store(self._store)
         row = table.read(store, status_key("lines"), ConnectorStatus)
         store.close()
@@ -169,7 +148,6 @@ class LineSite:
 
 
 def await_so(condition: Callable[[], bool]) -> None:
-    """Wait until it is so."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"

@@ -1,6 +1,6 @@
-"""A program with a Spark session and an event loop of its own, as a notebook is, that runs connectors in them.
+"""A program with a Spark session and an event loop of its own, like a notebook, that runs connectors.
 
-Prints as JSON what it has seen. Argument: a folder with a topic directory ``topics``.
+Argument: a folder with a topic directory ``topics``. It prints what it saw as JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ NAME = "lines"
 
 
 def facts(session: SparkSession) -> dict[str, Any]:
-    """All that could be changed of a session."""
     context = session.sparkContext
     return {
         "application": context.applicationId,
@@ -55,7 +54,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def notebook(session: SparkSession, folder: Path, where: dict[str, Any]) -> dict[str, Any]:
-    """Start, rebalance in mid-file, stop in mid-file, while the loop goes on."""
     ticks = 0
 
     async def tick() -> None:

@@ -18,8 +18,6 @@ class RefusingConfig(ConnectorConfig):
 
 
 class RefusingTask(SinkTask):
-    """Durable as soon as put returns: at least once."""
-
     def start(self, config: RefusingConfig) -> None:
         self._folder = config.folder
         self._die_at = config.die_at

@@ -22,8 +22,6 @@ PREFIX = "errors.deadletterqueue."
 
 
 class Site:
-    """A working directory, and what runs in it."""
-
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self.folder = folder
         self.bootstrap = bootstrap
@@ -34,7 +32,6 @@ class Site:
         shutil.copy(Path(__file__).with_name("refusing_sink.py"), folder)
 
     def produce(self, value: Callable[[int], bytes]) -> None:
-        """The records, in a topic of two partitions."""
         create_topic(self.bootstrap, self.topic, 2)
         producer = Producer({"bootstrap.servers": self.bootstrap})
         for partition in range(2):
@@ -50,7 +47,6 @@ class Site:
         assert producer.flush(60) == 0
 
     def write(self, value: Callable[[int], bytes]) -> None:
-        """The records, in a topic directory."""
         rows = pa.table(
             {
                 "offset": range(RECORDS),
@@ -61,7 +57,6 @@ class Site:
         write_records(self.folder / "topics", TopicPartition(self.topic, 0), rows)
 
     def run(self, source: Sequence[str], **config: str) -> tuple[int, str]:
-        """Run until caught up: exit code and what was said."""
         keys = {
             "connector.class": "refusing_sink:RefusingSink",
             "topics": self.topic,

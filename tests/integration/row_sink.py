@@ -25,8 +25,6 @@ class RowSinkConfig(ConnectorConfig):
 
 
 class RowSinkTask(SinkTask):
-    """Appends what it has whenever it is asked to commit."""
-
     def start(self, config: RowSinkConfig) -> None:
         self._folder = config.folder
         self._waiting: list[SinkRecord] = []
@@ -56,6 +54,5 @@ def _text(value: Any) -> str | None:
 
 
 def rows_in(folder: Path) -> dict[str, list[list[Any]]]:
-    """Offset, key, value, timestamp and headers of all records written, by partition, in their order."""
     files: Iterable[Path] = folder.glob("*.jsonl")
     return {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in files}

@@ -1,6 +1,6 @@
-"""Runs the configurations of several sites one after the other: one Spark runs them all.
+"""Run the configurations of several sites one after the other on one Spark.
 
-Each argument is a site's folder; what the run ends with goes to ``outcome.json`` there.
+Each argument is a site's folder, which gets ``outcome.json``.
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ ROOT = Path(__file__).parents[2]
 
 
 class RunSite:
-    """Topic directory, configuration, store, and the processes that were started."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._processes: list[subprocess.Popen[str]] = []
@@ -30,18 +28,15 @@ class RunSite:
     def write(
         self, topic: str, partitions: int, records: int, record: Callable[[TopicPartition, int], SinkRecord]
     ) -> None:
-        """So many records of each partition."""
         for number in range(partitions):
             partition = TopicPartition(topic, number)
             rows = [record(partition, offset) for offset in range(records)]
             write_records(self.folder / "topics", partition, SinkRecords.of(partition, rows))
 
     def configure(self, keys: Mapping[str, object]) -> None:
-        """The connector ``sink``."""
         (self.folder / "sink.json").write_text(json.dumps({"name": "sink", "config": keys}))
 
     def start(self, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """``sinksdk run --until-caught-up`` in a process group of its own."""
         command = [sys.executable, "-m", "sinksdk", "run", str(self.folder / "sink.json")]
         command += ["--topic-directory", str(self.folder / "topics"), "--master", "local[2]"]
         process = subprocess.Popen(
@@ -57,12 +52,10 @@ class RunSite:
         return process
 
     def committed(self) -> dict[int, int]:
-        """Committed offset of each partition."""
         found = committed_offsets(self.store, "sink")
         return {partition.partition: commit.offset for partition, commit in found.items()}
 
     def close(self) -> None:
-        """End what still runs."""
         for process in self._processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""``sinksdk server`` in a process of its own, and a client of it."""
+"""``sinksdk server`` as a process, and a client of it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class Server:
     """A server that runs in a folder.
 
     Args:
-        folder: its working directory; its log is there, too.
+        folder: the working directory, which gets the log.
         source: options that name the source.
         store: the store's URL.
         options: further options.
-        probe: what answers 200 once it is up; ``/live`` where its store may be away.
+        probe: the path that answers 200 once the server is up; ``/live`` where its store may be
+            unavailable.
     """
 
     def __init__(
@@ -50,14 +51,12 @@ class Server:
         self.until(self.is_up, "it answers")
 
     def is_up(self) -> bool:
-        """Whether it answers."""
         try:
             return self.client.get(self._probe).status_code == 200
         except httpx.TransportError:
             return False
 
     def until(self, condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> float:
-        """Wait until something is so; seconds that took."""
         began = time.monotonic()
         while not condition():
             assert self.process.poll() is None, self.log.read_text()
@@ -66,38 +65,31 @@ class Server:
         return time.monotonic() - began
 
     def ask(self, method: str, path: str, code: int, **body: Any) -> Any:
-        """The answer's body; its status code must be this one."""
         answer = self.client.request(method, path, **body)
         assert answer.status_code == code, f"{method} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
     def status(self, connector: str = "archive") -> Any:
-        """What Connect says of a connector and its tasks."""
         return self.ask("GET", f"/connectors/{connector}/status", 200)
 
     def state(self, connector: str = "archive") -> str:
-        """A connector's state."""
         state: str = self.status(connector)["connector"]["state"]
         return state
 
     def task_states(self, connector: str = "archive") -> set[str]:
-        """States of a connector's tasks."""
         return {task["state"] for task in self.status(connector)["tasks"]}
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged so far."""
         found = [line for line in self.log.read_text().splitlines() if line.startswith("{")]
         return [json.loads(line) for line in found]
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
 
 @contextmanager
 def serving(folder: Path, source: Sequence[str], store: str, *options: str) -> Iterator[Server]:
-    """A server that ends with the block, however that ends."""
     made = Server(folder, source, store, *options)
     try:
         yield made

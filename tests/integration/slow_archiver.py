@@ -18,8 +18,6 @@ PAUSE: Final = 3.0  # seconds each of its batches takes
 
 
 class SlowOnceTask(S3ArchiverTask):
-    """Writes down which process opened and published what."""
-
     def open(self, partitions: Collection[TopicPartition]) -> None:
         super().open(partitions)
         self._is_slow = SLOW in {p.partition for p in partitions} and _is_first()

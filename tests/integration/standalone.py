@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark's on this machine."""
+"""A standalone Spark cluster on this machine."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 
 class Standalone(NamedTuple):
-    """A standalone master of Spark's: its URL, and its page's."""
-
     url: str
     page: str
 
     def applications(self) -> list[dict[str, Any]]:
-        """Those that run now, as the master says."""
         with urllib.request.urlopen(f"{self.page}/json/", timeout=60) as answer:  # noqa: S310 - of our own
             found: list[dict[str, Any]] = json.load(answer)["activeapps"]
         return found
 
     def await_applications(self, count: int) -> list[dict[str, Any]]:
-        """Wait until so many applications run: the master hears of starts and ends a little later."""
+        # The master hears of starts and ends a little later.
         deadline = time.monotonic() + 60
         while len(found := self.applications()) != count:
             assert time.monotonic() < deadline, f"{count} applications expected, not {found}"
@@ -41,10 +38,8 @@ class Standalone(NamedTuple):
 
 @contextmanager
 def running(folder: Path) -> Iterator[Standalone]:
-    """A master on the loopback interface with two workers of one core that seem to be on different hosts.
-
-    Spark runs a second copy of a task on another host only.
-    """
+    # Two workers that seem to be on different hosts: Spark runs a second copy of a task on another host
+    # only.
     with ExitStack() as stack:
         stack.enter_context(_daemon(folder / "master.log", "master.Master", "127.0.0.1"))
         url = _awaited(folder / "master.log", r"Starting Spark master at (spark://\S+)")
@@ -76,7 +71,6 @@ def _daemon(log: Path, name: str, host: str, *arguments: str) -> Iterator[None]:
 
 
 def _awaited(log: Path, pattern: str) -> str:
-    """The first group of a pattern, as soon as the log has it."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         match = re.search(pattern, log.read_text())

@@ -1,8 +1,8 @@
-"""What tests give to spark-submit: the connector of a configuration file, in the Spark of the command.
+"""A program for spark-submit: it runs the connector of a configuration file in the command's Spark.
 
-Arguments: the configuration, the topic directory, the store, and a folder. What Spark says of itself from inside
-goes to its ``inside.json``. With ``--own-session`` the program makes the session itself, computes with Spark alone
-what the query makes of the folder's ``rows``, and runs until it has caught up.
+Arguments: the configuration, the topic directory, the store, and a folder, whose ``inside.json`` gets what
+the program sees of Spark. With ``--own-session`` the program creates the session itself, computes with Spark
+alone what the query makes of the folder's ``rows``, and runs until it has caught up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import sinksdk
 
 
 def tell(file: Path) -> None:
-    """Write down which Spark this is, once it runs."""
     while not file.exists():
         time.sleep(0.05)
         with suppress(AttributeError):  # there is none, or it is only beginning
@@ -34,7 +33,6 @@ def tell(file: Path) -> None:
 
 
 def compute(config: Path, folder: Path) -> SparkSession:
-    """The result of the query, by Spark alone."""
     session = SparkSession.builder.getOrCreate()
     session.read.parquet(str(folder / "rows")).createOrReplaceTempView("records")
     query = json.loads(config.read_text())["config"]["records.sql"]

@@ -1,5 +1,3 @@
-"""``sinksdk run`` on Avro records whose schemas a registry keeps: from Kafka, through Spark, to the task."""
-
 from __future__ import annotations
 
 import io
@@ -48,7 +46,6 @@ def is_unreadable(offset: int) -> bool:
 
 
 def value(offset: int) -> bytes:
-    """By two schemas in turns; each tenth names one that nobody has registered."""
     schema_id, schema = (1, FIRST) if offset % 2 else (2, SECOND)
     buffer = io.BytesIO()
     fastavro.schemaless_writer(
@@ -65,10 +62,7 @@ def run(site: Site, registry: RegistryServer, **more: str) -> tuple[int, str]:
 def test_records_of_two_schemas_are_delivered_and_others_are_dead_letters(
     site: Site, registry: RegistryServer
 ) -> None:
-    """Each record is delivered by its own schema or a dead letter; each schema is asked for once a task.
-
-    Each record once, unless a generation could not commit what it had delivered: then a later one delivers it again.
-    """
+    # A record is delivered again if the generation could not commit what it had delivered.
     site.produce(value)
 
     code, said = run(site, registry)
@@ -102,7 +96,6 @@ def test_records_of_two_schemas_are_delivered_and_others_are_dead_letters(
 def test_a_registry_that_is_down_turns_no_record_into_a_dead_letter(
     site: Site, registry: RegistryServer
 ) -> None:
-    """An outage is not the records' fault: the partitions fail, nothing is dropped; once it is back all is done."""
     site.produce(value)
     registry.failing = 503
 

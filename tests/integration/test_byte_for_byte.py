@@ -1,5 +1,3 @@
-"""Whatever is in the topic is in the archive, byte for byte."""
-
 from __future__ import annotations
 
 import datetime as dt
@@ -35,7 +33,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def rows_of(random: np.random.Generator, first: int, count: int) -> list[Row]:
-    """Records with everything that is allowed and hardly anybody expects."""
     offset, rows = first, []
     for number in range(count):
         offset += int(random.choice([1, 1, 1, 2, 50]))
@@ -72,7 +69,6 @@ def write(archive: Site, partition: TopicPartition, rows: Sequence[Row]) -> None
 
 
 def archived(archive: Site, topic: str, partition: int) -> list[Row]:
-    """What an ordinary Avro reader finds, file by file."""
     s3 = client(archive.endpoint)
     prefix = f"topics/{topic}/partition={partition}/"
     keys = [item["Key"] for item in s3.list_objects_v2(Bucket=archive.bucket, Prefix=prefix)["Contents"]]
@@ -85,7 +81,6 @@ def archived(archive: Site, topic: str, partition: int) -> list[Row]:
 
 
 def milliseconds(moment: dt.datetime | None) -> int | None:
-    """Since the epoch, as the file has them; readers show them as moments."""
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     return None if moment is None else (moment - epoch) // dt.timedelta(milliseconds=1)
 
@@ -94,7 +89,6 @@ def milliseconds(moment: dt.datetime | None) -> int | None:
 def test_every_field_of_every_record_is_the_same_in_the_archive(
     archive: Site, spark: SparkContext, topic: str
 ) -> None:
-    """Gaps, files of shuffled sizes, nulls, empty values, duplicate and non-ASCII headers, 1 MB values, -1."""
     random = np.random.default_rng(len(topic))
     archive.topic = topic
     archive.configure(flush_size=60)
@@ -120,7 +114,6 @@ def test_every_field_of_every_record_is_the_same_in_the_archive(
 
 @pytest.mark.extended
 def test_codecs_can_be_read_by_any_avro_reader(archive: Site, spark: SparkContext) -> None:
-    """Null, deflate, snappy and zstandard files hold the same records."""
     rows = rows_of(np.random.default_rng(7), 0, 60)
     write(archive, TopicPartition("orders", 0), rows)
     found = []

@@ -1,5 +1,3 @@
-"""Connect's ``transforms`` on Spark, from the command line: a worker is killed in the middle, then the archive is read."""
-
 from __future__ import annotations
 
 import io
@@ -40,7 +38,6 @@ CHAIN = {
 
 
 def value_of(offset: int) -> bytes | None:
-    """Every third record is a tombstone, and the last thousand are."""
     is_tombstone = offset % 3 == 0 or offset >= RECORDS - 1_000
     return None if is_tombstone else json.dumps({"n": offset, "card": f"4711-{offset}"}).encode()
 
@@ -68,7 +65,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def test_a_chain_is_exactly_once_when_a_worker_is_killed(archive: Site) -> None:
-    """Kill -9 of a worker: each record that is not dropped is archived once, masked; the dropped ones leave no lag."""
     driver = archive.start("--until-caught-up")
     everything = PARTITIONS * RECORDS
     wait_until(lambda: 10_000 <= sum(archive.committed().values()) < everything, driver, "some was committed")

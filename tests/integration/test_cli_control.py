@@ -1,5 +1,3 @@
-"""An operator at the command line, while ``sinksdk run`` archives in another process."""
-
 from __future__ import annotations
 
 import json
@@ -20,8 +18,6 @@ PARTITIONS, RECORDS = 2, 100_000
 
 
 class Operator:
-    """Another process that reaches the store, and nothing else."""
-
     def __init__(self, archive: Site) -> None:
         self._archive = archive
 
@@ -55,7 +51,6 @@ def becomes(state: str, operator: Operator) -> Callable[[], bool]:
 
 
 def test_a_connector_is_paused_changed_and_deleted_while_it_runs(archive: Site) -> None:
-    """Pausing commits partial files; it goes on exactly there, with another configuration; deleting leaves nothing."""
     operator = Operator(archive)
     archive.s3.delays["UploadPart"] = 4.0  # an operator's command takes a second or two to start
     driver = archive.start()
@@ -64,13 +59,11 @@ def test_a_connector_is_paused_changed_and_deleted_while_it_runs(archive: Site) 
 
 
 def keys(archive: Site) -> set[str]:
-    """All objects there are."""
     found = client(archive.endpoint).list_objects_v2(Bucket=archive.bucket)
     return {item["Key"] for item in found["Contents"]}
 
 
 def live_through(archive: Site, operator: Operator, driver: subprocess.Popen[str]) -> None:
-    """What happens to the connector while its driver runs."""
     wait_until(lambda: bool(archive.files_in_mid_upload()), driver, "a part was sent")
 
     operator("pause", "archive")

@@ -1,5 +1,3 @@
-"""``sinksdk run`` as a process of its own: what it ends with, and what a signal does to it."""
-
 from __future__ import annotations
 
 import json
@@ -32,8 +30,6 @@ NO_MATCH = "no topic with partitions matches 'topics.regex' yet"
 
 
 class Bench:
-    """A working directory with a topic and a connector, and processes of ``sinksdk run`` in it."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.out = folder / "out"
@@ -47,7 +43,6 @@ class Bench:
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, **config: object
     ) -> subprocess.Popen[str]:
-        """Start a run in a process group of its own, as a shell would."""
         keys = {
             "connector.class": "line_sink:LineSink",
             "topics": "t",
@@ -71,13 +66,11 @@ class Bench:
         return process
 
     def run(self, *arguments: str, **config: object) -> tuple[int, str, str]:
-        """Run to the end, on a JVM that is warm: exit code, stdout, stderr."""
         process = self.start(*arguments, env=warm_jvm().environment(), **config)
         out, err = process.communicate(timeout=180)
         return process.returncode, out, err
 
     def await_writing(self) -> None:
-        """Until every task has written its first batch."""
         wait_for(lambda: len(list(self.out.glob("*.txt"))) == PARTITIONS)
 
     def offsets(self, partition: int) -> list[int]:
@@ -88,7 +81,6 @@ class Bench:
         return {partition.partition: entry.offset for partition, entry in found.items()}
 
     def driver(self) -> str:
-        """The driver that has claimed the newest generation, if any."""
         with closing(open_store(f"sqlite:///{self.folder / 'sinksdk.sqlite'}")) as store:
             count = table.read(store, task_count_key("lines"), TaskCountRecord)
         return (count and count.value.driver) or ""
@@ -108,7 +100,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def children_of(group: int) -> list[int]:
-    """Processes that still are in a process group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -129,7 +120,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.extended
 def test_a_run_until_caught_up_ends_with_everything_committed(bench: Bench) -> None:
-    """Exit code 0; a connector from the working directory; lines of text in a pipe, nothing on stderr."""
     code, out, err = bench.run("--until-caught-up")
 
     assert (code, err) == (0, "")
@@ -153,7 +143,6 @@ def test_a_run_until_caught_up_ends_with_everything_committed(bench: Bench) -> N
 def test_a_signal_commits_partial_batches_and_the_next_run_goes_on_there(
     bench: Bench, number: signal.Signals, to: Callable[[int, int], None]
 ) -> None:
-    """Ctrl-C and SIGTERM, to the whole process group or to the process alone: exit code 0, nothing twice."""
     process = bench.start(pause_seconds=2)
     bench.await_writing()
     to(process.pid, number)
@@ -176,10 +165,8 @@ def test_a_signal_commits_partial_batches_and_the_next_run_goes_on_there(
 
 @pytest.mark.extended
 def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
-    """Exit code 130, no process stays behind; the next run goes on from what was committed.
-
-    The tasks hang: without the second signal the run would end after the graceful timeout only, with another code.
-    """
+    # The tasks hang: without the second signal the run would end after the graceful timeout, with another
+    # code.
     process = bench.start(batch_size=5_000, hang_offset=15_000)
     bench.await_writing()
     wait_for((bench.out / "hanging").exists)
@@ -203,7 +190,6 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
 
 @pytest.mark.extended
 def test_a_signal_before_anything_runs_ends_the_run_at_once(bench: Bench) -> None:
-    """There is nothing to flush, and Spark is not started for it."""
     process = bench.start(topics=None, topics_regex="nothing.*")
     assert process.stdout
     assert process.stdout.readline().startswith("lines: store ")
@@ -218,7 +204,6 @@ def test_a_signal_before_anything_runs_ends_the_run_at_once(bench: Bench) -> Non
 
 @pytest.mark.extended
 def test_a_failing_task_exits_1_with_its_cause_and_the_others_committed(bench: Bench) -> None:
-    """One message; the healthy partition's records are committed."""
     rows = pa.table({"offset": [RECORDS, RECORDS + 1], "key": [b"k"] * 2, "value": [b"v"] * 2})
     write_records(bench.folder / "topics", TopicPartition("t", 1), rows)
 
@@ -238,7 +223,6 @@ def test_a_failing_task_exits_1_with_its_cause_and_the_others_committed(bench: B
 
 @pytest.mark.extended
 def test_the_older_of_two_drivers_exits_3(bench: Bench) -> None:
-    """The newest wins, whoever it is."""
     idle = {"topics": None, "topics_regex": "nothing.*"}
     older = bench.start(**idle)
     assert older.stdout

@@ -1,5 +1,3 @@
-"""``records.sql`` of a server's connectors reads the view ``records`` and nothing else."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -189,7 +187,6 @@ STATEMENTS = {
 def test_sql_of_a_server_is_refused_a_relation_other_than_records(
     session: SparkSession, secret: Path, query: str
 ) -> None:
-    """Who may create connectors over REST cannot read the server's files or tables with ``records.sql``."""
     session.read.text(str(secret)).createOrReplaceTempView("customers")
     with pytest.raises(ConfigException, match="may read no other relation than 'records'") as refused:
         check(session, query.format(secret=secret))
@@ -199,7 +196,7 @@ def test_sql_of_a_server_is_refused_a_relation_other_than_records(
 
 @pytest.mark.parametrize("query", CALLS.values(), ids=CALLS)
 def test_sql_of_a_server_is_refused_calls_of_java_methods(session: SparkSession, query: str) -> None:
-    """``reflect``, ``java_method`` and ``try_reflect`` call any static method in the server's JVM."""
+    # They call any static method in the server's JVM.
     with pytest.raises(ConfigException, match="calls Java methods by reflection"):
         check(session, query)
 
@@ -208,7 +205,6 @@ def test_sql_of_a_server_is_refused_calls_of_java_methods(session: SparkSession,
 def test_sql_of_a_server_is_refused_commands_of_the_system(
     session: SparkSession, secret: Path, query: str
 ) -> None:
-    """``TRANSFORM … USING`` runs a command on executors, wherever in the query it stands."""
     with pytest.raises(ConfigException, match="it runs commands") as refused:
         check(session, query.format(secret=secret))
     assert "--config-sql" in str(refused.value)
@@ -218,7 +214,6 @@ def test_sql_of_a_server_is_refused_commands_of_the_system(
 def test_sql_of_a_server_is_refused_what_is_not_known_to_stay_within(
     session: SparkSession, secret: Path, query: str
 ) -> None:
-    """A query uses functions and operators of a list; the list has none that opens files or addresses."""
     session.udf.register("shout", str.upper)
     with pytest.raises(ConfigException, match="--config-sql") as refused:
         check(session, query.format(secret=secret))
@@ -227,21 +222,21 @@ def test_sql_of_a_server_is_refused_what_is_not_known_to_stay_within(
 
 @pytest.mark.parametrize("query", PLACES.values(), ids=PLACES)
 def test_sql_of_a_server_is_refused_functions_wherever_they_stand(session: SparkSession, query: str) -> None:
-    """Before Spark analyzes the query: then it evaluates constants."""
+    # Refused before Spark analyzes the query: the analysis evaluates constants.
     parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(query)
     with pytest.raises(ConfigException, match="it uses the function shout"):
         confine_parsed(parsed, session)
 
 
 def test_sql_cannot_name_a_class_as_a_type(session: SparkSession) -> None:
-    """JSON of a schema may name user-defined types, whose classes Spark and pyspark load; SQL takes DDL only."""
+    # JSON of a schema may name user-defined types, whose classes Spark and pyspark load; SQL takes DDL
+    # only.
     kind = '{"type": "struct", "fields": [{"name": "a", "type": {"type": "udt", "class": "X"}, "nullable": true}]}'
     with pytest.raises(ConfigException, match="PARSE_SYNTAX_ERROR"):
         check(session, f"{RECORD}, from_json(string(value), '{kind}') AS value FROM records")
 
 
 def test_sql_of_a_server_may_read_avro_with_a_schema_in_its_text(session: SparkSession) -> None:
-    """As the page shows it: only the jar is missing here."""
     with pytest.raises(ConfigException, match="Avro data source is not loaded"):
         check(
             session,
@@ -251,7 +246,6 @@ def test_sql_of_a_server_may_read_avro_with_a_schema_in_its_text(session: SparkS
 
 @pytest.mark.parametrize("query", STATEMENTS.values(), ids=STATEMENTS)
 def test_sql_of_a_server_is_refused_statements(session: SparkSession, secret: Path, query: str) -> None:
-    """A statement is not run before it is refused."""
     with pytest.raises(ConfigException):
         check(session, query.format(secret=secret))
     assert secret.read_text() == "hunter2\n"
@@ -259,7 +253,7 @@ def test_sql_of_a_server_is_refused_statements(session: SparkSession, secret: Pa
 
 @pytest.mark.parametrize("reference", ["${env:HOME}", "${system:user.home}", "${spark.app.name}"])
 def test_sql_is_not_substituted_with_variables_of_the_driver(session: SparkSession, reference: str) -> None:
-    """Spark's own substitution would read the environment and the JVM's properties where references may not."""
+    # Spark's own substitution would read the environment and the JVM's properties where references may not.
     with pytest.raises(ConfigException):  # the text stays as it is, and is no SQL
         check(session, f"SELECT topic, partition, offset, {reference} AS value FROM records")  # noqa: S608 - on purpose
 
@@ -302,13 +296,11 @@ def test_sql_is_not_substituted_with_variables_of_the_driver(session: SparkSessi
     ],
 )
 def test_sql_of_a_server_may_read_records_and_what_it_holds_itself(session: SparkSession, query: str) -> None:
-    """CTEs, inline tables and functions read nothing of the server."""
     check(session, query)
 
 
 def test_sql_may_read_files_and_tables_where_the_server_allows_it(
     session: SparkSession, secret: Path
 ) -> None:
-    """``--config-sql``, and ``sinksdk run`` with the operator's own file, read whatever Spark reads."""
     query = "SELECT /*+ BROADCAST(f) */ r.* FROM records r JOIN text.`{}` AS f ON string(r.key) = f.value"
     check(session, query.format(secret), is_confined=False)

@@ -1,6 +1,6 @@
-"""Configurations of Confluent's S3 sink that would start: each run from the topics to a checked archive.
+"""Configurations of Confluent's S3 sink, each run from the topics to a verified archive.
 
-Nothing is changed in them but where S3 is, and that files hold whole records, whatever the values are.
+Changed are only the address of S3, and that files hold whole records.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Expectation:
     """What a configuration makes of the records of its topics.
 
     Args:
-        topics: those to be written and archived.
+        topics: topics to write and archive.
         records: of each partition.
         files: records of each partition's files.
         codec: of their blocks.
-        first_key: where the first file of the first topic is.
-        keeps: keys that say where S3 is, or who asks, and stay as they are here.
-        sets: further keys that say where S3 is.
+        first_key: key of the first file of the first topic.
+        keeps: keys that name S3 or credentials and stay unchanged.
+        sets: further keys that name S3.
     """
 
     topics: tuple[str, ...]
@@ -63,6 +63,7 @@ class Expectation:
     sets: Mapping[str, object] = field(default_factory=dict)
 
 
+# Without the configuration that needs AWS's own S3 (transfer acceleration).
 RUNS: Final = {
     "assumed_role": Expectation(
         ("shipments",), 1001, (1000, 1), keeps=("aws.access.key.id", "aws.secret.access.key")
@@ -114,12 +115,9 @@ RUNS: Final = {
         "tenants/tenant-1.events/partition=0/tenant-1.events+0+0000000000.avro",
     ),
 }
-"""All that would start, but for the one that needs AWS's own S3."""
 
 
 class Requests:
-    """Looks at requests on their way to S3 and STS: for which bucket, and who signed them."""
-
     def __init__(self, app: Callable[..., Any]) -> None:
         self.signers: set[tuple[str, str, str]] = set()
         self.roles: list[str] = []
@@ -146,14 +144,11 @@ class Requests:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Every configuration with its site; they are run one after the other, in the order of their names."""
-
     sites: Mapping[str, Site]
     requests: Requests
     process: subprocess.Popen[bytes]
 
     def run(self, name: str) -> Site:
-        """The site, once its configuration has been run; fails when that did not go well."""
         made = self.sites[name]
         outcome = made.folder / "outcome.json"
         deadline = time.monotonic() + PATIENCE_FOR_ALL
@@ -166,13 +161,11 @@ class Corpus:
         return made
 
     def keys(self, name: str) -> list[str]:
-        """Keys of the archived files, in order."""
         made = self.run(name)
         listed = client(made.endpoint).list_objects_v2(Bucket=made.bucket).get("Contents", [])
         return sorted(item["Key"] for item in listed if item["Key"].endswith(".avro"))
 
     def file(self, name: str, key: str) -> tuple[str, int]:
-        """Codec and number of records of a file."""
         made = self.run(name)
         body = client(made.endpoint).get_object(Bucket=made.bucket, Key=key)["Body"].read()
         reader = fastavro.reader(io.BytesIO(body))
@@ -181,7 +174,6 @@ class Corpus:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
-    """All of them, being run in one process."""
     folder = tmp_path_factory.mktemp("corpus")
     with site(folder) as first, pytest.MonkeyPatch.context() as monkeypatch:
         set_variables(monkeypatch)
@@ -201,7 +193,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpus]:
 
 
 def prepare(name: str, first: Site) -> Site:
-    """A site with the topics of a configuration, and the configuration with where S3 is."""
     expected, folder = RUNS[name], first.folder / name
     folder.mkdir()
     made = Site(folder, first.endpoint, first.s3, f"{name.replace('_', '-')}-{uuid.uuid4().hex[:8]}")
@@ -225,7 +216,6 @@ def prepare(name: str, first: Site) -> Site:
 
 
 def rows(count: int) -> pa.Table:
-    """Records with headers; every tenth is a tombstone, and no value is of any format."""
     return pa.table(
         {
             "offset": range(count),
@@ -242,7 +232,6 @@ def rows(count: int) -> pa.Table:
 
 
 def test_every_configuration_that_would_start_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of Avro by Kafka partition, with whole records. Transfer acceleration alone needs AWS's own S3."""
     set_variables(monkeypatch)
 
     def would_start(name: str) -> bool:
@@ -257,7 +246,6 @@ def test_every_configuration_that_would_start_is_run(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_a_configuration_of_confluents_is_archived_as_it_says(name: str, corpus: Corpus) -> None:
-    """It ends with everything committed; topics, keys, records of each file and codec are as it asks for."""
     expected, keys = RUNS[name], corpus.keys(name)
     found = {key: corpus.file(name, key) for key in keys}
     per_partition: dict[str, list[int]] = {}
@@ -273,7 +261,6 @@ def test_a_configuration_of_confluents_is_archived_as_it_says(name: str, corpus:
 def test_its_archive_holds_what_is_in_the_topics_byte_for_byte(
     name: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`verify` reads the same file, whatever its form: tombstones, headers and values of no format included."""
     made = corpus.run(name)
 
     arguments = [str(made.config), "--store", made.store, "--topic-directory", str(made.topics)]
@@ -283,7 +270,6 @@ def test_its_archive_holds_what_is_in_the_topics_byte_for_byte(
 
 
 def test_secrets_of_a_file_sign_the_requests_and_are_not_in_the_store(corpus: Corpus) -> None:
-    """What is stored and what travels is the reference."""
     made = corpus.run("secrets_from_files")
 
     assert {key for bucket, _, key in tuple(corpus.requests.signers) if bucket == made.bucket} >= {
@@ -293,7 +279,6 @@ def test_secrets_of_a_file_sign_the_requests_and_are_not_in_the_store(corpus: Co
 
 
 def test_a_role_is_assumed_with_what_the_chain_finds(corpus: Corpus) -> None:
-    """STS gets role, session and external id, on the driver and in tasks; S3 sees the role's keys only."""
     requests, bucket = corpus.requests, corpus.run("assumed_role").bucket
 
     assert {key for _, service, key in tuple(requests.signers) if service == "sts"} == {"AKIAOFTHECHAIN"}
@@ -308,7 +293,6 @@ def test_a_role_is_assumed_with_what_the_chain_finds(corpus: Corpus) -> None:
 
 
 def test_a_proxy_is_asked_for_everything_with_user_and_password(corpus: Corpus) -> None:
-    """The endpoint has a name that nobody can look up: all requests went through the proxy."""
     corpus.run("proxy")
 
     (asked, times), *others = corpus.requests.proxied.items()
@@ -322,7 +306,6 @@ def test_a_proxy_is_asked_for_everything_with_user_and_password(corpus: Corpus) 
 
 
 def test_files_are_encrypted_and_tagged_as_asked(corpus: Corpus) -> None:
-    """KMS key and canned ACL at the creation, tags once the file is visible."""
     encrypted, tagged = corpus.run("sse_kms"), corpus.run("rest_answer")
     s3 = client(encrypted.endpoint)
 

@@ -1,5 +1,3 @@
-"""``sinksdk run`` with dead letters in a topic directory, and a worker that is killed in the middle."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -15,7 +13,6 @@ pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 
 def value(offset: int) -> bytes:
-    """Every tenth is no JSON, every 25th is refused by the task."""
     return (
         b"no JSON" if offset % 10 == 3 else b'{"refuse":  %s}' % (b"true" if offset % 25 == 0 else b"false")
     )
@@ -25,7 +22,6 @@ BAD = [offset for offset in range(RECORDS) if offset % 10 == 3 or offset % 25 ==
 
 
 def letters_of(site: Site) -> list[Read]:
-    """As a source reads them."""
     source = TopicDirectorySource(site.folder / "topics")
     available = source.partitions(Subscription((site.letters,), None))
     columns = ("key", "value", "timestamp", "headers")
@@ -46,7 +42,6 @@ def letters_of(site: Site) -> list[Read]:
 
 
 def test_a_killed_worker_loses_no_dead_letter(tmp_path: Path) -> None:
-    """From a directory as Spark writes it into the same one, without further keys; kill -9 of the worker, once."""
     site = Site(tmp_path, "")
     site.write(value)
     config = {"die.at": "1501", "offset.flush.interval.ms": "1", "max.poll.records": "100"}

@@ -1,5 +1,3 @@
-"""``sinksdk run`` with dead letters on a real broker: from Kafka, and from a topic directory."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,7 +11,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def value(offset: int) -> bytes:
-    """Every tenth is no JSON, every 25th is refused by the task."""
     return (
         b"no JSON" if offset % 10 == 3 else b'{"refuse":  %s}' % (b"true" if offset % 25 == 0 else b"false")
     )
@@ -29,10 +26,7 @@ def site(tmp_path: Path, bootstrap: str) -> Site:
 
 
 def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
-    """Kafka to Kafka: each record is delivered or a dead letter, byte for byte with headers and timestamp.
-
-    Each once, unless a generation could not commit what it had delivered: then a later one delivers it again.
-    """
+    # A record is delivered again if the generation could not commit what it had delivered.
     site.produce(value)
     code, said = site.run(["--bootstrap-servers", site.bootstrap])
     assert code == 0, said
@@ -60,7 +54,6 @@ def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
 
 @pytest.mark.extended
 def test_bad_records_of_a_topic_directory_go_to_a_cluster_that_is_named(site: Site) -> None:
-    """producer.override.bootstrap.servers names a cluster for the dead letters of a topic directory."""
     site.write(value)
     directory = ["--topic-directory", "topics"]
     code, said = site.run(directory, **{"producer.override.bootstrap.servers": site.bootstrap})
@@ -74,7 +67,6 @@ def test_bad_records_of_a_topic_directory_go_to_a_cluster_that_is_named(site: Si
 
 @pytest.mark.extended
 def test_a_dead_letter_that_kafka_refuses_holds_its_partition(site: Site) -> None:
-    """A dead letter that cannot be written fails its partition: it is not committed past, and nothing is dropped."""
     site.write(value)
     create_topic(site.bootstrap, site.letters, config={"max.message.bytes": "10"})
     override = {"producer.override.bootstrap.servers": site.bootstrap}

@@ -1,5 +1,3 @@
-"""``sinksdk delete`` where no driver is alive: what is committed is seen, the rest goes, also after kill -9."""
-
 from __future__ import annotations
 
 import json
@@ -39,10 +37,8 @@ OTHERS = Layout().file(FileName(TopicPartition("others", 0), 0, "partition=0"))
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
-    """A connector that was killed with a file that is committed and not published, and one that is only begun.
-
-    There is one that was published as well, its owner marker, and an upload of somebody else.
-    """
+    # Killed with one committed file that is not published and one that is only begun; there are also a
+    # published file, the owner marker, and an upload of another connector.
     with site(tmp_path) as made:
         made.topics.mkdir()
         s3 = client(made.endpoint)
@@ -62,7 +58,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def archive_until_killed(store: Store, record: ConnectorRecord, site: Site) -> None:
-    """One task's life up to a kill: S3 completes its first file, and neither the second nor a part of the third."""
     partitions = [TopicPartition("orders", number) for number in range(3)]
     generations = Generations(store, "archive")
     ranges = tuple(RangePlan.of(p, 0, end=20) for p in partitions)
@@ -118,7 +113,6 @@ def connectors(archive: Site) -> list[str]:
 
 
 def assert_cleaned_up(archive: Site) -> None:
-    """What was committed is there, and what is somebody else's; uploads are gone, and the topic is free."""
     assert connectors(archive) == []
     assert open_uploads(archive) == [OTHERS]
     assert [key for key in keys(archive) if "/_sinksdk/" not in key] == KEYS[:2]
@@ -129,7 +123,6 @@ def assert_cleaned_up(archive: Site) -> None:
 
 
 def test_uploads_go_and_markers_are_given_up_where_no_driver_is_alive(archive: Site) -> None:
-    """The command makes the connector, publishes, lets it clean up, and removes its records."""
     code, output = ended(sinksdk(archive, "delete", "archive"))
 
     assert code == 0, output
@@ -167,7 +160,6 @@ def finished_by_a_server(archive: Site) -> None:
 def test_a_killed_deletion_is_finished_by_the_next_one(
     archive: Site, operation: str, finish: Callable[[Site], None]
 ) -> None:
-    """Kill -9 while a file is published, an upload aborted, or markers given up: the name stays taken until then."""
     archive.s3.delays[operation] = 3.0
     killed = sinksdk(archive, "delete", "archive")
     wait_until(lambda: operation in archive.s3.operations, killed, f"{operation} was asked for")

@@ -1,5 +1,3 @@
-"""``sinksdk demo``, as a person would see it whose terminal is a pipe."""
-
 from __future__ import annotations
 
 import os
@@ -14,7 +12,6 @@ import pytest
 @pytest.mark.nightly
 @pytest.mark.spark
 def test_the_demonstration_archives_every_flight_once(tmp_path: Path) -> None:
-    """It commits in mid-file, verifies 336,776 records, asks DuckDB for a week of them, and cleans up."""
     done = subprocess.run(
         [sys.executable, "-m", "sinksdk", "demo"],
         env={**os.environ, "TMPDIR": str(tmp_path)},

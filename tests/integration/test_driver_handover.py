@@ -1,5 +1,3 @@
-"""Two drivers of one archiver, as real processes: one is frozen, replaced, and woken again."""
-
 from __future__ import annotations
 
 import re
@@ -32,7 +30,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
-    """Files of 10 MB, of which S3 takes one part; whoever is asked to close has two seconds for it."""
+    # Files of 10 MB, of which S3 takes one part; closing has two seconds.
     with site(tmp_path) as made:
         made.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=2_000)
         made.produce(PARTITIONS, RECORDS)
@@ -42,7 +40,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def start(archive: Site) -> Iterator[Start]:
-    """Starts drivers; none of them outlives the test."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*options: str, **how: str) -> subprocess.Popen[str]:
@@ -54,12 +51,10 @@ def start(archive: Site) -> Iterator[Start]:
 
 
 def in_mid_upload(archive: Site, driver: subprocess.Popen[str]) -> None:
-    """Wait until a file's upload holds a part and is not finished."""
     wait_until(lambda: bool(archive.files_in_mid_upload()), driver, "a part was sent")
 
 
 def assert_fenced(driver: subprocess.Popen[str], message: str = "(took|taken) over") -> str:
-    """It ends with its own exit code, and one message that says why: what it printed."""
     code, output = ended(driver)
     assert code == FENCED, output
     assert output.count("error:") == 1, output
@@ -69,14 +64,12 @@ def assert_fenced(driver: subprocess.Popen[str], message: str = "(took|taken) ov
 
 
 def records_committed(output: str) -> int:
-    """What a driver says at its end."""
     found = re.findall(r"^\w[\w ]*: (?:at least )?([\d,]+) records committed", output, re.MULTILINE)
     assert found, output
     return int(found[-1].replace(",", ""))
 
 
 def assert_complete(archive: Site) -> None:
-    """Everything is committed and archived once, and no upload holds data."""
     assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
     code, output = archive.verify()
     assert code == 0, output
@@ -85,7 +78,6 @@ def assert_complete(archive: Site) -> None:
 
 
 def assert_replaced_while_frozen(archive: Site, start: Start, frozen: list[int]) -> None:
-    """While the first driver's processes stand still in mid-upload, a second one archives everything."""
     assert archive.files_in_mid_upload(), "no upload was open when they froze"
     archive.s3.heal()
 
@@ -100,7 +92,6 @@ def assert_replaced_while_frozen(archive: Site, start: Start, frozen: list[int])
 def test_a_driver_frozen_for_longer_than_its_successor_runs_changes_nothing_when_it_wakes(
     archive: Site, start: Start
 ) -> None:
-    """SIGSTOP to all of it in mid-upload, a second run to the end, SIGCONT: it ends with code 3."""
     first = start("--until-caught-up")
     in_mid_upload(archive, first)
     frozen = freeze(archive.store_file, everything_of(first))
@@ -116,7 +107,6 @@ def test_a_driver_frozen_for_longer_than_its_successor_runs_changes_nothing_when
 def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs_nothing(
     archive: Site, start: Start
 ) -> None:
-    """Both are in mid-upload then: the first ends with code 3, the second archives everything."""
     first = start("--until-caught-up")
     in_mid_upload(archive, first)
     frozen = freeze(archive.store_file, everything_of(first))
@@ -147,7 +137,6 @@ def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs
 def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
     archive: Site, start: Start, part: Callable[[subprocess.Popen[str]], Pids], master: str
 ) -> None:
-    """It ends with code 3 though its tasks answer nothing; what is left of them and wakes changes nothing."""
     first = start("--until-caught-up", master=master)
     in_mid_upload(archive, first)
     frozen = freeze(archive.store_file, part(first))
@@ -166,7 +155,6 @@ def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
 def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
     archive: Site, start: Start
 ) -> None:
-    """The other one ends with code 3, whichever it is."""
     archive.s3.heal()
     archive.s3.delays["UploadPart"] = 1.0
     both = [start("--until-caught-up"), start("--until-caught-up")]
@@ -178,7 +166,6 @@ def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
 
 
 def test_a_rolling_deploy_needs_no_stop_of_the_old_driver(archive: Site, start: Start) -> None:
-    """It is asked to close, commits what it has in mid-file, and ends with 3; the second goes on from there."""
     archive.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=30_000)
     archive.s3.heal()
     # The first one is in mid-file for longer than the second takes to ask.

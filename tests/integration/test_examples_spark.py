@@ -1,5 +1,3 @@
-"""The commands of the README and of the pages, as a reader types them, and what is there afterwards."""
-
 from __future__ import annotations
 
 import contextlib
@@ -27,7 +25,7 @@ Follow = Callable[[str], str]
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with what the commands use of a clone: examples, and the environment `make` would make."""
+    # The files of a clone that the commands use, with the environment that `make` would create.
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / ".venv").symlink_to(sys.prefix)
     return tmp_path
@@ -35,7 +33,6 @@ def clone(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def follow(clone: Path) -> Iterator[Follow]:
-    """Types the commands of a page, but `make`, in the clone; gives back what they print."""
     started: list[subprocess.Popen[str]] = []
     port = str(free_port())
     for configuration in (clone / "examples").glob("*.json"):
@@ -62,14 +59,12 @@ def follow(clone: Path) -> Iterator[Follow]:
 
 
 def commands(page: Path) -> str:
-    """Those of a page, but for set-up, and for the package outside, which has a test of its own."""
     blocks = re.findall(r"^```bash\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     lines = "".join(blocks).splitlines()
     return "\n".join(line for line in lines if not line.startswith("make ") and "outside" not in line)
 
 
 def offsets_in(folder: Path) -> dict[int, list[int]]:
-    """Offsets by partition, in the order of files and lines."""
     return {
         partition: [
             json.loads(line)["offset"]
@@ -84,7 +79,6 @@ EACH_ONCE = {partition: list(range(RECORDS)) for partition in (0, 1)}
 
 
 def test_the_readme_works_to_the_letter(clone: Path, follow: Follow) -> None:
-    """The folder sink writes every record, the archiver archives them, verify finds the archive whole."""
     output = follow("README.md")
 
     assert "it would start" in output
@@ -95,7 +89,6 @@ def test_the_readme_works_to_the_letter(clone: Path, follow: Follow) -> None:
 
 @pytest.mark.nightly
 def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> None:
-    """From an empty folder to a verified archive, and nothing is left behind."""
     output = follow("docs/getting-started.md")
 
     assert "10,000 records in 6 files of 2 topic partitions: each offset once" in output
@@ -104,7 +97,6 @@ def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> Non
 
 @pytest.mark.extended
 def test_run_from_python_works_to_the_letter(clone: Path, follow: Follow) -> None:
-    """A program writes every record; when it runs again, it finds nothing new."""
     output = follow("docs/run-from-python.md")
 
     assert output.count(f"readings-0: {RECORDS} records") == 1
@@ -114,7 +106,6 @@ def test_run_from_python_works_to_the_letter(clone: Path, follow: Follow) -> Non
 
 @pytest.mark.extended
 def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> None:
-    """Both folder sinks write every record; of the exactly-once one nothing hidden is left."""
     output = follow("docs/write-a-connector.md")
 
     assert '{"offset": 0, "value": {"sensor": "sensor-0", "celsius": 20}}' in output
@@ -125,7 +116,6 @@ def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> N
 
 @pytest.mark.extended
 def test_write_a_database_sink_works_to_the_letter(follow: Follow) -> None:
-    """The table holds each sensor's last temperature; the kit prints what the page says."""
     output = follow("docs/write-a-database-sink.md")
 
     assert "caught up: 10,000 records committed" in output
@@ -136,7 +126,6 @@ def test_write_a_database_sink_works_to_the_letter(follow: Follow) -> None:
 
 @pytest.mark.extended
 def test_write_an_http_sink_works_to_the_letter(follow: Follow) -> None:
-    """The endpoint has each record once, also when all of them are posted again; the kit prints what the page says."""
     output = follow("docs/write-an-http-sink.md")
 
     assert output.count("caught up: 10,000 records committed") == 2
@@ -146,5 +135,4 @@ def test_write_an_http_sink_works_to_the_letter(follow: Follow) -> None:
 
 
 def texts(page: str) -> list[str]:
-    """What a page says that is printed."""
     return re.findall(r"^```text\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The proxies do what they say: a test that relies on them must not pass because they did nothing."""
+"""The proxies inject the faults they claim to: a test that relies on them must not pass because nothing happened."""
 
 from __future__ import annotations
 
@@ -45,8 +45,6 @@ def server() -> Iterator[tuple[str, FaultProxy]]:
 
 
 class Bucket:
-    """A bucket behind the proxy, asked by a client that never asks twice."""
-
     def __init__(self, endpoint: str, proxy: FaultProxy) -> None:
         self.proxy = proxy
         self.endpoint = endpoint
@@ -85,7 +83,6 @@ def bucket(server: tuple[str, FaultProxy]) -> Iterator[Bucket]:
 
 @pytest.mark.parametrize(("fault", "stands"), [(DROP_REQUEST, None), (DROP_ANSWER, b"1")])
 def test_a_dropped_request_and_a_dropped_answer(bucket: Bucket, fault: Fault, stands: bytes | None) -> None:
-    """The connection is closed without an answer, before or after the effect."""
     bucket.proxy.next("PutObject", fault)
     with pytest.raises(ConnectionClosedError):
         bucket.put("k", b"1")
@@ -97,7 +94,6 @@ def test_a_dropped_request_and_a_dropped_answer(bucket: Bucket, fault: Fault, st
     ("fault", "code"), [(SLOW_DOWN, "SlowDown"), (CONFLICT, "ConditionalRequestConflict")]
 )
 def test_an_error_is_answered(bucket: Bucket, fault: Fault, code: str) -> None:
-    """S3's code comes instead of an answer, and nothing took effect."""
     bucket.proxy.next("PutObject", fault)
     with pytest.raises(ClientError, match=code):
         bucket.put("k", b"1")
@@ -105,7 +101,6 @@ def test_an_error_is_answered(bucket: Bucket, fault: Fault, code: str) -> None:
 
 
 def test_a_delay(bucket: Bucket) -> None:
-    """The request takes effect late, after the client has gone."""
     client, delay = bucket.connect(read_timeout=0.2), 2.0
     bucket.proxy.next("PutObject", Fault(delay=delay))
     began = time.monotonic()
@@ -117,7 +112,6 @@ def test_a_delay(bucket: Bucket) -> None:
 
 
 def test_the_nth_mutation(bucket: Bucket) -> None:
-    """Counted from when it is asked for; reading does not count."""
     bucket.put("before", b"1")
     bucket.proxy.at_mutation(2, DROP_REQUEST)
     bucket.put("first", b"1")
@@ -130,7 +124,6 @@ def test_the_nth_mutation(bucket: Bucket) -> None:
 
 
 def test_a_forgotten_condition(bucket: Bucket) -> None:
-    """A condition that does not hold is not looked at, for as long as it was asked."""
     bucket.put("k", b"1")
     bucket.proxy.always(FORGET_CONDITION, lambda request: request.condition == "If-None-Match")
     bucket.put("k", b"2", IfNoneMatch="*")
@@ -147,7 +140,6 @@ def upload(bucket: Bucket, key: str, body: bytes) -> tuple[str, list[dict[str, A
 
 
 def wins(bucket: Bucket, key: str, made: str, parts: list[dict[str, Any]]) -> bool:
-    """Whether completing an upload makes an object, where there must be none."""
     try:
         bucket.client.complete_multipart_upload(
             Bucket=bucket.name, Key=key, UploadId=made, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
@@ -159,7 +151,6 @@ def wins(bucket: Bucket, key: str, made: str, parts: list[dict[str, Any]]) -> bo
 
 
 def test_of_conditional_completions_one_wins(bucket: Bucket) -> None:
-    """Eight uploads of one key are completed at once, if absent: one wins, in each of 10 rounds."""
     with ThreadPoolExecutor(8) as pool:
         for turn in range(10):
             key = f"k{turn}"
@@ -170,7 +161,6 @@ def test_of_conditional_completions_one_wins(bucket: Bucket) -> None:
 
 
 def test_an_upload_that_is_gone_is_said_to_be(bucket: Bucket) -> None:
-    """After an abort, parts and completion are answered with NoSuchUpload."""
     made, parts = upload(bucket, "k", b"1")
     address = {"Bucket": bucket.name, "Key": "k", "UploadId": made}
     bucket.client.abort_multipart_upload(**address)
@@ -186,8 +176,6 @@ def test_an_upload_that_is_gone_is_said_to_be(bucket: Bucket) -> None:
 
 
 class Echo:
-    """A server that answers with what it was sent, and remembers it."""
-
     def __init__(self) -> None:
         self.heard: list[bytes] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -233,12 +221,10 @@ def said(tcp: TcpProxy, data: bytes, timeout: float = 60.0) -> bytes:
 
 
 def test_bytes_pass_both_ways(tcp: TcpProxy) -> None:
-    """Without faults nothing is changed."""
     assert said(tcp, b"hello") == b"hello"
 
 
 def test_connections_are_cut_where_asked(echo: Echo, tcp: TcpProxy) -> None:
-    """Before: the server hears nothing. After: it hears all. Either way the client's connection ends without an answer."""
     tcp.spoil(b"write", PASS, CUT_BEFORE, CUT_AFTER)
     assert said(tcp, b"write 1") == b"write 1"
     assert said(tcp, b"write 2") == b""
@@ -251,7 +237,6 @@ def test_connections_are_cut_where_asked(echo: Echo, tcp: TcpProxy) -> None:
 
 
 def test_silence(echo: Echo, tcp: TcpProxy) -> None:
-    """The server hears it; the client hears nothing, and its connection stays."""
     tcp.spoil(b"write", SILENCE)
     with pytest.raises(TimeoutError):
         said(tcp, b"write", timeout=1.0)

@@ -1,5 +1,3 @@
-"""Groups of files on a real Spark: records far apart in time or of many schemas, and processes that are killed."""
-
 from __future__ import annotations
 
 import io
@@ -43,8 +41,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 class LateData:
-    """Records that each lie in any of some hours by chance, the same number in each of two partitions."""
-
     def __init__(self, archive: Site, records: int, hours: int, size: int = 200) -> None:
         dice = np.random.default_rng(7)
         self._archive = archive
@@ -65,10 +61,7 @@ class LateData:
             write_records(archive.topics, TopicPartition(archive.topic, partition), table)
 
     def check(self, flush_size: int | None) -> None:
-        """Each record is in one file, as it was, in its hour's folder.
-
-        An hour has one file of each partition and flush, unless a group was withdrawn: None.
-        """
+        # An hour has one file of each partition and flush, unless a group was withdrawn (None).
         assert self._archive.committed() == dict.fromkeys(range(PARTITIONS), self._records)
         seen = [np.zeros(self._records, np.int64) for _ in range(PARTITIONS)]
         files = Counter[tuple[str, int, int]]()
@@ -92,14 +85,12 @@ class LateData:
 
 
 def place_of(key: str) -> tuple[str, int, int]:
-    """A file's folder, its partition, and the offset of its first record."""
     found = START.search(key)
     assert found is not None, key
     return found[1], int(found[2]), int(found[3])
 
 
 def objects(archive: Site) -> Iterator[tuple[str, bytes]]:
-    """Keys and bytes of all visible files."""
     s3 = client(archive.endpoint)
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=archive.bucket):
         for item in page.get("Contents", []):
@@ -108,25 +99,21 @@ def objects(archive: Site) -> Iterator[tuple[str, bytes]]:
 
 
 def visible(archive: Site) -> int:
-    """How many files are."""
     listed = client(archive.endpoint).list_objects_v2(Bucket=archive.bucket).get("Contents", [])
     return sum(item["Key"].endswith(".avro") for item in listed)
 
 
 def workers(driver: subprocess.Popen[str]) -> list[int]:
-    """The Python workers that Spark has forked for a driver, and the daemon, which is the oldest of them."""
     return [
         pid for pid, command in descendants(driver.pid) if "worker_daemon" in command or "pyspark." in command
     ]
 
 
 def kill_worker(driver: subprocess.Popen[str]) -> None:
-    """Kill -9 of a task's Python worker."""
     os.kill(max(workers(driver)), signal.SIGKILL)
 
 
 def kill_all(driver: subprocess.Popen[str]) -> None:
-    """Kill -9 of a driver and all that it has started, as if the machine lost its power."""
     pids = [driver.pid, *(pid for pid, _ in descendants(driver.pid))]
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -135,8 +122,6 @@ def kill_all(driver: subprocess.Popen[str]) -> None:
 
 
 class Peak:
-    """The most memory that any Python worker below this process has had, in bytes."""
-
     def __init__(self) -> None:
         self.bytes = 0
         self._ends = threading.Event()
@@ -168,11 +153,8 @@ class Peak:
 
 @pytest.mark.nightly
 def test_late_data_of_500_hours_takes_little_memory_and_few_files(archive: Site) -> None:
-    """A million records in 500 hours by chance, both partitions in one worker: below 400 MB, also where it is killed.
-
-    A worker is killed while parts are sent and while a group is published, then everything while the next group
-    is collected. An hour has one file of each partition and flush, and every record counts.
-    """
+    # A worker is killed while parts are sent and while a group is published, then everything while the next
+    # group is collected.
     records, flush_size = 500_000, 250_000
     data = LateData(archive, records, hours=500)
     archive.configure(**BY_HOUR, tasks_max=1, flush_size=flush_size)
@@ -199,11 +181,8 @@ def test_late_data_of_500_hours_takes_little_memory_and_few_files(archive: Site)
 def test_a_group_that_was_half_published_is_published_or_taken_back(
     archive: Site, *, is_expired: bool
 ) -> None:
-    """Kill -9 of everything while a group's files become visible: the next run makes the others visible.
-
-    If one of those has expired meanwhile, no other one will be: their records are archived again, without those
-    that are visible.
-    """
+    # If an upload has expired, the other files of its group are not published: their records are archived
+    # again, without the visible ones.
     flush_size = 1_500
     data = LateData(archive, 2 * flush_size, hours=30, size=20)
     archive.configure(**BY_HOUR, flush_size=flush_size)
@@ -235,7 +214,6 @@ def test_a_group_that_was_half_published_is_published_or_taken_back(
 
 
 def test_ten_schemas_record_by_record_have_one_file_each(archive: Site) -> None:
-    """Values of ten schemas in turn: one file of each schema in each flush, and every value with its own schema."""
     flush_size, flushes = 2_000, 3
     schemas = [
         {"type": "record", "name": f"Order{number}", "fields": [{"name": f"of{number}", "type": "long"}]}

@@ -1,5 +1,3 @@
-"""``df.write`` and ``df.writeStream`` with ``format("sinksdk")``: processes are killed, then every row is looked for."""
-
 from __future__ import annotations
 
 import json
@@ -40,15 +38,12 @@ PATIENCE = 240.0  # seconds
 
 @pytest.fixture(scope="module")
 def session(spark: SparkContext) -> SparkSession:
-    """A session of the tests' Spark."""
     made = SparkSession(spark)
     made.conf.set("spark.sql.shuffle.partitions", "2")
     return made
 
 
 class Place:
-    """A folder with input files, a store, and the sink's files."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store = f"sqlite:///{folder}/store.sqlite"
@@ -56,7 +51,6 @@ class Place:
         self._files = 0
 
     def options(self, sink: str = FOLDER_SINK, **more: object) -> dict[str, str]:
-        """Keyword ``flush_size`` is key ``flush.size``."""
         return {
             "connector.class": sink,
             "name": "frames",
@@ -69,7 +63,6 @@ class Place:
         }
 
     def add_files(self, files: int = FILES) -> None:
-        """Write further input files, whose rows are numbered on."""
         for _ in range(files):
             rows = range(self._files * ROWS, (self._files + 1) * ROWS)
             path = self.folder / "input" / f"{self._files:03d}.json"
@@ -79,7 +72,6 @@ class Place:
             self._files += 1
 
     def written(self, topic: str = "numbers") -> Counter[str]:
-        """Values that readers see, and how often."""
         return Counter(row["value"] for row in self.records(topic))
 
     def records(self, topic: str = "numbers") -> list[dict[str, Any]]:
@@ -90,13 +82,7 @@ class Place:
         return {p: at.offset for p, at in committed_offsets(self.store, "frames").items()}
 
     def assert_once(self, rows: int, *, kills: bool = False) -> None:
-        """Each row is there once, offsets leave no gap, and nothing is left over.
-
-        Args:
-            rows: how many there are.
-            kills: whether Spark kills tasks wherever they are: a file that was created and not noted yet stays,
-                and is empty.
-        """
+        # With kills a file that was created and not noted yet stays, and is empty.
         assert self.written() == Counter(map(str, range(rows)))
         assert sum(self.committed().values()) == rows
         hidden = (self.folder / "out").glob(".numbers*")
@@ -133,7 +119,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 def test_a_batch_write_writes_every_row_once_and_goes_on_where_the_last_one_ended(
     session: SparkSession, place: Place
 ) -> None:
-    """Found by PySpark without registration; as many partitions as the DataFrame has; offsets go on."""
+    # PySpark finds the format without registration.
     save(numbers(session, 0, 100), place.options())
     place.assert_once(100)
     save(numbers(session, 100, 300, partitions=5), place.options())
@@ -143,7 +129,6 @@ def test_a_batch_write_writes_every_row_once_and_goes_on_where_the_last_one_ende
 
 
 def test_a_write_that_fails_leaves_nothing(session: SparkSession, place: Place) -> None:
-    """One task fails for good: what the others have prepared is discarded; the next write is not disturbed."""
     options = place.options(KILLED_SINK, fails_at="50")
     with pytest.raises(PySparkException, match="50 cannot be written"):
         save(numbers(session, 0, 100), options)
@@ -155,7 +140,6 @@ def test_a_write_that_fails_leaves_nothing(session: SparkSession, place: Place) 
 
 @pytest.mark.parametrize("step", ["put", "prepared"])
 def test_a_tasks_worker_is_killed(session: SparkSession, place: Place, step: str, tmp_path: Path) -> None:
-    """Kill -9 of a Python worker that has put rows, or prepared files: Spark runs the task again; each row once."""
     (tmp_path / "flag").touch()
     save(numbers(session, 0, 100), place.options(KILLED_SINK, kill_at=step, kill_flag=tmp_path / "flag"))
 
@@ -164,7 +148,6 @@ def test_a_tasks_worker_is_killed(session: SparkSession, place: Place, step: str
 
 
 def test_whole_rows_are_archived_as_json(session: SparkSession, tmp_path: Path) -> None:
-    """A DataFrame without a column 'value', by the archiver: row by row what Spark itself writes as JSON."""
     frame = session.range(200).selectExpr(
         "id", "cast(id AS decimal(10, 2)) AS amount", "date_add(date'2026-01-01', int(id)) AS day",
         "if(id % 3 = 0, null, named_struct('x', id / 7, 'tags', array(string(id)))) AS more",
@@ -197,7 +180,6 @@ def archive_options(archive: Site) -> dict[str, str]:
 
 @pytest.mark.extended
 def test_the_upsert_sink_applies_each_row_once(session: SparkSession, place: Place) -> None:
-    """Its offsets are in the database: a task that is killed after its transaction writes nothing again."""
     database = sqlite3.connect(place.folder / "accounts.sqlite", isolation_level=None)
     database.executescript("""
         CREATE TABLE accounts (id TEXT PRIMARY KEY, balance INTEGER NOT NULL);
@@ -224,7 +206,6 @@ def test_the_upsert_sink_applies_each_row_once(session: SparkSession, place: Pla
 
 @pytest.mark.extended
 def test_the_webhook_sink_posts_each_row_once(session: SparkSession, place: Place) -> None:
-    """Lost answers, 503 and 429 are tried again in the task; what is posted again has the same id; unwanted rows are left out."""
     endpoint = Endpoint()
     endpoint.mishaps.extend([TAKEN, LOST, Mishap(503), Mishap(429, {"Retry-After": "0"}), TAKEN] * 2)
     keys = {"key.converter": "string", "value.converter": "json", "max.poll.records": "10"}
@@ -255,7 +236,6 @@ def test_the_webhook_sink_posts_each_row_once(session: SparkSession, place: Plac
     ids=str,
 )
 def test_a_stream_writes_every_row_once(session: SparkSession, place: Place, trigger: dict[str, Any]) -> None:
-    """Stopped, and started again with the same checkpoint, while rows arrive: each is there once."""
     for run in (1, 2):
         place.add_files(1 if "once" in trigger else FILES)
         rows = run * ROWS * (1 if "once" in trigger else FILES)
@@ -272,7 +252,6 @@ def test_a_stream_writes_every_row_once(session: SparkSession, place: Place, tri
 def test_a_stream_is_archived(
     session: SparkSession, tmp_path: Path, where: str, postgres: PostgresServer
 ) -> None:
-    """By the archiver, with each kind of store: each value once, in files that are complete."""
     place = Place(tmp_path)
     place.add_files()
     with site(tmp_path) as archive:
@@ -294,7 +273,6 @@ def test_a_stream_is_archived(
 
 @pytest.mark.extended
 def test_a_new_checkpoint_is_a_new_query(session: SparkSession, place: Place) -> None:
-    """Its numbers begin again at 0, and nothing of it is skipped; the old one, started again, skips nothing either."""
     place.add_files(2)
     assert start(session, place.folder, place.options()).awaitTermination(PATIENCE)
     assert start(session, place.folder, place.options(), "another").awaitTermination(PATIENCE)
@@ -306,7 +284,6 @@ def test_a_new_checkpoint_is_a_new_query(session: SparkSession, place: Place) ->
 
 
 def test_a_second_query_of_the_same_name_fences_the_first(session: SparkSession, place: Place) -> None:
-    """The first one ends with an error that says so, and has written no row that is not whole; the second goes on."""
     place.add_files(1)
     first = start(session, place.folder, place.options(), processingTime="100 milliseconds")
     first.processAllAvailable()
@@ -337,7 +314,6 @@ def test_a_second_query_of_the_same_name_fences_the_first(session: SparkSession,
     ],
 )
 def test_a_driver_is_killed(session: SparkSession, place: Place, step: str) -> None:
-    """Kill -9 of the driver's processes before and after the compare-and-set and the publish; then the query again."""
     place.add_files()
     flag = place.folder / "flag"
     flag.touch()
@@ -384,7 +360,6 @@ def test_a_driver_is_killed(session: SparkSession, place: Place, step: str) -> N
 def test_wrong_options_are_one_sentence_before_anything_runs(
     session: SparkSession, place: Place, wrong: dict[str, str | None], says: str
 ) -> None:
-    """ConfigException; no store is made, no job runs."""
     options = {key: value for key, value in {**place.options(), **wrong}.items() if value is not None}
     with pytest.raises(PySparkException) as raised:
         save(numbers(session, 0, 10), options)
@@ -397,13 +372,11 @@ def test_wrong_options_are_one_sentence_before_anything_runs(
 def test_a_column_value_without_json_is_refused_where_bytes_are_wanted(
     session: SparkSession, place: Place
 ) -> None:
-    """With what to do about it."""
     with pytest.raises(PySparkException, match="column 'value' cannot be written as JSON, it holds duration"):
         save(session.range(3).selectExpr("make_dt_interval(1) AS value"), place.options())
 
 
 def test_whole_rows_arrive_typed(session: SparkSession, place: Place) -> None:
-    """At a sink that takes any type: dicts when it iterates. With value.converter=string it gets their JSON."""
     frame = session.range(3).selectExpr("id", "named_struct('s', string(id), 'l', array(id, null)) AS more")
     save(frame, place.options(value_converter="bytes"))
     assert [row["value"] for row in place.records()] == [
@@ -424,7 +397,6 @@ def test_whole_rows_arrive_typed(session: SparkSession, place: Place) -> None:
     ],
 )
 def test_only_appending_works(session: SparkSession, place: Place, mode: str, says: str) -> None:
-    """What a sink has published stays; of the other modes Spark itself says so."""
     with pytest.raises(PySparkException, match=says):
         numbers(session, 0, 3).write.format("sinksdk").options(**place.options()).mode(mode).save()
 
@@ -433,7 +405,7 @@ def test_only_appending_works(session: SparkSession, place: Place, mode: str, sa
     ("mode", "says"), [("complete", "a sink only appends"), ("update", "does not support Update mode")]
 )
 def test_a_stream_only_appends(session: SparkSession, place: Place, mode: str, says: str) -> None:
-    """Spark itself refuses 'update': its Python data sources do not know it."""
+    # Spark itself refuses 'update': its Python data sources do not know it.
     place.add_files(1)
     counted = read_stream(session, place.folder).groupBy("value").count().select("value")
     writer = counted.writeStream.format("sinksdk").options(**place.options()).outputMode(mode)
@@ -444,7 +416,6 @@ def test_a_stream_only_appends(session: SparkSession, place: Place, mode: str, s
 
 
 def test_partitions_of_folders_are_refused(session: SparkSession, place: Place) -> None:
-    """By Spark itself."""
     writer = numbers(session, 0, 3).write.format("sinksdk").options(**place.options())
     with pytest.raises(PySparkException, match="partitioning or clustering columns do not match"):
         writer.partitionBy("value").mode("append").save()
@@ -454,7 +425,6 @@ def test_partitions_of_folders_are_refused(session: SparkSession, place: Place) 
     "query", ["SELECT '1' AS value WHERE false", "SELECT CAST(null AS STRING) AS value FROM range(3)"]
 )
 def test_no_rows_and_null_rows(session: SparkSession, place: Place, query: str) -> None:
-    """Nothing is committed without a row; a row whose value is null is a record."""
     frame = session.sql(query)
     save(frame, place.options())
 
@@ -463,7 +433,6 @@ def test_no_rows_and_null_rows(session: SparkSession, place: Place, query: str) 
 
 
 def test_the_name_of_a_connector_that_reads_topics_is_refused(session: SparkSession, tmp_path: Path) -> None:
-    """One that ``sinksdk run`` drives."""
     with site(tmp_path) as archive:
         options = archive_options(archive)
         archive.produce(1, 10)
@@ -476,7 +445,6 @@ def test_the_name_of_a_connector_that_reads_topics_is_refused(session: SparkSess
 
 @pytest.fixture(autouse=True)
 def no_query_left(session: SparkSession) -> Iterator[None]:
-    """A test that fails leaves no query that writes on."""
     yield
     for query in session.streams.active:
         query.stop()

@@ -1,5 +1,3 @@
-"""DataFrames written on executors that are processes of their own: one is killed, one is slow and has a second copy."""
-
 from __future__ import annotations
 
 import json
@@ -21,7 +19,6 @@ pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture
 def place(tmp_path: Path, postgres: PostgresServer) -> Place:
-    """With a store in PostgreSQL, which all executors reach."""
     made = Place(tmp_path)
     made.store = postgres.url(f"frames_{uuid.uuid4().hex}")
     made.add_files()
@@ -30,7 +27,6 @@ def place(tmp_path: Path, postgres: PostgresServer) -> Place:
 
 
 def run(place: Place, master: str, conf: dict[str, str], **keys: object) -> None:
-    """A query in a program of its own, from the first file to the last."""
     options = place.options(KILLED_SINK, kill_flag=place.folder / "flag", **keys)
     conf = {"spark.master": master, "spark.executor.memory": "512m", **conf}
     command = [sys.executable, "-m", "tests.integration.frame_query", str(place.folder)]
@@ -50,7 +46,6 @@ def run(place: Place, master: str, conf: dict[str, str], **keys: object) -> None
 
 @pytest.mark.parametrize("step", [pytest.param("put", marks=pytest.mark.nightly), "prepared"])
 def test_an_executor_is_killed(place: Place, standalone: Standalone, step: str) -> None:
-    """Kill -9 of the executor's JVM and the task's worker in it: the other executor runs the task again; each row once."""
     run(place, standalone.url, {}, kill_at=step, kill_executor=True)
 
 
@@ -59,5 +54,6 @@ def test_an_executor_is_killed(place: Place, standalone: Standalone, step: str) 
 def test_of_two_copies_of_a_slow_task_one_is_committed(
     place: Place, standalone: Standalone, step: str
 ) -> None:
-    """The first stands still for longer than the test may take, before or after it has prepared its file; the second one is faster."""
+    # The first copy stands still for longer than the test may take, before or after it has prepared its
+    # file.
     run(place, standalone.url, SPECULATION, kill_at=step, stall_seconds=2 * PATIENCE)

@@ -1,5 +1,3 @@
-"""DataFrames written from where Spark is not in this process: the pyspark shell, and a session of Spark Connect."""
-
 from __future__ import annotations
 
 import json
@@ -40,7 +38,6 @@ spark.stop()
 
 
 def ended(command: list[str], text: str = "", folder: Path = ROOT) -> str:
-    """What a program says that ends well."""
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         command,
@@ -57,7 +54,6 @@ def ended(command: list[str], text: str = "", folder: Path = ROOT) -> str:
 
 
 def test_the_pyspark_shell_writes(tmp_path: Path) -> None:
-    """Lines as they are typed: the shell's own session finds the format."""
     place = Place(tmp_path)
     lines = [
         f"options = {place.options()!r}",
@@ -76,7 +72,6 @@ def test_the_pyspark_shell_writes(tmp_path: Path) -> None:
 
 
 def test_spark_connect_writes(tmp_path: Path) -> None:
-    """A stream with a checkpoint, batch writes as save() and writeTo(); wrong options are told with their sentence."""
     place = Place(tmp_path)
     place.add_files(1)
     assert ROWS == 40

@@ -1,5 +1,3 @@
-"""docs/write-a-dataframe.md: its code, from top to bottom, in a program of its own."""
-
 from __future__ import annotations
 
 import json
@@ -18,7 +16,6 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_pages_code_writes_what_it_says(tmp_path: Path) -> None:
-    """A thousand readings, each whole row once as JSON; and a stream, with keys and values, without a gap."""
     page = (ROOT / "docs/write-a-dataframe.md").read_text()
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -42,6 +39,5 @@ def test_the_pages_code_writes_what_it_says(tmp_path: Path) -> None:
 
 
 def records(folder: Path, topic: str) -> list[dict[str, int]]:
-    """The values in all files of a topic."""
     files = folder.glob(f"{topic}-*.jsonl")
     return [json.loads(json.loads(line)["value"]) for path in files for line in path.read_text().splitlines()]

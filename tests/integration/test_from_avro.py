@@ -1,5 +1,3 @@
-"""Spark's from_avro in a transform, with a schema registry: the recipe of docs/transforms.md, and in SQL."""
-
 from __future__ import annotations
 
 import io
@@ -40,7 +38,6 @@ def flight(partition: int, offset: int) -> dict[str, object]:
 
 
 def framed(schema_id: int, value: dict[str, object]) -> bytes:
-    """As Confluent's serializers do it: a zero byte, the schema's id, the datum."""
     datum = io.BytesIO()
     fastavro.schemaless_writer(datum, fastavro.parse_schema(SCHEMA), value)
     return b"\0" + struct.pack(">i", schema_id) + datum.getvalue()
@@ -52,7 +49,6 @@ def delayed(partition: int) -> dict[int, dict[str, object]]:
 
 
 def spark_avro() -> Path:
-    """The jar. Skips the test, or fails it in CI, where it cannot be had."""
     try:
         (jar,) = copy_jars(Path(__file__).with_name("spark_avro.xml"), "spark-avro-4.2.0")
     except MavenError as error:
@@ -61,7 +57,6 @@ def spark_avro() -> Path:
 
 
 def test_from_avro_reads_what_a_registrys_serializers_wrote(tmp_path: Path) -> None:
-    """Each delayed flight once, by its own fields; the schema comes from the registry, the jar by spark.jars."""
     with RegistryServer().running() as registry:
         schema_id = registry.register("flights-value", json.dumps(SCHEMA))
         for number in range(PARTITIONS):

@@ -1,5 +1,3 @@
-"""The Spark job of a generation: ended at once when it is cancelled, from whatever thread."""
-
 from __future__ import annotations
 
 import os
@@ -26,26 +24,23 @@ SOON = 60.0  # seconds that a busy machine may need for what happens at once
 
 
 def stuck(spec: GenerationSpec, task: int) -> TaskResult:
-    """A task that has much to do, or waits for something that never comes."""
     time.sleep(LONG)
     return TaskResult(task, 1, [])
 
 
 def running_stuck(spark: SparkContext, generation: int) -> SparkGeneration[TaskResult]:
-    """A generation of one such task."""
     spec = GenerationSpec("sqlite:///absent", "id", "lines", generation)
     return SparkGeneration(spark, spec, job_of(spark, 1, spec, stuck), TaskResult)
 
 
 def descriptions(spark: SparkContext) -> set[str]:
-    """Descriptions of the active stages, as Spark's web UI shows them, that are of generations."""
     stages = spark._jsc.sc().statusStore().activeStages()
     found = (stages.apply(at).description().getOrElse(None) for at in range(stages.size()))
     return {name for name in found if name and name.startswith("connector lines, generation ")}
 
 
 def test_a_cancelled_generation_ends_at_once(spark: SparkContext) -> None:
-    """Its tasks are killed whatever they do; others go on. Spark's own pages say whose they are."""
+    # Spark's web UI names the generation that a stage belongs to.
     one, other = running_stuck(spark, 1), running_stuck(spark, 2)
     assert not one.wait(5), "it should be running"
     expected = {"connector lines, generation 1", "connector lines, generation 2"}
@@ -65,7 +60,7 @@ def test_a_cancelled_generation_ends_at_once(spark: SparkContext) -> None:
 
 
 def test_a_generation_cancelled_before_its_job_began_ends_too(spark: SparkContext) -> None:
-    """While it is only being planned there is no job that could be cancelled."""
+    # During planning there is no job yet that could be cancelled.
     running = running_stuck(spark, 1)
 
     running.cancel()
@@ -74,16 +69,13 @@ def test_a_generation_cancelled_before_its_job_began_ends_too(spark: SparkContex
 
 
 def process_id(spec: GenerationSpec, task: int) -> TaskResult:
-    """A task that tells where it runs."""
     return TaskResult(task, 1, [], os.getpid())
 
 
 @pytest.mark.parametrize("keeps_workers", [True, False])
 def test_workers_are_kept_or_end_with_their_tasks(spark: SparkContext, *, keeps_workers: bool) -> None:
-    """A sink finds Kafka's consumers in the next generation; threads that hang in a source's task are gone.
-
-    Regression: a task left the end of its input, and Spark threw its worker away.
-    """
+    # A sink reuses Kafka consumers in the next generation; threads that hang in a source's task must end.
+    # Regression: a task that left the end of its input unread made Spark discard the worker.
     seen = []
     for number in range(1, 4):
         spec = GenerationSpec("sqlite:///absent", "id", "lines", number)
@@ -95,14 +87,13 @@ def test_workers_are_kept_or_end_with_their_tasks(spark: SparkContext, *, keeps_
 
 
 def killed(spec: GenerationSpec, task: int) -> TaskResult:
-    """Task 1's process is killed as the kernel does it for want of memory."""
+    # As the kernel's OOM killer does.
     if task == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return TaskResult(task, 1, [])
 
 
 def failed(spark: SparkContext, task: Callable[[GenerationSpec, int], TaskResult]) -> ConnectException:
-    """What the driver makes of a job of two tasks that fails."""
     spec = GenerationSpec("sqlite:///absent", "id", "lines", 1)
     generation = SparkGeneration(spark, spec, job_of(spark, 2, spec, task), TaskResult)
     assert generation.wait(LONG)
@@ -112,7 +103,6 @@ def failed(spark: SparkContext, task: Callable[[GenerationSpec, int], TaskResult
 
 
 def test_a_killed_worker_is_named_with_its_task(spark: SparkContext) -> None:
-    """The message has Spark's words, the task's number and the usual reason."""
     said = str(failed(spark, killed))
 
     assert said.startswith("the Spark job failed: Python worker exited unexpectedly")
@@ -120,7 +110,6 @@ def test_a_killed_worker_is_named_with_its_task(spark: SparkContext) -> None:
 
 
 def test_a_missing_python_is_named(spark: SparkContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path in PYSPARK_PYTHON that no executor has is a fault of the configuration."""
     monkeypatch.setattr(spark, "pythonExec", "./environment/bin/python")
 
     error = failed(spark, killed)
@@ -132,7 +121,6 @@ def test_a_missing_python_is_named(spark: SparkContext, monkeypatch: pytest.Monk
 def test_python_that_is_not_executable_is_named(
     spark: SparkContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """An archive that lost the permission is a fault of the configuration, too."""
     python = tmp_path / "python"
     python.touch(mode=0o644)
     monkeypatch.setattr(spark, "pythonExec", str(python))

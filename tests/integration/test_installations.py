@@ -1,5 +1,3 @@
-"""Each page's feature runs once in an environment with the extras that the page names, and nothing else."""
-
 from __future__ import annotations
 
 import io
@@ -33,20 +31,19 @@ from tests.store.postgres_server import PostgresServer
 pytestmark = pytest.mark.extended
 
 PATIENCE = 120.0  # seconds
+# Variables that would let the repository be imported instead of the wheel.
 HIDDEN = {"PYTHONPATH", "PYTHONHOME", "PYSPARK_PYTHON", "VIRTUAL_ENV"}
-"""Variables that would let the repository be imported instead of the wheel."""
 
 Environments = Callable[..., Path]
 
 
 def on_spark(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test that starts Spark from an environment of its own, which takes half a minute."""
     return pytest.mark.spark(pytest.mark.nightly(test))
 
 
 @pytest.fixture(scope="module")
 def environments() -> Iterator[Environments]:
-    """Create the environment with some requirements, or return the one that an earlier test created."""
+    # Created once for all tests with the same requirements.
     with tempfile.TemporaryDirectory(prefix="installations-") as name:
         folder, made = Path(name), dict[frozenset[str], Path]()
         pip = [sys.executable, "-m", "pip"]
@@ -69,8 +66,6 @@ def environments() -> Iterator[Environments]:
 
 @dataclass
 class Place:
-    """A folder, and the interpreter of an environment that knows nothing of the repository."""
-
     folder: Path
     python: Path
 
@@ -79,7 +74,6 @@ class Place:
         return {**kept, "PATH": f"{self.python.parent}{os.pathsep}{os.environ['PATH']}", **more}
 
     def run(self, *command: object, code: int = 0, **variables: str) -> str:
-        """Run a program of the environment in the folder: what it prints."""
         done = subprocess.run(
             [self.python.with_name(str(command[0])), *map(str, command[1:])],
             cwd=self.folder,
@@ -93,13 +87,11 @@ class Place:
         return done.stdout
 
     def execute(self, program: str, *arguments: object) -> Any:
-        """Run a program text: the JSON in the last line that it prints."""
         (self.folder / "program.py").write_text(program)
         said = self.run("python", "program.py", *arguments, PYTHONPATH=str(self.folder))
         return json.loads(said.splitlines()[-1])
 
     def configure(self, name: str, **settings: object) -> Path:
-        """Write a connector's configuration; keyword ``flush_size`` is key ``flush.size``."""
         path = self.folder / f"{name}.json"
         keys = {key.replace("_", "."): str(value) for key, value in settings.items()}
         path.write_text(json.dumps({"name": name, "config": keys}))
@@ -112,7 +104,6 @@ class Place:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, environments: Environments, tmp_path: Path) -> Place:
-    """A place with the environment that the table has for the test."""
     name = request.node.originalname
     (row,) = (row for row in INSTALLATIONS if name in row.tests)
     return Place(tmp_path, environments(row.extras, *row.others))
@@ -122,7 +113,6 @@ def place(request: pytest.FixtureRequest, environments: Environments, tmp_path: 
 
 
 def test_the_command_line_creates_a_package(place: Place) -> None:
-    """`sinksdk new` writes all files of a package, and names it."""
     place.run("sinksdk", "new", "sink", "my-sink")
 
     there = {str(path.relative_to(place.folder / "my-sink")) for path in place.folder.rglob("*.*")}
@@ -130,7 +120,6 @@ def test_the_command_line_creates_a_package(place: Place) -> None:
 
 
 def test_the_kit_finds_a_bug_and_passes_its_repair(place: Place) -> None:
-    """The page's sink fails its page's test with the page's words, and passes it when it is repaired."""
     blocks = [fence.code for fence in fences(ROOT / "docs/test-your-connector.md")]
     for name in ("my_sink.py", "test_my_sink.py"):
         (code,) = (code for code in blocks if code.startswith(f"# {name}\n"))
@@ -174,7 +163,6 @@ print(json.dumps([offset.offset for offset in harness.committed.values()]))
 
 
 def test_a_database_sink_writes_to_postgresql(place: Place, postgres: PostgresServer) -> None:
-    """The page's sink updates the row of a key, and commits."""
     place.copy_example("upsert_sink.py")
     with postgres.connect() as session:
         session.execute("CREATE SCHEMA installed")
@@ -206,12 +194,10 @@ print(json.dumps([refused, again.get("connectors/c/tasks/9").value, list(committ
 
 
 def test_a_store_in_postgresql_keeps_a_commit(place: Place, postgres: PostgresServer) -> None:
-    """A write succeeds only if the value has the version that its writer saw last."""
     assert place.execute(STORED, postgres.url("store_installed")) == ["Conflict", {"n": 3}, []]
 
 
 def test_a_store_on_s3_keeps_a_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same on S3."""
     with bucket() as (endpoint, _, name):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
         for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -243,7 +229,6 @@ harness.deliver(partition, [bytes.fromhex(value) for value in sys.argv[2:]])
 
 
 def test_avro_of_a_registry_is_converted(place: Place) -> None:
-    """The writer's schema is fetched by the id in the value."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "celsius", "type": "int"}]}
     with RegistryServer().running() as registry:
         schema_id = registry.register("t-value", json.dumps(schema))
@@ -262,14 +247,12 @@ def readings(count: int) -> list[bytes | None]:
 
 
 def archive(place: Place, endpoint: str, name: str, topic: str, **settings: object) -> Path:
-    """The configuration of an archiver with a bucket."""
     keys = {"connector_class": "s3-archiver", "topics": topic, "s3_bucket_name": name, "store_url": endpoint}
     keys |= {"aws_access_key_id": "key", "aws_secret_access_key": "secret", "flush_size": 40}
     return place.configure("archive", **keys, **settings)
 
 
 def objects(endpoint: str, name: str, suffix: str) -> list[bytes]:
-    """The visible files of a bucket whose names end so; not what the archiver notes for itself."""
     s3 = client(endpoint)
     keys = sorted(item["Key"] for item in s3.list_objects_v2(Bucket=name).get("Contents", []))
     return [
@@ -287,7 +270,6 @@ def run_until_caught_up(place: Place, config: Path, *source: object, **variables
 
 @on_spark
 def test_kafka_topics_are_archived_and_verified(place: Place, bootstrap: str) -> None:
-    """Whole records of a topic as Avro; `verify` compares them with the topic, record by record."""
     topic = create_topic(bootstrap, unused_name("readings"))
     produce(bootstrap, topic, readings(100))
     with bucket() as (endpoint, _, name):
@@ -305,7 +287,6 @@ def test_kafka_topics_are_archived_and_verified(place: Place, bootstrap: str) ->
 
 @on_spark
 def test_transforms_change_what_is_archived(place: Place, bootstrap: str) -> None:
-    """A query of Spark SQL and one of Connect's transforms before JSON lines."""
     topic = create_topic(bootstrap, unused_name("readings"))
     produce(bootstrap, topic, readings(100))
     with bucket() as (endpoint, _, name):
@@ -331,7 +312,6 @@ def test_transforms_change_what_is_archived(place: Place, bootstrap: str) -> Non
 def test_executors_read_kafka_and_its_topic_ids(
     place: Place, environments: Environments, bootstrap: str
 ) -> None:
-    """With `sinksdk[kafka]` alone in the executors' Python; that it can read topic ids is no warning."""
     topic = create_topic(bootstrap, unused_name("readings"))
     produce(bootstrap, topic, readings(100))
     place.copy_example("folder_sink.py")
@@ -351,7 +331,6 @@ def test_executors_read_kafka_and_its_topic_ids(
 
 @on_spark
 def test_a_new_source_and_a_new_sink_run_on_kafka(place: Place, bootstrap: str) -> None:
-    """Both packages that `sinksdk new` creates: the source writes lines to a topic, the sink writes them to files."""
     create_topic(bootstrap, "lines", 2)
     pip = (sys.executable, "-m", "pip", "--python", place.python, "install", "--quiet", "--no-deps")
     for kind in ("source", "sink"):
@@ -397,7 +376,6 @@ def test_a_new_source_and_a_new_sink_run_on_kafka(place: Place, bootstrap: str) 
 
 
 def fetch(url: str, body: object = None) -> bytes:
-    """Send a request: the body of its response."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310 - the server's
     with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 - the same
@@ -407,7 +385,6 @@ def fetch(url: str, body: object = None) -> bytes:
 
 @on_spark
 def test_the_server_archives_and_exports_metrics(place: Place) -> None:
-    """A connector that is created over REST archives a topic; its records are counted at `/metrics`."""
     place.copy_example("make_topic.py")
     place.run("python", "examples/make_topic.py", "topics")
     url = f"http://127.0.0.1:{free_port()}"
@@ -456,14 +433,12 @@ def test_the_server_archives_and_exports_metrics(place: Place) -> None:
 
 
 def values(place: Place, topic: str) -> list[Any]:
-    """The values in the files that the page's sink has written of a topic."""
     files = (place.folder / "out").glob(f"{topic}-*.jsonl")
     return [json.loads(line)["value"] for path in files for line in path.read_text().splitlines()]
 
 
 @on_spark
 def test_dataframes_are_written(place: Place) -> None:
-    """The page's code, from top to bottom: a batch and a stream."""
     place.copy_example("exactly_once_folder_sink.py")
     code = [fence.code for fence in fences(ROOT / "docs/write-a-dataframe.md") if fence.language == "python"]
     (place.folder / "page.py").write_text("\n".join(code))
@@ -490,7 +465,6 @@ print("null")
 
 @on_spark
 def test_dataframes_of_spark_connect_are_written(place: Place) -> None:
-    """A batch through a session of Spark Connect."""
     place.copy_example("exactly_once_folder_sink.py")
 
     place.execute(ON_CONNECT, place.folder)  # whose server has a working directory of its own
@@ -500,7 +474,6 @@ def test_dataframes_of_spark_connect_are_written(place: Place) -> None:
 
 @on_spark
 def test_the_demonstration_runs(place: Place) -> None:
-    """It archives all flights and compares them; an extra that it misses is named instead."""
     said = place.run("sinksdk", "demo")
 
     assert "The flights themselves give the same result." in said

@@ -1,5 +1,3 @@
-"""Real processes, killed in the middle; then the data is looked at."""
-
 from __future__ import annotations
 
 import os
@@ -31,7 +29,6 @@ def in_the_middle(archive: Site) -> bool:
 
 
 def assert_complete(archive: Site) -> None:
-    """Everything is committed and archived once, and nothing is left behind."""
     assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
     code, output = archive.verify()
     assert code == 0, output
@@ -40,7 +37,6 @@ def assert_complete(archive: Site) -> None:
 
 
 def test_a_killed_driver_leaves_nothing_behind_that_its_successor_does_not_settle(archive: Site) -> None:
-    """Kill -9 of the driver in mid-run: the next run archives the rest, each record once."""
     driver = archive.start("--until-caught-up")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     driver.kill()
@@ -55,7 +51,6 @@ def test_a_killed_driver_leaves_nothing_behind_that_its_successor_does_not_settl
 
 
 def test_a_killed_python_worker_costs_nothing_but_time(archive: Site) -> None:
-    """Kill -9 of a task's Python worker: Spark runs the task again, from its last commit, and each record counts."""
     driver = archive.start("--until-caught-up")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     workers = [pid for pid, command in descendants(driver.pid) if "pyspark.worker" in command]
@@ -70,7 +65,6 @@ def test_a_killed_python_worker_costs_nothing_but_time(archive: Site) -> None:
 
 
 def test_a_killed_executor_costs_nothing_but_time(archive: Site) -> None:
-    """Kill -9 of an executor's JVM in mid-file on a local cluster: its tasks run elsewhere."""
     driver = archive.start("--until-caught-up", master="local-cluster[2,1,1024]")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     executors = [pid for pid, command in descendants(driver.pid) if "CoarseGrainedExecutorBackend" in command]
@@ -86,7 +80,6 @@ def test_a_killed_executor_costs_nothing_but_time(archive: Site) -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: Site, number: int) -> None:
-    """Ctrl-C and SIGTERM to the whole process group in mid-file: exit 0, and nothing is read again."""
     archive.configure(flush_size=50_000, generation_max_records=1_000_000)
     archive.s3.delays.update(UploadPart=1.5, CreateMultipartUpload=0.5)
     driver = archive.start("--until-caught-up")
@@ -111,7 +104,6 @@ def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: S
 
 @pytest.mark.nightly
 def test_a_standalone_master_works(archive: Site, standalone: Standalone) -> None:
-    """A standalone Spark master on this machine archives everything."""
     archive.s3.delays.clear()
     code, output = archive.run("--until-caught-up", master=standalone.url)
 

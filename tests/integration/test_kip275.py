@@ -1,5 +1,3 @@
-"""KIP-275's story: one task's S3 fails, a rebalance follows; what do the other tasks lose?"""
-
 from __future__ import annotations
 
 import threading
@@ -28,8 +26,6 @@ MODULE = "tests.integration.kip275_connectors"
 
 
 class RebalanceOnFailure(Watcher):
-    """S3 fails the fast partition when the others are in mid-file; forces one rebalance; heals S3 after it."""
-
     def __init__(self, archive: Site) -> None:
         super().__init__()
         self.driver: ConnectorDriver
@@ -41,7 +37,7 @@ class RebalanceOnFailure(Watcher):
         self.hold.touch()
 
     def _refuses(self, operation: str, path: str) -> bool:
-        """The fast partition has to wait for those that were started later than it."""
+        # The fast partition waits for those that were started later.
         is_fast = "Upload" in operation and f"partition={FAST}" in path
         return is_fast and self._are_in_mid_file.wait(60)
 
@@ -93,7 +89,7 @@ def print_table(connector: str, watcher: Watcher) -> None:
 def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
     archive: Site, spark: SparkContext
 ) -> None:
-    """Tasks 1 to 3 commit their partial files in the rebalance and start from there; nothing is read again."""
+    # Tasks 1 to 3 commit partial files in the rebalance and continue from there.
     watcher = story(archive, spark, "PacedArchiver")
 
     first = {view.partition.partition: view for view in watcher.ends[0]}
@@ -107,7 +103,6 @@ def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
 
 @pytest.mark.nightly
 def test_a_sink_that_ignores_is_closing_reads_everything_again(archive: Site, spark: SparkContext) -> None:
-    """The same story without commit-on-close: every task starts again from its last full file."""
     watcher = story(archive, spark, "DeafArchiver")
 
     first = {view.partition.partition: view for view in watcher.ends[0]}

@@ -1,5 +1,3 @@
-"""Records wait in the source until a file is due, and a task's memory does not depend on the file's size."""
-
 from __future__ import annotations
 
 import threading
@@ -33,7 +31,6 @@ def files(archive: Site) -> list[str]:
 
 
 def run_for_a_while(archive: Site, spark: SparkContext, until: int, more: float) -> Watcher:
-    """Run until so much is committed, a little longer, and kill the driver's loop without closing anything."""
     watcher = Watcher()
     driver, _ = driver_of(archive, spark, watcher)
     thread = threading.Thread(target=driver.run)
@@ -48,7 +45,6 @@ def run_for_a_while(archive: Site, spark: SparkContext, until: int, more: float)
 
 
 def test_what_is_no_whole_file_stays_in_the_source(archive: Site, spark: SparkContext) -> None:
-    """170,000 records and files of 100,000: one file is written, 70,000 wait; a flush then takes them."""
     archive.configure(flush_size=100_000)
 
     watcher = run_for_a_while(archive, spark, 100_000, more=2.0)
@@ -63,7 +59,6 @@ def test_what_is_no_whole_file_stays_in_the_source(archive: Site, spark: SparkCo
 
 
 def test_the_schedule_ends_a_file_though_no_record_comes(archive: Site, spark: SparkContext) -> None:
-    """With a wall-clock schedule the remaining 70,000 are archived on time, without a new record."""
     archive.configure(flush_size=100_000, rotate_schedule_interval_ms=4_000)
 
     run_for_a_while(archive, spark, 170_000, more=0.0)
@@ -73,7 +68,7 @@ def test_the_schedule_ends_a_file_though_no_record_comes(archive: Site, spark: S
 
 @pytest.mark.nightly
 def test_memory_does_not_grow_with_the_size_of_files() -> None:
-    """A worker's peak is the same with flush.size ten times as large: 44 MB more in a file take no memory."""
+    # 44 MB more in a file take no memory.
     found = peaks((20_000, 200_000), records=400_000, size=200)
 
     small, large = found.values()

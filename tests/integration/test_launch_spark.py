@@ -1,5 +1,3 @@
-"""sinksdk.run and sinksdk.start on Spark: in a session of the user's own; under spark-submit: test_spark_submit.py."""
-
 from __future__ import annotations
 
 import json
@@ -32,7 +30,6 @@ def written(folder: Path) -> dict[str, list[int]]:
 
 
 def environment() -> dict[str, str]:
-    """This interpreter for workers, this copy of sinksdk for all."""
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
 
 
@@ -45,7 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(folder: Path) -> dict[str, Any]:
-    """What a program has seen that has a session of its own; it runs once for all tests of this file."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.integration.own_session", str(folder)],
         cwd=ROOT,
@@ -61,14 +57,12 @@ def seen(folder: Path) -> dict[str, Any]:
 
 
 def test_a_session_of_the_users_own_is_used_and_left_as_it_was(seen: dict[str, Any]) -> None:
-    """Application, settings, local properties, job tags, environment are the same; it runs jobs afterwards."""
     assert seen["after"] == seen["before"]
     assert seen["before"]["properties"] == {"spark.scheduler.pool": "mine", "mine": "kept"}
     assert seen["counted"] == 7
 
 
 def test_a_rebalance_and_a_stop_in_mid_file_commit_what_was_read(seen: dict[str, Any]) -> None:
-    """Part of the topic at the rebalance, more of it at the stop, though no batch was whole."""
     rebalanced, stopped = sum(seen["rebalanced"].values()), sum(seen["stopped"].values())
 
     assert 0 < rebalanced < stopped < PARTITIONS * RECORDS
@@ -78,12 +72,10 @@ def test_a_rebalance_and_a_stop_in_mid_file_commit_what_was_read(seen: dict[str,
 
 
 def test_an_event_loop_goes_on_beside_it(seen: dict[str, Any]) -> None:
-    """Nothing that was called for longer held the loop up."""
     assert seen["ticks"] > 50
 
 
 def test_everything_is_written_exactly_once(seen: dict[str, Any], folder: Path) -> None:
-    """The rest is read by sinksdk.run until it has caught up, in the session that is active."""
     assert seen["caught_up"] == {f"t-{number}": RECORDS for number in range(PARTITIONS)}
     assert seen["rest"] == PARTITIONS * RECORDS - sum(seen["stopped"].values())
     assert written(folder) == {f"t-{number}": list(range(RECORDS)) for number in range(PARTITIONS)}

@@ -1,5 +1,3 @@
-"""Each answer of a run lost once, of the store and of S3, while a second driver starts at that moment."""
-
 from __future__ import annotations
 
 import faulthandler
@@ -44,16 +42,14 @@ EVERYTHING = {
     "archive CompleteMultipartUpload",
 }
 
+# Operations of the archive only.
 UPLOADS = {what for what in EVERYTHING if "PutObject" not in what}
-"""Operations that only the archive has: they can be asked for by their names."""
 
 Record = tuple[int, int, bytes]
 
 
 @dataclass
 class OnS3(Site):
-    """A site whose store is in the same bucket as its archive."""
-
     @property
     def store(self) -> str:
         options = f"endpoint={self.endpoint}&region=us-east-1&access_key_id=key&secret_access_key=secret"
@@ -62,8 +58,6 @@ class OnS3(Site):
 
 @dataclass
 class Run:
-    """A driver in a thread of its own, from opening the store to its end."""
-
     site: OnS3
     spark: SparkContext
     error: BaseException | None = None
@@ -80,7 +74,6 @@ class Run:
             self.error = error
 
     def ended(self) -> BaseException | None:
-        """Wait for its end: what it raised."""
         self.thread.join(PATIENCE)
         if self.thread.is_alive():
             faulthandler.dump_traceback(sys.__stderr__)
@@ -96,7 +89,6 @@ def server() -> Iterator[tuple[str, FaultProxy]]:
 
 @pytest.fixture(scope="module")
 def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source, and what an archive of it must hold."""
     folder = tmp_path_factory.mktemp("source")
     for partition in range(PARTITIONS):
         rows = [record for record in source() if record[0] == partition]
@@ -107,12 +99,10 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def source() -> list[Record]:
-    """Every record there is: partition, offset, value."""
     return [(p, offset, b"%d:%d" % (p, offset)) for p in range(PARTITIONS) for offset in range(RECORDS)]
 
 
 def fresh_site(url: str, proxy: FaultProxy, folder: Path) -> OnS3:
-    """An empty bucket; the proxy has seen nothing."""
     site = OnS3(folder, url, proxy, f"bucket-{uuid.uuid4().hex}")  # type: ignore[arg-type]  # it is not slow
     client(url).create_bucket(Bucket=site.bucket)
     site.configure(
@@ -126,7 +116,6 @@ def fresh_site(url: str, proxy: FaultProxy, folder: Path) -> OnS3:
 
 
 def archived(site: OnS3) -> list[Record]:
-    """Every record in the bucket, read by fastavro alone."""
     s3 = client(site.endpoint)
     found = []
     for item in s3.list_objects_v2(Bucket=site.bucket, Prefix="topics/").get("Contents", []):
@@ -138,7 +127,6 @@ def archived(site: OnS3) -> list[Record]:
 
 
 def left_over(site: OnS3) -> list[str]:
-    """What is in the bucket and is no use to anybody: uploads with data, probes of the store."""
     probes = (
         client(site.endpoint).list_objects_v2(Bucket=site.bucket, Prefix="store/!probe").get("Contents", [])
     )
@@ -146,8 +134,7 @@ def left_over(site: OnS3) -> list[str]:
 
 
 def losing(proxy: FaultProxy, run: Run) -> Fault:
-    """The answer is lost; before its sender can know, another driver is at work."""
-
+    # Another driver starts before the sender can know that its response is lost.
     def start_the_second() -> None:
         before = proxy.mutations
         run.thread.start()
@@ -159,7 +146,6 @@ def losing(proxy: FaultProxy, run: Run) -> Fault:
 
 
 def hit(proxy: FaultProxy) -> str | None:
-    """What was lost: whose request, and which operation; None when the run was over before."""
     for request in proxy.requests:
         if request.fault is not None and not request.fault.is_answered_truly:
             is_tried = "/_sinksdk/" in request.path and not request.path.endswith(".json")
@@ -199,7 +185,6 @@ def lose_one(
 def test_no_lost_answer_costs_or_doubles_a_record_while_another_driver_starts(
     spark: SparkContext, server: tuple[str, FaultProxy], topics: Path
 ) -> None:
-    """For each mutation of a run: bucket and source hold the same records, each once, and nothing leaks."""
     url, proxy = server
     site = fresh_site(url, proxy, topics)
     undisturbed = Run(site, spark)

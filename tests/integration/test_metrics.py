@@ -1,5 +1,3 @@
-"""Status and metrics are true: compared with what store and S3 hold, while S3 has a bad day."""
-
 from __future__ import annotations
 
 import io
@@ -36,8 +34,6 @@ RISING = (
 
 
 class Page:
-    """One scrape."""
-
     def __init__(self, port: int) -> None:
         give_up = time.monotonic() + 20
         while True:  # a server that has just begun to collect says so, and a scraper comes again
@@ -51,7 +47,6 @@ class Page:
         ]
 
     def total(self, name: str, /, **labels: str) -> float:
-        """Sum over all samples with these labels."""
         return sum(
             sample.value
             for sample in self.samples
@@ -59,7 +54,6 @@ class Page:
         )
 
     def by_partition(self, name: str) -> dict[int, int]:
-        """Value of each partition that has one."""
         return {int(s.labels["partition"]): int(s.value) for s in self.samples if s.name == name}
 
     def state(self) -> str:
@@ -99,13 +93,11 @@ def server(archive: Site) -> Iterator[Server]:
 
 
 def files(site: Site) -> dict[str, int]:
-    """Every file in the bucket, with its size."""
     found = client(site.endpoint).list_objects_v2(Bucket=site.bucket, Prefix="topics/").get("Contents", [])
     return {item["Key"]: item["Size"] for item in found if item["Key"].endswith(".avro")}
 
 
 def archived(site: Site) -> int:
-    """Records in the bucket, counted by fastavro alone."""
     count = 0
     for key in files(site):
         body = client(site.endpoint).get_object(Bucket=site.bucket, Key=key)["Body"].read()
@@ -115,15 +107,12 @@ def archived(site: Site) -> int:
 
 
 class Watcher:
-    """Scrapes again and again, and compares what it reads with what there is at that moment."""
-
     def __init__(self, site: Site, server: Server) -> None:
         self.site = site
         self.server = server
         self.pages: list[Page] = []
 
     def look(self) -> Page:
-        """One scrape: between what the store held before it and what it held after it."""
         committed, state = self.site.committed(), self.server.state()
         page = Page(self.server.port)
         later, later_state, present = self.site.committed(), self.server.state(), len(files(self.site))
@@ -149,7 +138,6 @@ class Watcher:
 def test_status_and_metrics_are_true_while_s3_fails(
     archive: Site, server: Server, s3: tuple[str, FaultProxy]
 ) -> None:
-    """Offsets are the store's, records and files are S3's, retries and failures are the injected ones; nothing falls."""
     _, proxy = s3
     watcher = Watcher(archive, server)
 

@@ -1,5 +1,3 @@
-"""What MinIO does otherwise than AWS, what it refuses for good, and an endpoint that is short of capacity."""
-
 from __future__ import annotations
 
 import itertools
@@ -32,14 +30,12 @@ _buckets = itertools.count()
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[str]:
-    """Address of a server without a KMS."""
     with minio.serving(has_kms=False) as url:
         yield url
 
 
 @pytest.fixture
 def bucket(bare: str) -> str:
-    """A new, empty bucket."""
     name = f"start-{next(_buckets)}"
     minio.make_bucket(bare, name)
     return name
@@ -57,7 +53,6 @@ def start(config: S3ArchiverConfig) -> None:
 
 
 def left(url: str, bucket: str) -> list[str]:
-    """Keys of all versions of objects but the start's probes; of the key tried there must be no upload."""
     s3 = minio.client(url)
     tried = "topics/orders/_sinksdk/orders+0+0000000000.avro"  # MinIO lists those of one key only
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket, Prefix=tried)
@@ -67,7 +62,7 @@ def left(url: str, bucket: str) -> list[str]:
 
 
 def test_a_start_leaves_one_version_of_one_object(bare: str, bucket: str) -> None:
-    """The owner marker, however often it starts."""
+    # The owner marker.
     config = configured(bare, bucket, **{"s3.object.tagging": "true"})
     start(config)
     start(config)
@@ -92,7 +87,6 @@ def test_a_start_leaves_one_version_of_one_object(bare: str, bucket: str) -> Non
 def test_what_it_does_not_have_is_found_at_the_start(
     keys: dict[str, str], says: str, bare: str, bucket: str
 ) -> None:
-    """One sentence with the key of the configuration; no upload stays behind, and no object but the marker."""
     with pytest.raises(ConfigException, match=says):
         start(configured(bare, bucket, **keys))
 
@@ -101,7 +95,6 @@ def test_what_it_does_not_have_is_found_at_the_start(
 
 
 def with_rights(monkeypatch: pytest.MonkeyPatch, url: str, actions: Sequence[str]) -> None:
-    """From now on whoever has no keys of his own may do just this, by credentials for an hour."""
     allowed = {
         "Effect": "Allow",
         "Action": [f"s3:{action}" for action in actions],
@@ -128,7 +121,6 @@ def with_rights(monkeypatch: pytest.MonkeyPatch, url: str, actions: Sequence[str
 def test_the_rights_that_are_documented_are_enough(
     bare: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the listing of uploads nor tags are among them."""
     with_rights(monkeypatch, bare, _RIGHTS)
 
     start(configured(bare, bucket, **{"aws.access.key.id": "", "aws.secret.access.key": ""}))
@@ -140,7 +132,6 @@ def test_the_rights_that_are_documented_are_enough(
 def test_a_right_that_is_missing_is_found_at_the_start(
     missing: str, bare: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the marker was written already, by whoever had more rights."""
     keys = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": "fail"}
     start(configured(bare, bucket, **keys))
     with_rights(monkeypatch, bare, {*_RIGHTS, "PutObjectTagging"} - {missing})
@@ -156,10 +147,7 @@ def test_a_right_that_is_missing_is_found_at_the_start(
 
 @pytest.mark.parametrize(("per_second", "files"), [(20, 60), (5, 20)])
 def test_a_throttled_archiver_gets_there(per_second: int, files: int, bare: str, bucket: str) -> None:
-    """Two commits of so many files each are archived exactly once, with the requests that they need.
-
-    Regression: each generation made all of them anew, and not one commit came about in two minutes.
-    """
+    # Regression: each generation repeated all requests, and no commit completed in two minutes.
     throttling = Throttling(minio.Forward(bare), per_second)
     with serving(throttling) as (url, _):
         config = configured(url, bucket)

@@ -1,5 +1,3 @@
-"""KIP-662 on Spark with a topic directory: a topic's folder is moved away, and what that does to the others."""
-
 from __future__ import annotations
 
 import json
@@ -31,8 +29,6 @@ RECORDS = 400_000  # forty Arrow batches
 
 
 class Site(LineSite):
-    """Topics ``orders`` and ``ships`` in a topic directory."""
-
     def __init__(self, folder: Path, spark: SparkContext) -> None:
         self.topics = folder / "topics"
         self._aside = folder / "aside"
@@ -58,7 +54,6 @@ class Site(LineSite):
         self._aside.rename(self.topics / "topic=ships")
 
     def idle(self, **settings: object) -> ConnectorRunner:
-        """Run until all there is is committed; it waits for more."""
         self.produce("orders", 300)
         self.produce("ships", 300)
         runner = self.start(**settings)
@@ -72,7 +67,6 @@ def site(tmp_path: Path, spark: SparkContext) -> Site:
 
 
 def expect_missing(site: Site, runner: ConnectorRunner) -> str:
-    """It ends by name, for who waits and in the store."""
     with pytest.raises(MissingSourceTopicException) as caught:
         runner.await_termination(PATIENCE)
     assert caught.value.topics == ("ships",)
@@ -82,7 +76,6 @@ def expect_missing(site: Site, runner: ConnectorRunner) -> str:
 
 
 def expect_the_rest_from_there(site: Site) -> None:
-    """With the topic back, the next run goes on exactly where the last one has committed."""
     before, watcher = site.committed(), Watcher()
     site.put_back()
     assert site.start(watcher, until_caught_up=True).await_termination(PATIENCE)
@@ -93,7 +86,6 @@ def expect_the_rest_from_there(site: Site) -> None:
 
 
 def test_a_topic_that_vanishes_in_mid_file_has_the_others_partial_file_committed(site: Site) -> None:
-    """The running tasks are asked to close with FAILURE; the next run begins behind what they have committed."""
     site.produce("orders", RECORDS)
     site.produce("ships", RECORDS)
     watcher = Watcher()
@@ -118,7 +110,7 @@ def test_a_topic_that_vanishes_in_mid_file_has_the_others_partial_file_committed
 
 @pytest.mark.extended
 def test_a_topic_whose_files_vanish_while_they_are_read_is_told_by_name(site: Site) -> None:
-    """Regression: its task failed, and Spark's whole job with it; the connector ended with Spark's error."""
+    # Regression: Spark's job failed with the task, and the connector with Spark's error.
     site.produce("orders", RECORDS)
     site.produce("ships", RECORDS)
     site.launched = lambda plan: site.move_away() if plan.generation == 1 else None
@@ -143,7 +135,6 @@ def test_a_topic_whose_files_vanish_while_they_are_read_is_told_by_name(site: Si
 
 @pytest.mark.extended
 def test_a_topic_that_vanishes_while_nothing_is_to_do(site: Site) -> None:
-    """What was read of all topics is committed already."""
     runner = site.idle()
     site.move_away()
 
@@ -154,7 +145,7 @@ def test_a_topic_that_vanishes_while_nothing_is_to_do(site: Site) -> None:
 
 @pytest.mark.extended
 def test_a_topic_written_anew_with_fewer_records_is_not_read_from_its_start(site: Site) -> None:
-    """Nor is it an offset out of range: it is another topic."""
+    # It is another topic, not an offset out of range.
     runner = site.idle()
     shutil.rmtree(site.topics / "topic=ships")
     site.produce("ships", 200)
@@ -168,7 +159,6 @@ def test_a_topic_written_anew_with_fewer_records_is_not_read_from_its_start(site
 
 
 def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(site: Site) -> None:
-    """missing.topic.policy=wait: moved away and put back, it goes on where it was."""
     runner = site.idle(missing_topic_policy="wait")
     site.move_away()
     await_so(lambda: site.status().missing_topics == ("ships",))
@@ -190,7 +180,6 @@ def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(site: Site
 def command_line(
     site: Site, folder: Path, *options: str, **settings: object
 ) -> Iterator[subprocess.Popen[str]]:
-    """``sinksdk run`` of the site's connector, as a process of its own."""
     shutil.copy(Path(__file__).with_name("line_sink.py"), folder)
     raw = {**site._raw, "connector.class": "line_sink:LineSink"}
     raw |= {key.replace("_", "."): value for key, value in settings.items()}
@@ -214,7 +203,6 @@ def command_line(
 
 @pytest.mark.extended
 def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path) -> None:
-    """While it runs: a warning at first sight, one sentence at the end, no stack trace; what was read is committed."""
     site.produce("orders", 300)
     site.produce("ships", 300)
     with command_line(site, tmp_path) as process:
@@ -237,7 +225,6 @@ def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path
 
 @pytest.mark.extended
 def test_the_command_line_waits_for_a_topic_that_is_just_being_made(site: Site, tmp_path: Path) -> None:
-    """Missing at the start: a warning at once, and no error when it appears within the grace time."""
     site.produce("orders", 300)
     with command_line(site, tmp_path, "--until-caught-up", missing_topic_grace_ms=60_000) as process:
         await_so((tmp_path / "store.sqlite").exists)

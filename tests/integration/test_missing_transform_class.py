@@ -1,5 +1,3 @@
-"""An author's transform that the driver can import and the executors cannot."""
-
 from __future__ import annotations
 
 import importlib
@@ -39,7 +37,7 @@ class Same:
 
 @pytest.fixture
 def module(tmp_path: Path) -> Iterator[str]:
-    """A module that this process has loaded, and that is nowhere else: another host's executors would not find it."""
+    # This process has loaded it and it is in no file: executors on another host would not find it either.
     folder = tmp_path / "own"
     folder.mkdir()
     (folder / f"{MODULE}.py").write_text(SOURCE)
@@ -56,7 +54,6 @@ def module(tmp_path: Path) -> Iterator[str]:
 def test_it_is_one_sentence_with_class_and_alias_and_what_to_do(
     spark: SparkContext, module: str, tmp_path: Path, of: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At the first generation, without another attempt; nothing is committed, and no stack trace is logged."""
     write_records(
         tmp_path / "topics",
         TopicPartition("t", 0),
@@ -121,7 +118,6 @@ print(summary.records, "records")
 
 @pytest.mark.nightly
 def test_on_a_cluster_it_can_be_sent(standalone: Standalone, tmp_path: Path) -> None:
-    """With `sinksdk run` and a PYTHONPATH that only the driver has it is that sentence; with --py-files it works."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / f"{MODULE}.py").write_text(SOURCE)
     with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:

@@ -1,7 +1,6 @@
-"""Good values and one percent of bad ones in one topic, kills in between: good ones are in files as if alone.
+"""Good and bad values in one topic, with kills: good ones are archived as if they were alone, bad ones are dead letters.
 
-Every bad one is a dead letter, none is anywhere else. Files are read with DuckDB, pyarrow, fastavro and
-Python's own JSON, whose code sinksdk does not share.
+DuckDB, pyarrow, fastavro and Python's json read the files; sinksdk shares no code with them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ LETTERS = "letters"
 
 
 class Value(NamedTuple):
-    """A record's value; ``good`` is what a reader gets of it, None for a bad one or one that is left out."""
+    """A record's value. ``good`` is what a reader gets of it; None for a bad value and for one that is left out."""
 
     data: bytes | None
     good: Any = None
@@ -131,8 +130,6 @@ def avro_value(offset: int, chance: random.Random) -> Value:
 
 
 class Form(NamedTuple):
-    """A format's configuration, and the values of the topic."""
-
     value: Any
     settings: dict[str, object]
 
@@ -150,7 +147,6 @@ FORMS = {
 
 
 def values_of(value: Any) -> dict[int, list[Value]]:
-    """The topic's values by partition, in order."""
     made = {}
     for number in range(PARTITIONS):
         chance = random.Random(f"{value.__name__} {number}")  # noqa: S311 - the same in each run
@@ -159,7 +155,6 @@ def values_of(value: Any) -> dict[int, list[Value]]:
 
 
 def append_third(archive: Site, topic: dict[int, list[Value]], third: int) -> None:
-    """Append the third that has this number, from 0, of each partition's values."""
     for number, values in topic.items():
         first, end = (len(values) * part // 3 for part in (third, third + 1))
         rows = pa.table(
@@ -180,17 +175,13 @@ def committed(archive: Site) -> int:
 def append_in_mid_upload(
     archive: Site, run: subprocess.Popen[str], topic: dict[int, list[Value]], third: int
 ) -> None:
-    """Append a third, and wait until S3 holds back a part of a file."""
     archive.s3.hold_parts()
     append_third(archive, topic, third)
     wait_until(lambda: archive.s3.held_parts > 0, run, "a part was sent")
 
 
 def run_with_kills(archive: Site, topic: dict[int, list[Value]]) -> None:
-    """Kill Python workers, then a driver, each in mid-upload after a commit; the last run catches up.
-
-    The topic grows before each kill: one commit may cover all files that are full, and nothing commits the rest.
-    """
+    # The topic grows before each kill: one commit may cover all full files, and nothing commits the rest.
     append_third(archive, topic, 0)
     run = archive.start()
     wait_until(lambda: committed(archive) > 0, run, "something was committed")
@@ -214,7 +205,6 @@ def run_with_kills(archive: Site, topic: dict[int, list[Value]]) -> None:
 
 
 def archived(archive: Site) -> dict[int, list[Any]]:
-    """The values that readers get, by partition, in the order of files and rows."""
     s3, found = client(archive.endpoint), dict[int, list[tuple[str, list[Any]]]]()
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=archive.bucket, Prefix="topics/orders/"):
         for item in page.get("Contents", []):
@@ -246,7 +236,6 @@ def values_in(path: Path) -> list[Any]:
 
 
 def letters(archive: Site) -> Counter[bytes | None]:
-    """Values of the dead letters."""
     found: Counter[bytes | None] = Counter()
     for file in (archive.topics / f"topic={LETTERS}").rglob("*.parquet"):
         found.update(pq.read_table(file, partitioning=None).column("value").to_pylist())
@@ -263,7 +252,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 def test_each_good_value_is_archived_as_if_alone_and_each_bad_one_is_a_dead_letter(
     archive: Site, name: str
 ) -> None:
-    """Through the kill of workers and of a driver; none is lost, none is twice, none is changed by its neighbours."""
     form = FORMS[name]
     with RegistryServer().running() as registry:
         for number, schema in enumerate(SCHEMAS, 1):

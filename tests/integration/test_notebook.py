@@ -1,5 +1,3 @@
-"""docs/notebook.md in a kernel of Jupyter's: its cells, an interruption, and what errors look like."""
-
 from __future__ import annotations
 
 import json
@@ -70,13 +68,10 @@ sinksdk.run({**config, "name": "w", "restart.max.attempts": 0,
 
 
 class Notebook:
-    """A kernel, and what its cells have put out."""
-
     def __init__(self, client: NotebookClient) -> None:
         self._client = client
 
     def run(self, code: str) -> list[dict[str, Any]]:
-        """The outputs of a cell."""
         cell = nbformat.v4.new_code_cell(code)
         self._client.nb.cells.append(cell)
         self._client.execute_cell(cell, len(self._client.nb.cells) - 1)
@@ -91,7 +86,6 @@ def printed(outputs: list[dict[str, Any]]) -> str:
 
 
 def shown(outputs: list[dict[str, Any]]) -> dict[str, str]:
-    """The value of the last line, by MIME type."""
     found: dict[str, str] = next(out["data"] for out in outputs if out["output_type"] == "execute_result")
     return found
 
@@ -110,7 +104,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(folder: Path) -> Iterator[dict[str, Any]]:
-    """Outputs of all cells, which run once for all tests of this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("PYTHONPATH", str(ROOT))
@@ -141,7 +134,6 @@ def seen(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def written(folder: Path) -> dict[str, dict[int, Any]]:
-    """Values by offset, by partition; fails on a record that is there twice."""
     found: dict[str, dict[int, Any]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         values = found.setdefault(path.name.partition("+")[0], {})
@@ -152,7 +144,6 @@ def written(folder: Path) -> dict[str, dict[int, Any]]:
 
 
 def test_the_pages_cells_write_what_the_query_makes_of_the_topic(seen: dict[str, Any], folder: Path) -> None:
-    """Each warm reading once, with room and degrees, across a rebalance; and all of them by the second connector."""
     errors = [out for outputs in seen["cells"] for out in outputs if out["output_type"] == "error"]
     assert errors == []
     assert written(folder / "build/warm") == {
@@ -172,7 +163,6 @@ def test_the_pages_cells_write_what_the_query_makes_of_the_topic(seen: dict[str,
 
 
 def test_a_status_is_a_table(seen: dict[str, Any]) -> None:
-    """As HTML and as text; a generation after the first has taken the lag to zero."""
     tables = [
         shown(outputs)
         for outputs in seen["cells"]
@@ -188,7 +178,6 @@ def test_a_status_is_a_table(seen: dict[str, Any]) -> None:
 
 
 def test_a_notebooks_cells_are_quiet(seen: dict[str, Any]) -> None:
-    """Nothing but what is asked for: no warnings, no progress bars, no stack traces."""
     noise = [
         out["text"]
         for outputs in seen["cells"]
@@ -199,14 +188,12 @@ def test_a_notebooks_cells_are_quiet(seen: dict[str, Any]) -> None:
 
 
 def test_the_session_is_as_it_was(seen: dict[str, Any]) -> None:
-    """Settings, application and tags are the same after two connectors; views and queries work."""
     assert printed(seen["before"])
     assert printed(seen["after"]) == printed(seen["before"])
     assert shown(seen["counted"])["text/plain"] == "2"
 
 
 def test_an_interrupted_cell_has_committed_what_it_read(seen: dict[str, Any], folder: Path) -> None:
-    """SIGINT to the kernel's process group: part of the topic is written and counted, and no error is shown."""
     signal, records = json.loads(printed(seen["interrupted"]))
     found = {
         path.stem: [int(line) for line in path.read_text().split()]
@@ -228,7 +215,6 @@ def test_an_interrupted_cell_has_committed_what_it_read(seen: dict[str, Any], fo
     ],
 )
 def test_a_cells_error_is_the_call_and_the_message(seen: dict[str, Any], wrong: str, says: str) -> None:
-    """No frame of sinksdk's, Spark's or Python's own is in it; a function's own line is."""
     (error,) = [out for out in seen["wrong"][wrong] if out["output_type"] == "error"]
     text = "\n".join(error["traceback"])
 

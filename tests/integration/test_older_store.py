@@ -1,8 +1,8 @@
-"""A connector that version 62c36d0 ran, and that was killed at every point of a commit, is run on by this one.
+"""A connector that version 62c36d0 ran, killed at every point of a commit, is continued by this version.
 
-The fixture is that version's own store, topic directory and S3 objects (tests/fixtures/store_62c36d0). Only what
-a new S3 cannot have is made anew: its address and bucket, and ids of multipart uploads, which S3 chooses. Uploads
-are begun again with the metadata and parts they had, and the new ids are written into the store's texts.
+tests/fixtures/store_62c36d0 has that version's store, topic directory and S3 objects. S3 chooses upload ids:
+uploads are created again with the same metadata and parts, and the store's texts get the new ids, endpoint
+and bucket.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, END, LATER = range(5), 290, 350
 GENERATION = 10
-"""The last one of the older version."""
 
 
 @pytest.fixture
@@ -46,7 +45,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def run(archive: Site, spark: SparkContext) -> dict[int, int]:
-    """Run until everything is committed: how many records of each partition that took."""
     summary = sinksdk.run(
         archive.config, source=archive.topics, store=archive.store, spark=spark, until_caught_up=True
     )
@@ -54,14 +52,12 @@ def run(archive: Site, spark: SparkContext) -> dict[int, int]:
 
 
 def seen(archive: Site) -> tuple[ConnectorInfo, ConnectorHistory]:
-    """The connector as an operator sees it."""
     with closing(open_store(archive.store)) as store:
         herder = Herder(store)
         return herder.info(CONNECTOR), herder.history(CONNECTOR)
 
 
 def objects(archive: Site) -> dict[str, bytes]:
-    """All there is to be seen in the bucket, by key, in order."""
     s3 = client(archive.endpoint)
     listed = s3.list_objects_v2(Bucket=archive.bucket)["Contents"]
     return {
@@ -70,21 +66,18 @@ def objects(archive: Site) -> dict[str, bytes]:
 
 
 def archived(archive: Site, partition: int) -> list[tuple[Any, ...]]:
-    """A partition's records as an ordinary Avro reader finds them, file by file."""
     bodies = [body for key, body in objects(archive).items() if f"/partition={partition}/" in key]
     rows = [row for body in bodies for row in fastavro.reader(io.BytesIO(body))]
     return [(row["offset"], row["key"], row["value"], milliseconds(row["timestamp"])) for row in rows]
 
 
 def produced(archive: Site, partition: int) -> list[tuple[Any, ...]]:
-    """A partition's records as an ordinary Parquet reader finds them, file by file."""
     files = sorted((archive.topics / "topic=orders" / f"partition={partition}").glob("*.parquet"))
     rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
     return [(row["offset"], row["key"], row["value"], milliseconds(row["timestamp"])) for row in rows]
 
 
 def assert_complete(archive: Site, end: int) -> None:
-    """Each record is archived once, byte for byte, everything is committed, and no upload is left."""
     for partition in PARTITIONS:
         rows = archived(archive, partition)
         assert rows == produced(archive, partition)
@@ -99,7 +92,6 @@ def assert_complete(archive: Site, end: int) -> None:
 
 
 def test_what_an_older_version_has_left_is_finished_and_run_on(archive: Site, spark: SparkContext) -> None:
-    """Stale uploads are aborted, committed ones are published, what failed and what was not committed is read again; then new records follow."""
     kept = in_s3()
     before, past = seen(archive)
     assert len(archive.uploads()) == len(kept["uploads"]) == 7

@@ -1,7 +1,7 @@
-"""The REST interface answers what its OpenAPI description says, whatever it is asked: tried by schemathesis.
+"""Schemathesis sends requests that the OpenAPI description allows and some that it does not; each response is described.
 
-Bounded, in well under a minute, and without chance: but which requests are made also depends on the constants in
-all modules that are loaded (hypothesis tries those, too), so the whole suite asks other things than this file alone.
+Which requests it makes depends on the constants of all loaded modules (hypothesis tries them): the whole
+suite sends others than this file alone.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.server.serving import has_stopped, run_a_little
 
 pytestmark = pytest.mark.extended
 
+# Half of the requests name something that exists.
 KNOWN = {
     "name": "archive",
     "plugin": "s3-archiver",
     "task": "0",
 }
-"""What is there to be asked for: half of the requests are for it."""
 
 CONFIG = {
     "name": "archive",
@@ -37,8 +37,7 @@ CONFIG = {
 
 
 class Emptied(MemoryStore):
-    """Begins anew before each request: what one has deleted is there for the next one."""
-
+    # Created again before each request: the next one needs what the last one has deleted.
     def begin_anew(self) -> None:
         for key in self.list(""):
             row = self._read(key)
@@ -57,7 +56,6 @@ schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(STORE))
 
 @schema.hook
 def map_path_parameters(_: Any, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Half of the names are of something that is there."""
     if not parameters:
         return parameters
     return {
@@ -70,7 +68,6 @@ def map_path_parameters(_: Any, parameters: dict[str, Any] | None) -> dict[str, 
     max_examples=25, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
 def test_what_is_answered_is_described(case: schemathesis.Case) -> None:
-    """Codes, content types, headers and bodies; never a 500; what is malformed is a 4xx, other methods a 405."""
     STORE.begin_anew()
     case.call_and_validate(
         excluded_checks=[

@@ -1,5 +1,3 @@
-"""The archiver, its verify, and the store on S3 servers that lack checksums or conditions (defect B2)."""
-
 from __future__ import annotations
 
 import logging
@@ -28,8 +26,6 @@ pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
 
 class Server(NamedTuple):
-    """A running server, and what it is known to be able to do."""
-
     url: str
     found: dict[str, str]
 
@@ -51,7 +47,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 @pytest.fixture
 def config(server: Server, request: pytest.FixtureRequest) -> S3ArchiverConfig:
-    """Parts of the least size, and a folder of its own for each test."""
     keys = {
         "store.url": server.url,
         "aws.access.key.id": servers.KEY_ID,
@@ -72,7 +67,6 @@ def started(config: S3ArchiverConfig) -> S3ArchiverConnector:
 
 
 def harness(config: S3ArchiverConfig, found: dict[str, str], **grouping: object) -> SinkTaskHarness:
-    """A task as the driver configures it after the connector's start."""
     update = {"s3_checksum": found["s3.checksum"], "s3_conditional_writes": found["s3.conditional.writes"]}
     made = SinkTaskHarness(lambda: S3ArchiverTask(**grouping), config.model_copy(update=update))  # type: ignore[arg-type] # as given
     made.start()
@@ -81,7 +75,6 @@ def harness(config: S3ArchiverConfig, found: dict[str, str], **grouping: object)
 
 
 def empty_values(count: int) -> SinkRecords:
-    """Records whose values have no bytes."""
     made = [SinkRecord(*TP, offset=offset, key=b"k", value=b"", timestamp=1) for offset in range(count)]
     return SinkRecords.of(TP, made)
 
@@ -89,7 +82,6 @@ def empty_values(count: int) -> SinkRecords:
 def test_the_start_finds_what_the_endpoint_can_do_and_leaves_only_the_marker(
     server: Server, config: S3ArchiverConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says which checksum is used, and which key says so without a try."""
     with caplog.at_level(logging.WARNING):
         made = started(config)
 
@@ -106,7 +98,6 @@ def test_the_start_finds_what_the_endpoint_can_do_and_leaves_only_the_marker(
 def test_files_are_archived_published_and_verified(
     server: Server, config: S3ArchiverConfig, grouping: dict[str, object]
 ) -> None:
-    """Also those of several parts, and of several files that are committed together."""
     folder = f"{config.topics_dir}-{len(grouping)}"
     config = config.model_copy(update={"topics_dir": folder})
     started(config)
@@ -123,7 +114,6 @@ def test_files_are_archived_published_and_verified(
 
 
 def test_a_file_without_bytes_becomes_visible(server: Server, config: S3ArchiverConfig) -> None:
-    """It is one empty part."""
     values = {"format.class": "ByteArrayFormat", "format.bytearray.separator": "", "value.converter": "bytes"}
     raw = {
         "store.url": server.url,
@@ -143,7 +133,7 @@ def test_a_file_without_bytes_becomes_visible(server: Server, config: S3Archiver
 
 
 def test_another_ones_object_is_never_overwritten(server: Server, config: S3ArchiverConfig) -> None:
-    """Where the endpoint ignores the condition, the archiver looks before it completes."""
+    # Where the endpoint ignores the condition, the archiver checks before it completes.
     started(config)
     s3 = connect(config)
     where = Location("bucket", f"{config.topics_dir}/orders/partition=0/orders+0+0000000000.avro")
@@ -163,7 +153,6 @@ def test_another_ones_object_is_never_overwritten(server: Server, config: S3Arch
 def test_a_checksum_that_the_endpoint_does_not_have_is_refused_at_the_start(
     server: Server, config: S3ArchiverConfig, checksum: str
 ) -> None:
-    """The message names the key and what to set; nothing is committed that could never become visible."""
     config = config.model_copy(update={"s3_checksum": checksum})
     if checksum == server.found["s3.checksum"]:
         started(config)
@@ -174,7 +163,7 @@ def test_a_checksum_that_the_endpoint_does_not_have_is_refused_at_the_start(
 
 
 def test_the_store_says_which_condition_is_missing(server: Server) -> None:
-    """Two drivers could own one connector."""
+    # Without it two drivers could own one connector.
     url = (
         f"s3://{servers.BUCKET}/state?endpoint={server.url}&access_key_id={servers.KEY_ID}"
         f"&secret_access_key={servers.SECRET}&region=us-east-1"

@@ -1,5 +1,3 @@
-"""The recipes of docs/spark-clusters.md, on a standalone master whose workers have a Python without sinksdk."""
-
 from __future__ import annotations
 
 import json
@@ -54,7 +52,6 @@ RECORDS = 5
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive of a virtual environment with sinksdk and a connector; nothing of the driver's is in it."""
     folder = tmp_path_factory.mktemp("environment")
     made, archive = folder / "environment", folder / "environment.tar.gz"
     venv.create(made, with_pip=True)
@@ -69,7 +66,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """A folder with a topic, a configuration, and the connector where the driver finds it."""
     rows = pa.table({"offset": range(RECORDS), "key": [b"k"] * RECORDS, "value": [b"v"] * RECORDS})
     write_records(tmp_path / "topics", TopicPartition("t", 0), rows)
     (tmp_path / "out").mkdir()
@@ -82,7 +78,6 @@ def here(tmp_path: Path) -> Path:
 
 
 def run(here: Path, command: list[object], **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a driver in its folder, without anything of it on the executors' path."""
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SINK_PASSWORD": "of-the-driver", **variables}
     env.pop("PYTHONPATH", None)
     return subprocess.run(
@@ -111,7 +106,6 @@ def written(here: Path) -> set[str]:
 def test_tasks_run_in_the_archive_that_spark_unpacks(
     environment: Path, here: Path, standalone: Standalone
 ) -> None:
-    """``spark.archives``, a relative ``PYSPARK_PYTHON``, and a variable for a reference on the executors."""
     done = run(
         here,
         [
@@ -141,7 +135,6 @@ assert summary.records == 5, summary
 
 
 def test_spark_submit_ships_the_archive_too(environment: Path, here: Path, standalone: Standalone) -> None:
-    """``--archives``, with the driver's own Python in ``PYSPARK_DRIVER_PYTHON``."""
     (here / "driver/program.py").write_text(PROGRAM)
     done = run(
         here,
@@ -163,7 +156,6 @@ def test_spark_submit_ships_the_archive_too(environment: Path, here: Path, stand
 def test_python_without_sinksdk_is_one_sentence_and_exit_code_2(
     here: Path, standalone: Standalone, tmp_path: Path
 ) -> None:
-    """It says which Python, and what to do; no supervisor restarts it."""
     venv.create(tmp_path / "bare", with_pip=False)
     done = run(
         here,
@@ -177,7 +169,6 @@ def test_python_without_sinksdk_is_one_sentence_and_exit_code_2(
 
 
 def test_python_that_is_on_no_host_is_named(here: Path, standalone: Standalone) -> None:
-    """A relative path without the archive: the message has the program that could not be started."""
     done = run(
         here,
         [sys.executable, "-m", "sinksdk", "run", *options(here, standalone)],

@@ -1,5 +1,3 @@
-"""examples/pipeline while its input grows: each of its processes is killed once, and the archive is the input."""
-
 from __future__ import annotations
 
 import contextlib
@@ -35,8 +33,7 @@ T = TypeVar("T")
 
 
 class Writer(threading.Thread):
-    """Lets files grow until it is told to end; one is rotated on the way. Knows the lines of each content."""
-
+    # One file is rotated on the way. Lines are written in pieces that end anywhere.
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
         self.folder = folder
@@ -62,7 +59,6 @@ class Writer(threading.Thread):
             file.close()
 
     def content(self, name: str) -> Generator[None]:
-        """Lines are written in pieces that end anywhere; when it is closed the last one gets its end."""
         lines: list[bytes] = []
         self.contents.append(lines)
         number, left = len(self.contents), b""
@@ -82,8 +78,6 @@ class Writer(threading.Thread):
 
 
 class Pipeline:
-    """The command, and the processes that it has below it."""
-
     def __init__(self, folder: Path, s3_port: int, port: int) -> None:
         self.input, self.work = folder / "input", folder / "work"
         self.s3_port, self.port = s3_port, port
@@ -105,7 +99,6 @@ class Pipeline:
             )
 
     def kill(self, kind: str, pids: Pids) -> None:
-        """Kill -9 as soon as there is one of a kind; return when lines are archived that came after that."""
         found = self.until(pids, f"there is a {kind}")
         os.kill(found[0], signal.SIGKILL)
         before = self.writer.lines()
@@ -114,7 +107,6 @@ class Pipeline:
         self.until(lambda: self.archived() > before, f"it goes on without its {kind}")
 
     def tell(self, line: str) -> None:
-        """Say something among what the command says, for whoever reads why a test has failed."""
         with self.output.open("a") as output:
             output.write(f"{time.strftime('%X')} {line}\n")
 
@@ -126,7 +118,6 @@ class Pipeline:
         return found
 
     def archived(self) -> int:
-        """How many records are archived, says the command."""
         told = re.findall(r"([\d,]+) archived", self.output.read_text())
         return int(told[-1].replace(",", "")) if told else 0
 
@@ -142,7 +133,6 @@ class Pipeline:
         return []
 
     def below(self, text: str) -> list[int]:
-        """Processes of the server whose command lines have a text."""
         return [pid for server in self.service("server") for pid, line in descendants(server) if text in line]
 
     def drivers(self) -> list[int]:
@@ -152,23 +142,19 @@ class Pipeline:
         return self.below("CoarseGrainedExecutorBackend")
 
     def daemons(self) -> list[int]:
-        """What forks the Python workers."""
         return [pid for pid in self.below("pyspark.worker") if descendants(pid)]
 
     def workers(self) -> list[int]:
         return [pid for daemon in self.daemons() for pid, _ in descendants(daemon)]
 
     def source_workers(self) -> list[int]:
-        """Python workers that have files of the input open."""
         return [pid for pid in self.workers() if any(str(self.input) in name for name in open_files(pid))]
 
     def sink_workers(self) -> list[int]:
-        """Python workers that are not the source's, once both of its tasks have files open."""
         of_source = self.source_workers()
         return [pid for pid in self.workers() if pid not in of_source] if len(of_source) == 2 else []
 
     def end(self) -> None:
-        """Nothing stays behind."""
         everything = [*self.service("s3"), *self.service("server"), *self.below("")]
         if self.command.poll() is None:
             everything.append(self.command.pid)
@@ -188,7 +174,6 @@ def open_files(pid: int) -> list[str]:
 
 
 def read_back(state: Path, port: int) -> list[pl.DataFrame]:
-    """The archive's files, by a reader of other people."""
     server = subprocess.Popen([sys.executable, "-m", "examples.pipeline.s3", str(port), str(state)], cwd=ROOT)
     try:
         make_bucket(f"http://127.0.0.1:{port}", "archive")  # waits until it answers; it is there
@@ -213,7 +198,6 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def test_each_process_is_killed_once_and_the_archive_is_the_input(pipeline: Pipeline) -> None:
-    """Kill -9 of whatever there is, each in turn while lines come: each line is archived once, in its order."""
     writer = pipeline.writer
     writer.start()
     pipeline.kill("source's Python worker", pipeline.source_workers)

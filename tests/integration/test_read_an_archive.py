@@ -1,5 +1,3 @@
-"""docs/read-an-archive.md: Spark reads what the archiver has written."""
-
 from __future__ import annotations
 
 import datetime as dt
@@ -17,7 +15,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 def test_spark_reads_what_was_archived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkContext
 ) -> None:
-    """Days by their folders; values only, though keys lie beside them."""
     copied(tmp_path)
     text = code(of_spark=True)
     for folder in ("by-day", "lines"):

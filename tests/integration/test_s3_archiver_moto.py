@@ -1,5 +1,3 @@
-"""The archiver's S3 side with real boto3 requests over real sockets, to moto and to MinIO."""
-
 from __future__ import annotations
 
 import itertools
@@ -47,7 +45,6 @@ def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, FaultyS3]]:
 
 @pytest.fixture
 def layer(server: tuple[str, FaultyS3]) -> FaultyS3:
-    """The spoiling layer, with nothing seen and nothing planned."""
     server[1].seen.clear()
     server[1].spoiled.clear()
     return server[1]
@@ -55,7 +52,6 @@ def layer(server: tuple[str, FaultyS3]) -> FaultyS3:
 
 @pytest.fixture
 def bucket(server: tuple[str, FaultyS3], layer: FaultyS3) -> str:
-    """A new, empty bucket."""
     name = f"bucket-{next(_buckets)}"
     minio.make_bucket(server[0], name)
     layer.seen.clear()
@@ -77,7 +73,7 @@ def configured(url: str, bucket: str, **keys: str) -> S3ArchiverConfig:
 
 @pytest.fixture
 def config(server: tuple[str, FaultyS3], bucket: str) -> S3ArchiverConfig:
-    """No retries within boto3, so that each fault is seen."""
+    # No retries in boto3: each fault is seen.
     return configured(server[0], bucket)
 
 
@@ -96,7 +92,6 @@ def finished(s3: BotoS3, bucket: str, data: bytes = b"data", nonce: str = "mine"
 
 
 def test_an_object_arrives_whole_with_metadata_and_checksum(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
-    """Three parts: sizes, nonce, and a CRC32 over the whole that we computed part by part."""
     data = bytes(range(256)) * (11 * MIB // 256)
     complete(s3, finished(s3, bucket, data))
 
@@ -111,7 +106,7 @@ def test_an_object_arrives_whole_with_metadata_and_checksum(s3: BotoS3, bucket: 
 
 
 def test_a_part_travels_unsigned_with_its_own_checksum(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
-    """No SHA-256 over the body, no signed chunks: the CRC32 that was computed while filling."""
+    # No SHA-256 of the body, no signed chunks: the CRC32 computed while filling.
     finished(s3, bucket)
 
     (part,) = (seen for seen in layer.seen if seen.operation == "UploadPart")
@@ -122,7 +117,6 @@ def test_a_part_travels_unsigned_with_its_own_checksum(s3: BotoS3, bucket: str, 
 
 
 def test_nothing_is_visible_before_completion(s3: BotoS3, bucket: str) -> None:
-    """HEAD and LIST see nothing of a finished upload; the listing of uploads does."""
     token = finished(s3, bucket)
 
     assert s3.head(Location(bucket, KEY)) is None
@@ -133,7 +127,6 @@ def test_nothing_is_visible_before_completion(s3: BotoS3, bucket: str) -> None:
 
 
 def test_completion_is_conditional(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
-    """If-None-Match goes with it, and another's object is not overwritten."""
     theirs = finished(s3, bucket, b"theirs", "theirs")
     mine = finished(s3, bucket, b"mine", "mine")
     complete(s3, theirs)
@@ -148,7 +141,6 @@ def test_completion_is_conditional(s3: BotoS3, bucket: str, layer: FaultyS3) -> 
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"])
 def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, operation: str) -> None:
-    """The connection breaks after S3 did it: retriable, and the second attempt is right."""
     layer.spoil(operation, takes_effect=True)
     upload = Upload(s3, Location(bucket, KEY), PartPool(5 * MIB), "mine", {})
     upload.write(b"data")
@@ -169,7 +161,7 @@ def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, op
 
 
 def test_boto3s_own_retry_meets_its_own_object(server: Any, bucket: str, layer: FaultyS3) -> None:
-    """A lost answer, then 412 to boto3's retry: told from a conflict by the nonce."""
+    # A lost response, then 412 for boto3's retry: the nonce tells it from a conflict.
     s3 = connect(configured(server[0], bucket, **{"s3.part.retries": "2"}))
     token = finished(s3, bucket)
     layer.spoil("CompleteMultipartUpload", takes_effect=True)
@@ -195,7 +187,7 @@ def test_boto3s_own_retry_meets_its_own_object(server: Any, bucket: str, layer: 
 def test_answers_to_a_completion_are_classified_by_code(
     *, s3: BotoS3, bucket: str, layer: FaultyS3, status: int, code: str, is_passing: bool
 ) -> None:
-    """Also an error that comes with status 200, which boto3 shows as a 500."""
+    # Also an error with status 200, which boto3 reports as a 500.
     token = finished(s3, bucket)
     layer.spoil("CompleteMultipartUpload", status=status, code=code)
 
@@ -204,7 +196,7 @@ def test_answers_to_a_completion_are_classified_by_code(
 
 
 def test_a_412_inside_a_200_is_a_412(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
-    """Code before status: it leads to a look at the object, not to endless retries."""
+    # The code counts, not the status: it leads to a check of the object, not to endless retries.
     token = finished(s3, bucket)
     complete(s3, token)
     layer.spoil("CompleteMultipartUpload", status=200, code="PreconditionFailed")
@@ -214,7 +206,7 @@ def test_a_412_inside_a_200_is_a_412(s3: BotoS3, bucket: str, layer: FaultyS3) -
 
 
 def test_an_expired_upload_is_told(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
-    """AWS answers NoSuchUpload (moto has a 500 there, so the layer says it)."""
+    # AWS answers NoSuchUpload; moto answers 500, which the layer corrects.
     token = finished(s3, bucket)
     abort(s3, token)
     layer.spoil("CompleteMultipartUpload", status=404, code="NoSuchUpload")
@@ -224,7 +216,6 @@ def test_an_expired_upload_is_told(s3: BotoS3, bucket: str, layer: FaultyS3) -> 
 
 
 def test_aborting_twice_leaves_nothing(s3: BotoS3, bucket: str) -> None:
-    """Idempotent, also when the upload is gone."""
     token = finished(s3, bucket)
     abort(s3, token)
     abort(s3, token)
@@ -234,7 +225,6 @@ def test_aborting_twice_leaves_nothing(s3: BotoS3, bucket: str) -> None:
 
 
 def test_small_objects_are_put_only_where_nothing_is(s3: BotoS3, bucket: str) -> None:
-    """The owner marker's primitive."""
     there = Location(bucket, "marker.json")
 
     assert s3.put_if_absent(there, b"first")
@@ -250,7 +240,6 @@ def test_small_objects_are_put_only_where_nothing_is(s3: BotoS3, bucket: str) ->
 
 
 def test_tags_and_creation_options_arrive(server: Any, bucket: str) -> None:
-    """Encryption and storage class at creation, tags afterwards."""
     keys = {"s3.ssea.name": "AES256", "s3.storage.class": "REDUCED_REDUNDANCY"}
     s3 = connect(configured(server[0], bucket, **keys))
     complete(s3, finished(s3, bucket))
@@ -273,7 +262,6 @@ def start(config: S3ArchiverConfig) -> None:
 
 
 def test_a_start_checks_and_claims(config: S3ArchiverConfig, s3: BotoS3, bucket: str) -> None:
-    """Twice is as good as once; another connector is refused."""
     start(config)
     start(config)
 
@@ -285,7 +273,7 @@ def test_a_start_checks_and_claims(config: S3ArchiverConfig, s3: BotoS3, bucket:
 
 
 def test_denied_access_is_named(config: S3ArchiverConfig, layer: FaultyS3) -> None:
-    """HEAD has no body: the status is all there is to go by."""
+    # HEAD has no body: there is only the status.
     layer.spoil("HeadBucket", status=403, code="AccessDenied")
 
     with pytest.raises(ConfigException, match=r"access to bucket .* is denied.*s3:ListBucket"):
@@ -293,7 +281,6 @@ def test_denied_access_is_named(config: S3ArchiverConfig, layer: FaultyS3) -> No
 
 
 def test_an_endpoint_that_is_down_is_named() -> None:
-    """No server listens there."""
     with (
         closed_port() as port,
         pytest.raises(RetriableException, match=rf"no S3 endpoint answers at http://127\.0\.0\.1:{port}"),
@@ -305,7 +292,6 @@ def test_an_endpoint_that_is_down_is_named() -> None:
 
 
 def test_a_task_archives_over_real_requests(config: S3ArchiverConfig, s3: BotoS3, layer: FaultyS3) -> None:
-    """Full files, a partial one on close, faults on the way; verify finds it whole."""
     for operation in ("CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"):
         layer.spoil(operation, takes_effect=True)
         layer.spoil(operation, status=503, code="SlowDown")
@@ -331,7 +317,6 @@ def test_a_task_archives_over_real_requests(config: S3ArchiverConfig, s3: BotoS3
 
 
 def test_groups_of_files_over_real_requests(config: S3ArchiverConfig, s3: BotoS3, layer: FaultyS3) -> None:
-    """Twenty files to a commit, eight requests at a time; some are visible when an upload of the others expires."""
     harness = SinkTaskHarness(
         lambda: S3ArchiverTask(sleep=lambda _: None, folders=Turns(20), limits=Limits(records=100)), config
     )

@@ -1,5 +1,3 @@
-"""What an operator sees when bucket, access, endpoint or owner are not as they should be."""
-
 from __future__ import annotations
 
 import json
@@ -22,7 +20,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def assert_refused(archive: Site, *words: str) -> None:
-    """Exit code 2 without a wait, one message with these words, and no stack trace."""
     code, output = archive.run("--until-caught-up")
 
     assert code == 2, output
@@ -36,14 +33,12 @@ def assert_refused(archive: Site, *words: str) -> None:
 
 @pytest.mark.extended
 def test_a_missing_bucket_is_named(archive: Site) -> None:
-    """The message names the bucket, the endpoint and the key to correct."""
     archive.configure(s3_bucket_name="no-such-bucket")
 
     assert_refused(archive, "no-such-bucket", archive.endpoint, "s3.bucket.name")
 
 
 def test_denied_access_says_what_to_grant(archive: Site) -> None:
-    """The message names the bucket and the permission."""
     archive.s3.refuses = lambda operation, path: True
 
     assert_refused(archive, archive.bucket, "grant")
@@ -51,7 +46,6 @@ def test_denied_access_says_what_to_grant(archive: Site) -> None:
 
 @pytest.mark.extended
 def test_an_endpoint_that_is_down_at_the_start_is_named_and_waited_for(archive: Site) -> None:
-    """The first refusal is shown at once; when the endpoint answers, the run goes on by itself."""
     gate = Gate(int(archive.endpoint.rpartition(":")[2]))
     archive.configure(store_url=f"http://127.0.0.1:{gate.port}")
     process = archive.start("--until-caught-up")
@@ -73,7 +67,6 @@ def test_an_endpoint_that_is_down_at_the_start_is_named_and_waited_for(archive: 
 
 @pytest.mark.extended
 def test_another_connectors_prefix_is_not_written_to(archive: Site) -> None:
-    """A second connector on the same prefix is refused, with the first one's name and what to do."""
     code, output = archive.run("--until-caught-up")
     assert code == 0, output
     written = json.loads(archive.config.read_text())

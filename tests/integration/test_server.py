@@ -1,5 +1,3 @@
-"""``sinksdk server``: a day in a connector's life, over REST, with Spark and an S3 server."""
-
 from __future__ import annotations
 
 import json
@@ -35,7 +33,6 @@ def server(archive: Site) -> Iterator[Server]:
 
 
 def test_a_day_in_the_life_of_a_connector(archive: Site, server: Server) -> None:
-    """From its creation to its deletion; verify is clean whenever it is asked, and status says what is so."""
     it_is_created_and_catches_up(archive, server)
     it_is_paused_and_resumed_with_a_broken_s3(archive, server)
     a_task_is_poisoned(archive, server)
@@ -45,7 +42,6 @@ def test_a_day_in_the_life_of_a_connector(archive: Site, server: Server) -> None
 
 
 def it_is_created_and_catches_up(archive: Site, server: Server) -> None:
-    """The lag falls until only tails are left."""
     config = json.loads(archive.config.read_text())
     server.ask("POST", "/connectors", 201, json=config)
     server.ask("POST", "/connectors", 409, json=config)
@@ -59,7 +55,7 @@ def it_is_created_and_catches_up(archive: Site, server: Server) -> None:
 
 
 def it_is_paused_and_resumed_with_a_broken_s3(archive: Site, server: Server) -> None:
-    """Nothing is read meanwhile; then with more tasks, of which one is RESTARTING until S3 is mended."""
+    # Resumed with more tasks, of which one is RESTARTING until S3 is repaired.
     server.ask("PUT", "/connectors/archive/pause", 202)
     server.until(lambda: server.state() == "PAUSED", "it is paused")
     archive.produce(PARTITIONS, RECORDS, first=RECORDS)
@@ -78,7 +74,6 @@ def it_is_paused_and_resumed_with_a_broken_s3(archive: Site, server: Server) -> 
 
 
 def a_task_is_poisoned(archive: Site, server: Server) -> None:
-    """It fails as often as it may: FAILED, with the cause; the other one is committed."""
     # The backoff is long enough for the other partition to write its file before the last attempt.
     change = {"restart.max.attempts": 1, "restart.backoff.ms": 5_000, "flush.size": 5_000}
     server.ask("PATCH", "/connectors/archive/config", 200, json=change)
@@ -102,7 +97,6 @@ def a_task_is_poisoned(archive: Site, server: Server) -> None:
 
 
 def its_offsets_are_altered(archive: Site, server: Server) -> None:
-    """While it is stopped, of a partition that is new; it is read from there."""
     server.ask("PATCH", "/connectors/archive/offsets", 400, json={"offsets": []})
     server.ask("PUT", "/connectors/archive/stop", 204)
     server.until(lambda: server.state() == "STOPPED", "it is stopped")
@@ -124,7 +118,6 @@ def its_offsets_are_altered(archive: Site, server: Server) -> None:
 
 
 def it_is_deleted(archive: Site, server: Server) -> None:
-    """Nothing is left of it outside but its archive."""
     server.ask("DELETE", "/connectors/archive", 204)
     server.until(lambda: server.ask("GET", "/connectors", 200) == [], "it is deleted")
     server.ask("GET", "/connectors/archive", 404)
@@ -134,19 +127,16 @@ def it_is_deleted(archive: Site, server: Server) -> None:
 
 
 def both(offset: int) -> dict[int, int]:
-    """That offset of each partition."""
     return dict.fromkeys(range(PARTITIONS), offset)
 
 
 def lag(server: Server) -> int:
-    """What is there and not committed, as the server tells it; -1 before it knows."""
     found = server.ask("GET", "/progress/archive", 200)
     known: int = found["lag"]
     return known if found["partitions"] else -1
 
 
 def refuse(archive: Site, partition: int) -> None:
-    """From now on S3 takes no data of this partition."""
     path = f"partition={partition}/"
     archive.s3.refuses = lambda operation, where: operation in ("UploadPart", "PutObject") and path in where
 
@@ -157,6 +147,5 @@ def keys(archive: Site) -> list[str]:
 
 
 def told(progress: dict[str, Any]) -> tuple[int, int]:
-    """Records and files that the history has, in all."""
     buckets = progress["buckets"]
     return sum(bucket["records"] for bucket in buckets), sum(bucket["files"] for bucket in buckets)

@@ -1,5 +1,3 @@
-"""Connectors whose S3 hangs do not hold up those that are well."""
-
 from __future__ import annotations
 
 import statistics
@@ -18,13 +16,12 @@ def metrics(here: Site) -> str:
 
 
 def value(page: str, metric: str, connector: str) -> float:
-    """Return 0 while the connector has no generation."""
+    # 0 while the connector has no generation.
     found = (line for line in page.splitlines() if f'{metric}{{connector="{connector}"' in line)
     return sum(float(line.split()[1]) for line in found)
 
 
 def test_healthy_connectors_do_not_wait_for_those_whose_s3_hangs() -> None:
-    """They commit about as fast as alone while the others hold their places; who does is a metric."""
     with site(warm=3) as here:
         before = statistics.median(latencies(here, 5))
         hang(here, tasks=TASKS)

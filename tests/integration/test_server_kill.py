@@ -1,5 +1,3 @@
-"""``sinksdk server`` and what it stands on are killed: connectors go on, and each record is archived once."""
-
 from __future__ import annotations
 
 import json
@@ -28,7 +26,7 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def begin(archive: Site, server: Server) -> None:
-    """The archive's connector is created, and stands in the middle of a file of each partition."""
+    # The connector stands in the middle of a file of each partition.
     archive.s3.delays["UploadPart"] = 1.0
     server.ask("POST", "/connectors", 201, json=json.loads(archive.config.read_text()))
     server.until(lambda: archive.s3.operations.count("UploadPart") >= 2, "parts are being uploaded")
@@ -49,7 +47,6 @@ def caught_up(archive: Site) -> bool:
 
 @pytest.mark.extended
 def test_a_spark_that_dies_is_replaced(archive: Site) -> None:
-    """Kill -9 of the JVM: another one is started, what was not committed is read again, the API answers on."""
     with serving(archive.folder, archive.source, archive.store) as server:
         begin(archive, server)
         os.kill(jvm_of(server), signal.SIGKILL)
@@ -62,7 +59,6 @@ def test_a_spark_that_dies_is_replaced(archive: Site) -> None:
 
 
 def test_a_server_that_dies_is_started_again(archive: Site) -> None:
-    """Kill -9: the next one takes the connector on once nobody has heard of the first for a while."""
     with serving(archive.folder, archive.source, archive.store) as first:
         begin(archive, first)
         os.killpg(first.process.pid, signal.SIGKILL)
@@ -77,7 +73,6 @@ def test_a_server_that_dies_is_started_again(archive: Site) -> None:
 
 @pytest.mark.nightly
 def test_of_two_servers_the_second_waits_for_the_first(archive: Site) -> None:
-    """Started twice: nobody is fenced; when the first is stopped it flushes, and the second goes on."""
     with serving(archive.folder, archive.source, archive.store) as first:
         begin(archive, first)
         driver = first.status()["connector"]["worker_id"]

@@ -1,5 +1,3 @@
-"""Many connectors in one server: they hold neither each other nor their operator up, whatever they do."""
-
 from __future__ import annotations
 
 import re
@@ -38,7 +36,6 @@ def produce(folder: Path, topic: str, first: int = 0, records: int = RECORDS) ->
 
 
 def lines_of(folder: Path, topic: str) -> dict[str, Any]:
-    """A connector that copies offsets of a topic into a file."""
     return {
         "connector.class": "tests.integration.line_sink:LineSink",
         "topics": topic,
@@ -64,7 +61,6 @@ def hanging(folder: Path, where: str) -> dict[str, Any]:
 
 
 def waits(text: str, call: str) -> list[float]:
-    """Seconds for which a call had not returned, as messages report them."""
     return [
         float(found) for found in re.findall(rf"{re.escape(call)} has not returned for (\d+\.\d) s", text)
     ]
@@ -92,7 +88,6 @@ def committed(folder: Path, connector: str) -> int:
 
 @pytest.mark.nightly
 def test_controls_answer_quickly_with_many_connectors(server: Server, tmp_path: Path) -> None:
-    """20 connectors on two cores, one busy: each kind of call under 500 ms at the median while they run."""
     for number in range(MANY - 1):
         create(server, f"idle-{number}", lines_of(tmp_path, f"idle-{number}"))
     create(server, "busy", {**lines_of(tmp_path, "busy"), "pause.seconds": 0.05})
@@ -130,7 +125,6 @@ def test_controls_answer_quickly_with_many_connectors(server: Server, tmp_path: 
 
 
 def test_one_that_hangs_holds_nobody_up(server: Server, tmp_path: Path) -> None:
-    """In start, put or stop: reported, cut off, controlled; a connector beside them goes on all the while."""
     create(server, "well", lines_of(tmp_path, "idle-0"))
     server.until(lambda: committed(tmp_path, "well") == RECORDS, "the one that does not hang is caught up")
 

@@ -1,5 +1,3 @@
-"""A short ``make soak-server``, and what its reader looks for in a server's log."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -13,7 +11,6 @@ from property_tests.soak_server.scene import Happened, run_freezes, run_hour
 @pytest.mark.nightly
 @pytest.mark.spark
 def test_connectors_of_a_server_outlive_all_outages_by_themselves(tmp_path: Path) -> None:
-    """S3, Kafka and the store are away at a start and in the middle; afterwards each record is archived once."""
     happened = run_hour(tmp_path, print, outage=15, pause=5, connectors=6)
 
     assert happened.counts["archives verified"] == 6
@@ -25,7 +22,6 @@ def test_connectors_of_a_server_outlive_all_outages_by_themselves(tmp_path: Path
 @pytest.mark.nightly
 @pytest.mark.spark
 def test_connectors_catch_up_within_a_minute_of_each_wake_of_a_frozen_broker(tmp_path: Path) -> None:
-    """Thirty connectors, ten freezes of 20 to 70 s; none shows lag 0 while records wait."""
     happened = run_freezes(tmp_path, print)
 
     assert happened.counts["freezes"] == 10
@@ -34,19 +30,16 @@ def test_connectors_catch_up_within_a_minute_of_each_wake_of_a_frozen_broker(tmp
 
 
 def line(message: str, level: str = "WARNING", connector: str = "a") -> dict[str, Any]:
-    """A line of a server's log."""
     return {"level": level, "connector": connector, "message": message, "logger": "sinksdk"}
 
 
 def test_an_error_without_its_cause_is_found() -> None:
-    """A sentence that says that something failed, and not why."""
     log = [line("connector a has failed", "ERROR"), line("a has FAILED: disk full", "ERROR"), line("a waits")]
 
     assert Happened(log=log).without_cause() == ["connector a has failed"]
 
 
 def test_lines_that_say_the_same_again_are_found() -> None:
-    """One connector, one line, more often than there were reasons; other numbers do not make it another."""
     log = [line(f"the store gives no answer, failed {n} times") for n in range(3)]
     log += [line("the store gives no answer, failed 9 times", connector="b")]
 

@@ -1,6 +1,6 @@
-"""Tasks frozen by SIGSTOP in the middle of a commit, replaced, and woken: nothing of it is ever seen.
+"""Tasks frozen by SIGSTOP in the middle of a commit, replaced, and continued: nothing of it becomes visible.
 
-The target is a topic directory; ``tests/kafka/test_source_fencing.py`` has Kafka.
+The target is a topic directory; ``tests/kafka/test_source_fencing.py`` does the same on Kafka.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ def site(tmp_path: Path) -> Iterator[HeldSite]:
 
 
 def files_of(site: HeldSite, share: int) -> Collection[Path]:
-    """What is on disk of a share's held transaction, which is the only one to write to these partitions."""
     first = SHARES + share * SPREAD
     folders = (site.folder / f"topics/topic={TOPIC}/partition={first + at}" for at in range(SPREAD))
     return [path for folder in folders for path in folder.glob("*.parquet")]
@@ -48,10 +47,7 @@ def files_of(site: HeldSite, share: int) -> Collection[Path]:
 def freeze_in_commit(
     site: HeldSite, driver: subprocess.Popen[str], held: Mapping[int, Transaction], pids: Pids
 ) -> list[int]:
-    """Let what is held be committed, and freeze processes when some of its files are on disk.
-
-    Each worker is frozen at its own first file: one might be through with all of them before another begins.
-    """
+    # Each worker is frozen at its own first file: one might have written all before another begins.
     waiting = set(FROZEN)
 
     def are_all_in_mid_commit() -> bool:
@@ -69,18 +65,15 @@ def freeze_in_commit(
 
 
 def available(site: HeldSite) -> dict[TopicPartition, OffsetRange]:
-    """What sinks see: each partition that has records."""
     there = TopicDirectorySource(str(site.folder / "topics")).partitions(Subscription([TOPIC]))
     return {partition: offsets for partition, offsets in there.items() if offsets.end}
 
 
 def expect_nothing_seen(site: HeldSite) -> None:
-    """No record of what was held counts, whatever files there are."""
     assert {partition.partition for partition in available(site)} == set(range(SHARES))
 
 
 def expect_all_in_the_topic(site: HeldSite) -> None:
-    """Each number is there once, as sinks read the topic."""
     expect_nothing_seen(site)
     ranges = available(site)
     found = TopicDirectorySource(str(site.folder / "topics")).reader(ranges).read(ranges, ["value"], {})
@@ -90,7 +83,7 @@ def expect_all_in_the_topic(site: HeldSite) -> None:
 
 @pytest.mark.nightly
 def test_executors_that_are_frozen_in_a_commit(site: HeldSite) -> None:
-    """Three tasks become two meanwhile: the number that goes and the one that stays are both refused."""
+    # Three tasks become two meanwhile: both the number that goes and the one that stays are fenced.
     driver = site.start("local-cluster[4,1,1024]")
     held = site.run_until_held(driver)
     executors = [executor_of(driver, transaction.worker) for transaction in held.values()]
@@ -112,7 +105,7 @@ def test_executors_that_are_frozen_in_a_commit(site: HeldSite) -> None:
 
 
 def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite) -> None:
-    """Their job is cancelled after the graceful time, and Spark kills them: nobody waits for them for ever."""
+    # Spark kills them when their job is cancelled after the graceful timeout.
     driver = site.start("local[3]")
     held = site.run_until_held(driver)
     workers = {transaction.worker for transaction in held.values()}
@@ -129,7 +122,6 @@ def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite) -> None:
 
 
 def test_a_driver_that_is_frozen_with_its_tasks(site: HeldSite) -> None:
-    """A second one with two tasks takes over; the first wakes up, its tasks before it: all are refused."""
     first = site.start("local[3]")
     held = site.run_until_held(first)
     frozen = freeze_in_commit(site, first, held, everything_of(first))

@@ -1,5 +1,3 @@
-"""Sources on Spark: one job a generation, and each number of each task once, whatever is killed."""
-
 from __future__ import annotations
 
 import os
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """A driver in a thread, on the shared Spark, that fills a topic directory."""
-
     def __init__(
         self,
         folder: Path,
@@ -94,11 +90,9 @@ class Site:
         return dict(TopicDirectorySource(str(self.topics)).partitions(Subscription(["numbers"])))
 
     def counts(self) -> list[int]:
-        """How many numbers of each task are in the topic."""
         return [extent.end for extent in self.available().values()]
 
     def numbers(self, share: int) -> list[int]:
-        """What is in the topic of one task, in order."""
         at = TopicPartition("numbers", share)
         ranges = {at: self.available()[at]}
         found = TopicDirectorySource(str(self.topics)).reader(ranges).read(ranges, ["value"], {})
@@ -120,7 +114,6 @@ def eventually(condition: Callable[[], object]) -> None:
 
 
 def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkContext) -> None:
-    """Kill -9: Spark runs the task again, which fences itself; the other one is not disturbed."""
     site = Site(tmp_path, spark)
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
     (tmp_path / "0.pid").rename(tmp_path / "killed")
@@ -138,7 +131,7 @@ def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkCont
 def test_a_task_that_is_killed_when_it_shall_close_holds_nobody_up(
     tmp_path: Path, spark: SparkContext
 ) -> None:
-    """Regression: Spark's next attempt waited for the dead one to close, for the whole graceful time."""
+    # Regression: Spark's next attempt waited for the dead one to close, for the whole graceful timeout.
     site = Site(tmp_path, spark, **{"closing.poll.ms": 10_000, "task.shutdown.graceful.timeout.ms": 120_000})
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
     site.driver.rebalance()
@@ -160,7 +153,6 @@ def test_a_task_that_is_killed_when_it_shall_close_holds_nobody_up(
 
 
 def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkContext) -> None:
-    """All close with a commit, and the next generation follows; likewise at a rebalance."""
     site = Site(tmp_path, spark, **{"fail.at": 55})
     eventually(lambda: len(site.listener.ends) == 1)
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 100)
@@ -178,7 +170,6 @@ def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkContext) 
 
 @pytest.mark.extended
 def test_new_tables_are_noticed(tmp_path: Path, spark: SparkContext) -> None:
-    """None at first, and no job; the connector asks for a task once there is one, and for a second one."""
     site = Site(tmp_path, spark, connector=WatchingSource())
     eventually(lambda: current_plan(site.store, "numbers", 1) is not None)
     assert site.counts() == []
@@ -198,7 +189,7 @@ def test_new_tables_are_noticed(tmp_path: Path, spark: SparkContext) -> None:
 def test_a_task_that_does_not_come_back_is_cut_off(
     tmp_path: Path, spark: SparkContext, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Hanging in start it has failed; a poll may wait, until somebody wants it to stop. Its worker is killed."""
+    # A start that hangs has failed; a poll may wait until the task is asked to stop.
     settings = {
         "hangs.in": method,
         "task.hang.timeout.ms": 5_000,

@@ -51,8 +51,6 @@ spark.stop()
 
 
 class Driver:
-    """A process in a process group of its own that runs one job, which waits for ``finish``."""
-
     def __init__(self, folder: Path, master: str, **environment: str) -> None:
         self._folder = folder
         self._process = subprocess.Popen(
@@ -66,7 +64,6 @@ class Driver:
         )
 
     def await_task(self) -> None:
-        """Wait until the task runs."""
         deadline = time.monotonic() + 90
         while not (self._folder / "running").exists():
             assert self._process.poll() is None, self._process.communicate()[1]
@@ -74,12 +71,11 @@ class Driver:
             time.sleep(0.05)
 
     def signal_group(self, number: int) -> None:
-        """As a terminal does on Ctrl-C, and `timeout` on SIGTERM."""
+        # As a terminal does on Ctrl-C, and `timeout` on SIGTERM.
         os.killpg(self._process.pid, number)
         time.sleep(1)
 
     def finish(self) -> list[str]:
-        """Let the task end; what the process printed, once it has ended well and without other output."""
         (self._folder / "finish").touch()
         output, errors = self._process.communicate(timeout=90)
         assert self._process.returncode == 0
@@ -87,14 +83,12 @@ class Driver:
         return output.splitlines()
 
     def close(self) -> None:
-        """Leave nothing behind; the JVM ends with the process."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
 
 
 def test_a_job_survives_signals_to_the_whole_process_group(tmp_path: Path) -> None:
-    """Ctrl-C, SIGTERM and SIGHUP reach our own handlers, and neither the JVM nor a worker dies of them."""
     driver = Driver(tmp_path, "local[2]")
     try:
         driver.await_task()
@@ -110,7 +104,7 @@ def test_a_job_survives_signals_to_the_whole_process_group(tmp_path: Path) -> No
 
 @pytest.mark.extended
 def test_a_job_on_executor_processes_survives_ctrl_c(tmp_path: Path) -> None:
-    """Executors are in the terminal's process group too, where Spark itself starts them."""
+    # Executors that Spark starts are in the terminal's process group.
     driver = Driver(tmp_path, "local-cluster[1,1,512]")
     try:
         driver.await_task()
@@ -122,7 +116,7 @@ def test_a_job_on_executor_processes_survives_ctrl_c(tmp_path: Path) -> None:
 
 @pytest.mark.extended
 def test_another_python_on_the_path_changes_nothing(tmp_path: Path) -> None:
-    """Workers run the driver's interpreter, whatever PATH and pyspark's own variables say."""
+    # Workers run the driver's interpreter, whatever PATH and pyspark's variables say.
     other = tmp_path / "bin/python3"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho 'another Python' >&2\nexit 1\n")
@@ -141,7 +135,6 @@ def test_another_python_on_the_path_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.extended
 def test_a_standalone_master_runs_this_interpreter(tmp_path: Path, standalone: Standalone) -> None:
-    """As on a local master; its daemons were started by somebody else."""
     driver = Driver(tmp_path, standalone.url)
     try:
         driver.await_task()
@@ -151,7 +144,7 @@ def test_a_standalone_master_runs_this_interpreter(tmp_path: Path, standalone: S
 
 
 def test_the_jvm_ends_with_the_driver(tmp_path: Path) -> None:
-    """However it ends: killed drivers leave no JVM and no workers behind, though those ignore signals."""
+    # JVM and workers ignore signals: without the driver they must end by themselves.
     driver = Driver(tmp_path, "local[1]")
     try:
         driver.await_task()
@@ -168,7 +161,6 @@ def test_the_jvm_ends_with_the_driver(tmp_path: Path) -> None:
 
 
 def test_a_session_listens_on_the_loopback_interface_only(spark: SparkContext) -> None:
-    """No port of the JVM can be reached from another host."""
     addresses = _listening(spark._gateway.proc.pid)  # type: ignore[union-attr] # it has started
     assert addresses
     loopback = {"0100007F", "0" * 16 + "FFFF00000100007F", "0" * 24 + "01000000"}
@@ -176,21 +168,20 @@ def test_a_session_listens_on_the_loopback_interface_only(spark: SparkContext) -
 
 
 def test_a_second_session_is_refused(spark: SparkContext) -> None:
-    """It would silently be the first one with another configuration."""
+    # pyspark would silently return the first session.
     with pytest.raises(ConfigException, match="runs in this process already"):
         start_spark("another", "local[1]")
     assert not spark._jsc.sc().isStopped()
 
 
 def test_the_signal_handler_stays_our_own(spark: SparkContext) -> None:
-    """The SIGINT handler of pytest is still there, not that of pyspark; in the background SIGINT is ignored."""
+    # pyspark would install its own SIGINT handler.
     assert spark.appName == "sinksdk-tests"
     assert signal.getsignal(signal.SIGINT) in {signal.default_int_handler, signal.SIG_IGN}
 
 
 @pytest.mark.extended
 def test_a_configuration_that_spark_refuses_is_a_config_error(tmp_path: Path) -> None:
-    """One sentence with Spark's own reason, no stack trace."""
     script = (
         "from sinksdk.spark.context import start_spark\n"
         "from sinksdk import ConfigException\n"
@@ -216,7 +207,6 @@ def _processes_of_session(session: int) -> list[int]:
 
 
 def _listening(pid: int) -> set[str]:
-    """Addresses of a process' listening sockets, as /proc writes them."""
     inodes = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:

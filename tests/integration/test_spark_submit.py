@@ -1,7 +1,7 @@
 """spark-submit on a standalone cluster, with a query: flights are archived as Spark itself computes them.
 
-The same connector runs several times. The first run loses an executor, is rebalanced and ends with a Ctrl-C, the last one
-catches up. In between, at night, one is terminated, and the driver of another one is killed.
+The first run loses an executor, is rebalanced and ends with a Ctrl-C; the last one catches up. In nightly
+runs one in between is terminated, and the driver of another is killed.
 """
 
 from __future__ import annotations
@@ -43,31 +43,24 @@ OPTIONS = [
     "spark.scheduler.mode=FIFO",
 ]
 FLUSH_SIZE, PARTITIONS = 250, 3
+# The topic begins with one portion; each wait for a commit appends the next.
 PORTIONS = 6
-"""The topic begins with one of these portions; each time that a test waits for a commit, it appends the next."""
 TYPES = {"partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
-"""Of the columns that are compared besides the timestamp."""
 
 
 @dataclass
 class Seen:
-    """What was seen of the four runs."""
-
     inside: dict[str, Any] = field(default_factory=dict)
     application: dict[str, Any] = field(default_factory=dict)
     executors: list[str] = field(default_factory=list)
-    """Command lines."""
     summaries: dict[str, dict[str, Any]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     committed: dict[str, dict[int, int]] = field(default_factory=dict)
     generations: list[int] = field(default_factory=list)
-    """Before and after the rebalance."""
 
 
 class Runs:
-    """Runs the program, interrupts it, and keeps what was seen."""
-
     def __init__(self, archive: Site, cluster: Standalone) -> None:
         self.archive, self.cluster, self.seen = archive, cluster, Seen()
         self._before = 0
@@ -75,7 +68,6 @@ class Runs:
         self.grow()
 
     def start(self, *options: str, master: str | None = None) -> subprocess.Popen[str]:
-        """spark-submit in a process group of its own, as a shell starts it."""
         self._before = sum(self.archive.committed().values())
         program = Path(__file__).with_name("submitted_flights.py")
         command = [SPARK_HOME / "bin/spark-submit", "--master", master or self.cluster.url, *OPTIONS, program]
@@ -84,20 +76,17 @@ class Runs:
         return self.archive.started([*map(str, (*command, *arguments)), *options], env)
 
     def grow(self, portions: int = 1) -> None:
-        """Append the next portions of each partition's records to the topic."""
         for portion in islice(self._portions, portions):
             for partition, records in portion.items():
                 write_records(self.archive.topics, partition, records)
 
     def go_on(self, run: subprocess.Popen[str]) -> None:
-        """Append records, and wait until more is committed than before: there is more, however slow a step was."""
         self.grow()
         before = self._before + FLUSH_SIZE
         wait_until(lambda: sum(self.archive.committed().values()) > before, run, "more was committed")
         self._before = sum(self.archive.committed().values())
 
     def end(self, run: subprocess.Popen[str], name: str) -> None:
-        """Wait for its end."""
         seen = self.seen
         seen.codes[name], seen.outputs[name] = ended(run)
         seen.committed[name] = self.archive.committed()
@@ -105,7 +94,6 @@ class Runs:
         seen.summaries[name] = json.loads(lines[-1]) if lines else {}
 
     def executors(self) -> dict[int, str]:
-        """Executors of the application that runs now: process and command line."""
         (application,) = self.cluster.await_applications(1)
         wanted = ("CoarseGrainedExecutorBackend", application["id"])
         return {
@@ -175,14 +163,13 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def whole_topic(archive: Site) -> Iterator[tuple[int, pa.Table]]:
-    """All records of the partitions, without those of the largest: others show the same."""
+    # Without the largest partitions: the others show the same.
     for partition in range(PARTITIONS):
         (file,) = (archive.folder / "whole").glob(f"*/partition={partition}/*.parquet")
         yield partition, pq.read_table(file, partitioning=None)
 
 
 def portions_of(archive: Site) -> Iterator[dict[TopicPartition, pa.Table]]:
-    """The records of the topic, in portions of about the same size."""
     whole = dict(whole_topic(archive))
     for number in range(PORTIONS):
         yield {
@@ -195,7 +182,6 @@ def portions_of(archive: Site) -> Iterator[dict[TopicPartition, pa.Table]]:
 
 
 def write_rows(archive: Site) -> None:
-    """The topic as a table that has the columns of the view ``records``."""
     (archive.folder / "rows").mkdir()
     headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     for partition, table in whole_topic(archive):
@@ -209,7 +195,6 @@ def write_rows(archive: Site) -> None:
 
 
 def archived(archive: Site) -> list[tuple[Any, ...]]:
-    """Partition, offset, timestamp, key and value of all records."""
     return [
         tuple(row[name] for name in ("partition", "offset", "timestamp", "key", "value"))
         for _, rows in sorted(archive.archived().items())
@@ -250,7 +235,6 @@ def caught_up(runs: Runs, interrupted: Seen) -> Seen:
 
 
 def test_master_name_and_settings_are_those_of_the_command(interrupted: Seen, standalone: Standalone) -> None:
-    """As the program sees them, the master, and the executors themselves; what sinksdk sets is beneath them."""
     inside, application = interrupted.inside, interrupted.application
     assert (inside["master"], inside["name"]) == (standalone.url, "delayed flights")
     assert inside["conf"]["spark.scheduler.mode"] == "FIFO"
@@ -265,7 +249,6 @@ def test_master_name_and_settings_are_those_of_the_command(interrupted: Seen, st
 def test_what_was_started_is_ended_and_another_master_is_refused(
     interrupted: Seen, standalone: Standalone
 ) -> None:
-    """The program's session is gone with the connector; a master beside the command's is an error."""
     summary = interrupted.summaries["interrupted"]
     assert summary["is_active"] is False
     assert f"was told the master {standalone.url}, and sinksdk the master local[7]" in summary["refused"]
@@ -273,22 +256,17 @@ def test_what_was_started_is_ended_and_another_master_is_refused(
 
 
 def test_a_ctrl_c_under_spark_submit_commits_what_was_read(interrupted: Seen) -> None:
-    """JVM and program get it: exit 0, partial files, no stack trace.
-
-    Regression: the JVM ended at once, and its executors with it; tasks could not flush.
-    """
+    # Regression: the JVM ended at once with its executors, and tasks could not flush.
     assert_committed(interrupted, "interrupted", signal.SIGINT)
 
 
 def test_a_rebalance_ended_a_generation_in_the_middle(interrupted: Seen) -> None:
-    """It went on with the next one."""
     before, after = interrupted.generations
     assert before < after
 
 
 @pytest.mark.nightly
 def test_a_signal_that_only_the_jvm_gets_commits_what_was_read(terminated: Seen) -> None:
-    """A kill of spark-submit, or a container's end: likewise."""
     assert_committed(terminated, "terminated", signal.SIGTERM)
 
 
@@ -303,14 +281,13 @@ def assert_committed(seen: Seen, run: str, number: int) -> None:
 
 @pytest.mark.nightly
 def test_a_killed_program_ends_spark_submit(killed: Seen) -> None:
-    """Kill -9 of the driver: an exit code that says so, part of the topic committed."""
     assert killed.codes["killed"] != 0
     before = killed.committed["interrupted"]
     assert sum(before.values()) < sum(killed.committed["killed"].values())
 
 
 def test_the_next_run_goes_on_to_the_end(caught_up: Seen, archive: Site) -> None:
-    """In a session of the program's own, which runs on."""
+    # In a session of the program's own.
     rows = archive.folder.glob("rows/*.parquet")
     there = {int(file.stem): pq.read_metadata(file).num_rows for file in rows}
     assert sum(caught_up.committed["interrupted"].values()) < sum(there.values())
@@ -320,7 +297,6 @@ def test_the_next_run_goes_on_to_the_end(caught_up: Seen, archive: Site) -> None
 
 
 def test_the_archive_is_what_spark_computes(caught_up: Seen, archive: Site) -> None:
-    """Row by row: each delayed flight once, with its new column, and nothing else."""
     expected = pq.read_table(archive.folder / "expected").sort_by(
         [("partition", "ascending"), ("offset", "ascending")]
     )

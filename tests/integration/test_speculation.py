@@ -1,5 +1,3 @@
-"""Spark runs a second copy of a slow task: both write to the archive, one of them owns it."""
-
 from __future__ import annotations
 
 import shutil
@@ -45,7 +43,6 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def noted(archive: Site, what: str) -> list[tuple[int, int, str]]:
-    """Partition, process and detail of everything that the tasks wrote down."""
     lines = (archive.folder / f"{what}.txt").read_text().splitlines()
     return [(int(partition), int(process), detail) for partition, process, detail in map(str.split, lines)]
 
@@ -54,7 +51,7 @@ def noted(archive: Site, what: str) -> list[tuple[int, int, str]]:
 def test_of_two_copies_of_a_slow_task_one_publishes(
     archive: Site, standalone: Standalone, query: str | None
 ) -> None:
-    """The second copy takes the task over and archives it; the first can do nothing more, and the job ends well."""
+    # The second copy takes the task over and fences the first.
     if query:
         archive.configure(**SETTINGS, records_sql=query)
     conf = [text for key, value in SPECULATION.items() for text in ("--conf", f"{key}={value}")]

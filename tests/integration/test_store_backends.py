@@ -1,5 +1,3 @@
-"""A connector from end to end with a store that every executor reaches: on S3, and in PostgreSQL."""
-
 from __future__ import annotations
 
 import subprocess
@@ -16,8 +14,8 @@ from tests.store import postgres_server
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow, pytest.mark.spark]
 
+# Only in the environment; the store's URL refers to it.
 SECRET = "it's a/secret+of&the=tests@home"
-"""Stands in the environment only; the store's URL refers to it."""
 RECORDS = 25_000
 
 
@@ -67,7 +65,6 @@ def verified(archive: Site, store: str) -> tuple[int, str]:
 
 
 def test_two_runs_on_executors_of_their_own(archive: Site, store: str) -> None:
-    """Executors in processes of their own share the store with driver and verify; a second run goes on where the first ended; no secret is shown."""
     output = ""
     for first in (0, RECORDS):
         if first:

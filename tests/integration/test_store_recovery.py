@@ -1,4 +1,4 @@
-"""The runbooks of docs/operations.md, as an operator carries them out: a store restored or lost, files lost."""
+"""The runbooks of docs/operations.md with the commands as an operator types them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ __all__ = ["killed"]  # a fixture
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
-    """A connector that has archived 1,000 records of each partition, in files of 300 and a rest."""
     with site(tmp_path) as made:
         made.configure(flush_size=300)
         made.produce(PARTITIONS, 1_000)
@@ -58,7 +57,6 @@ def everything(count: int) -> dict[int, list[int]]:
 
 
 def expect_recovered(archive: Site, count: int) -> None:
-    """The archive holds each record once, and verify finds nothing wrong."""
     code, said = run(archive)
     assert code == 0, said
     assert {p: sorted(found) for p, found in offsets(archive).items()} == everything(count)
@@ -67,7 +65,6 @@ def expect_recovered(archive: Site, count: int) -> None:
 
 
 def test_a_store_that_was_restored_from_an_older_copy(archive: Site) -> None:
-    """The start is refused with the command to run; after it the archive goes on where it ended."""
     shutil.copy(archive.store_file, archive.folder / "backup.sqlite")
     archive.produce(PARTITIONS, 777, first=1_000)
     assert run(archive)[0] == 0
@@ -87,7 +84,6 @@ def test_a_store_that_was_restored_from_an_older_copy(archive: Site) -> None:
 
 
 def test_a_store_that_was_lost(archive: Site) -> None:
-    """The owner marker refuses a new store; one command takes the archive over."""
     archive.store_file.unlink()
     archive.produce(PARTITIONS, 500, first=1_000)
 
@@ -103,7 +99,6 @@ def test_a_store_that_was_lost(archive: Site) -> None:
 
 
 def test_files_that_were_lost_in_the_bucket(archive: Site) -> None:
-    """The hole is found by verify; what follows it is moved away, and archived again from the topic."""
     s3, folder = client(archive.endpoint), f"topics/{archive.topic}/partition=0/"
     s3.delete_object(Bucket=archive.bucket, Key=f"{folder}{archive.topic}+0+0000000300.avro")
     code, said = archive.verify()
@@ -131,7 +126,8 @@ def test_files_that_were_lost_in_the_bucket(archive: Site) -> None:
 
 
 def test_what_is_committed_and_not_visible_is_published_before_offsets_are_recovered(killed: Site) -> None:
-    """Else a restored store would be stuck: its start is refused, and offsets of such commits are not altered."""
+    # Otherwise a restored store would be stuck: its start is refused, and offsets of such commits cannot be
+    # altered.
     code, said = operator(killed, "offsets", "recover", str(killed.config))
 
     assert code == 0, said

@@ -1,5 +1,3 @@
-"""Transforms in a session of the user's own: what they may do, and what is refused before anything is read."""
-
 from __future__ import annotations
 
 import json
@@ -85,8 +83,6 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(session: SparkSession, topics: Path, tmp_path: Path) -> Callable[..., dict[str, Counter[int]]]:
-    """Run a connector until it has caught up; how often each offset was written, by partition."""
-
     def ran(**config: Any) -> dict[str, Counter[int]]:
         out = tmp_path / "out"
         out.mkdir()
@@ -130,7 +126,6 @@ def test_what_keeps_rows_in_place_may_stand_between_records_and_sink(
     function: str,
     expected: Counter[int],
 ) -> None:
-    """UDFs, mapInArrow, broadcast joins, from_json, explode: the sink gets, row by row, what Spark alone computes."""
     assert run(records_transform=f"{MODULE}:{function}") == {"t-0": expected, "t-1": expected}
 
     transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:{function}"))
@@ -151,7 +146,6 @@ def test_what_keeps_rows_in_place_may_stand_between_records_and_sink(
 
 
 def as_a_table(session: SparkSession) -> DataFrame:
-    """The topic, without sinksdk: its rows in their order."""
     rows = [
         ("t", number, offset, None, 0, bytearray(b"k%d" % (offset % 4)), bytearray(b'{"n": %d}' % offset), [])
         for number in range(2)
@@ -168,10 +162,8 @@ def text(value: str | bytes | bytearray | None) -> str | None:
 def test_two_connectors_of_one_session_see_nothing_of_each_other(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    """Both run at once, make views of one name and change one setting: each has its own, the user's session neither.
-
-    The user's own view ``records`` is not what a query means by that name, and stays.
-    """
+    # Both run at once, create views of one name and change one setting. A query's ``records`` is not the
+    # user's view of that name.
     hour = pa.array([3_600_000 * (offset % 24) for offset in range(COUNT)], pa.timestamp("ms", "UTC"))
     for begin in (0, COUNT):  # the second half comes while both run
         table = pa.table(
@@ -241,7 +233,7 @@ def test_two_connectors_of_one_session_see_nothing_of_each_other(
 def test_functions_and_views_of_the_session_can_be_used_and_it_stays_as_it_was(
     run: Callable[..., dict[str, Counter[int]]], session: SparkSession
 ) -> None:
-    """The query runs in a copy of the user's session: what it needs itself does not show there."""
+    # The query runs in a copy of the user's session.
     session.udf.register("is_even", lambda number: number % 2 == 0, "boolean")
     session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
     before = session.conf.get("spark.sql.adaptive.enabled")
@@ -259,10 +251,7 @@ def test_functions_and_views_of_the_session_can_be_used_and_it_stays_as_it_was(
 def test_the_session_that_is_given_is_the_one_that_is_copied(
     session: SparkSession, topics: Path, tmp_path: Path
 ) -> None:
-    """Not Spark's default one, whose views have the same names.
-
-    Regression: it was joined with the other session's table, and committed.
-    """
+    # Regression: Spark's default session was copied, whose table has the same name.
     mine = session.newSession()
     session.createDataFrame([(0,)], "number int").createOrReplaceTempView("wanted")
     mine.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
@@ -287,7 +276,6 @@ def test_the_session_that_is_given_is_the_one_that_is_copied(
 def test_only_modules_of_the_folders_are_sent_and_only_for_a_moment(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A function and what it imports, from a folder that executors do not have; pyspark's registry is as before."""
     (tmp_path / "my_flights").mkdir()
     (tmp_path / "my_flights/__init__.py").touch()
     (tmp_path / "my_flights/parsing.py").write_text("def shout(value):\n    return value + b'!'\n")
@@ -313,10 +301,7 @@ def test_only_modules_of_the_folders_are_sent_and_only_for_a_moment(
 def test_a_module_with_two_names_and_the_program_itself_are_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Multiprocessing gives the program's module a second name.
-
-    Regression: a program that was run as a file, with a transform, ended with a ValueError of cloudpickle's.
-    """
+    # Multiprocessing gives the program's module a second name. Regression: cloudpickle raised ValueError.
     before = cloudpickle.list_registry_pickle_by_value()
     for name, aliases in {"__main__": ("__mp_main__",), "flights_by_two_names": ("its_other_name",)}.items():
         module = ModuleType(name)
@@ -373,7 +358,6 @@ REFUSED = {
 def test_a_query_that_moves_rows_or_loses_them_is_refused(
     run: Callable[..., dict[str, Counter[int]]], session: SparkSession, query: str
 ) -> None:
-    """In one sentence that names the operator or the column; nothing is read."""
     session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
     with pytest.raises(ConfigException) as caught:
         run(records_sql=query)
@@ -402,7 +386,6 @@ def test_a_query_that_moves_rows_or_loses_them_is_refused(
 def test_a_function_that_is_no_transform_is_refused(
     run: Callable[..., dict[str, Counter[int]]], function: str, said: str
 ) -> None:
-    """Likewise."""
     with pytest.raises(ConfigException) as caught:
         run(records_transform=f"{MODULE}:{function}")
     assert said in str(caught.value)
@@ -412,7 +395,6 @@ def test_a_function_that_is_no_transform_is_refused(
 def test_what_a_query_does_to_a_record_may_fail_and_commits_nothing_behind_it(
     run: Callable[..., dict[str, Counter[int]]], tmp_path: Path
 ) -> None:
-    """Spark's message says why; the offsets from there on are not committed."""
     with pytest.raises(ConnectException, match="Division by zero"):
         run(records_sql="SELECT * EXCEPT (value), string(1 / (offset - 20)) AS value FROM records")
     committed = sinksdk.committed_offsets(f"sqlite:///{tmp_path}/store.sqlite", "lines")
@@ -420,7 +402,6 @@ def test_what_a_query_does_to_a_record_may_fail_and_commits_nothing_behind_it(
 
 
 def test_a_query_may_give_values_of_any_type(session: SparkSession, topics: Path, tmp_path: Path) -> None:
-    """They arrive typed: dicts when the task iterates; records that the query multiplies, too."""
     query = (
         "SELECT topic, partition, offset, offset AS key, explode(array(struct(offset AS n, string(value) AS s), "
         "null)) AS value FROM records WHERE offset < 3"
@@ -469,10 +450,8 @@ def test_a_query_may_give_values_of_any_type(session: SparkSession, topics: Path
 def test_a_type_that_bytes_have_no_form_for_is_refused_at_the_start(  # noqa: PLR0917 - pytest passes them by name
     session: SparkSession, topics: Path, tmp_path: Path, settings: dict[str, str], value: str, says: str
 ) -> None:
-    """Durations, which JSON does not have, also within structures. A sink that takes any type gets them.
-
-    Regression: the first generation failed, and was tried again until the connector gave up.
-    """
+    # JSON has no durations. Regression: the first generation failed and was retried until the connector
+    # gave up.
     raw = {
         "name": "durations",
         "connector.class": "examples.folder_sink:FolderSink",
@@ -492,11 +471,11 @@ def test_a_type_that_bytes_have_no_form_for_is_refused_at_the_start(  # noqa: PL
 
 
 def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> None:
-    """Those of `value.converter.schema`, which executors read without Spark."""
+    # Executors read value.converter.schema without Spark.
     assert session is not None  # it reads them
 
     def named(kind: pa.DataType) -> object:
-        """Without the names and nullability that Spark gives to items."""
+        # Without the names and nullability that Spark gives to items.
         if pa.types.is_struct(kind):
             return {field.name: named(field.type) for field in kind}
         if pa.types.is_list(kind):
@@ -513,7 +492,7 @@ def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> N
 def test_a_nondeterministic_query_is_told_of_once(
     run: Callable[..., dict[str, Counter[int]]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is read again after a crash may differ."""
+    # Records read again after a crash may differ.
     run(records_sql="SELECT * FROM records WHERE rand() >= 0")
     assert len([line for line in caplog.messages if "gives other records each time it runs" in line]) == 1
 
@@ -563,7 +542,6 @@ PAST_SPARK: dict[str, tuple[set[str], set[str]]] = {
 
 @pytest.mark.parametrize("query", PAST_SPARK)
 def test_what_goes_past_spark_is_what_no_expression_reads(session: SparkSession, query: str) -> None:
-    """Of what it reads, or of operators that are not known to hand columns on, everything goes through Spark."""
     session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
     session.udf.register("is_long", lambda value: len(value) > 1, "boolean")
     transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
@@ -577,7 +555,6 @@ def test_what_goes_past_spark_is_what_no_expression_reads(session: SparkSession,
 
 @pytest.mark.parametrize("query", [query for query, (_, past) in PAST_SPARK.items() if "partition" in past])
 def test_spark_is_given_only_what_it_needs(session: SparkSession, query: str) -> None:
-    """What goes past it is in no plan, neither before the query nor behind it; the query reads what it did."""
     session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
     session.udf.register("is_long", lambda value: len(value) > 1, "boolean")
     transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
@@ -612,7 +589,7 @@ def test_spark_is_given_only_what_it_needs(session: SparkSession, query: str) ->
 def test_spark_counts_rows_where_all_it_has_of_them_is_of_one_size(
     session: SparkSession, query: str, counts: bool
 ) -> None:
-    """To size a batch anew at each row costs more than the rows; where a row may be large, Spark sizes it."""
+    # Sizing a batch at each row costs more than the rows; where a row may be large, Spark sizes it.
     transform = Transform("records.transform", lambda records: within(records, query))
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
     frame = records._transformed(SPEC, 2)
@@ -629,7 +606,7 @@ def within(records: DataFrame, query: str) -> DataFrame:
 
 
 def test_a_batch_of_large_rows_is_limited_where_spark_counts_rows(session: SparkSession) -> None:
-    """Rows of 20 KB that do not go past Spark: 10,000 of them would be 200 MB."""
+    # 10,000 rows of 20 KB would be 200 MB.
     columns = Columns(frozenset(EVERYTHING - {"offset"}), frozenset(EVERYTHING), most=_MOST_PACKED)
     size, rows = 20_000, 9_000
 
@@ -655,7 +632,7 @@ def test_a_batch_of_large_rows_is_limited_where_spark_counts_rows(session: Spark
 def test_a_query_that_answers_otherwise_next_time_is_asked_once(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What goes past Spark is what this answer hands on: the next one might read it."""
+    # A second plan might read columns that bypass Spark.
     answers = iter(["offset > 1", "length(value) > 1", "length(key) > 1"])
     transform = Transform("records.transform", lambda records: records.where(next(answers)))
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
@@ -671,8 +648,6 @@ def test_a_query_that_answers_otherwise_next_time_is_asked_once(
 
 
 def recording(function: Callable[..., Any], given: list[Columns]) -> Callable[..., Any]:
-    """Calls it, and keeps its last argument."""
-
     def recorded(*arguments: Any) -> Any:
         given.append(arguments[-1])
         return function(*arguments)
@@ -681,7 +656,7 @@ def recording(function: Callable[..., Any], given: list[Columns]) -> Callable[..
 
 
 def test_behind_a_function_of_batches_everything_goes_through_spark(session: SparkSession) -> None:
-    """Nobody knows what it reads, and what it returns."""
+    # Nothing tells what the function reads and returns.
     transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:in_arrow"))
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
@@ -689,7 +664,6 @@ def test_behind_a_function_of_batches_everything_goes_through_spark(session: Spa
 
 
 def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession) -> None:
-    """Those of docs/transforms.md and of the README are transforms, and their results are records."""
     page, readme = (fences(path) for path in (ROOT / "docs" / "transforms.md", ROOT / "README.md"))
     queries = [fence.code for fence in (*page, *readme) if fence.language == "sql"]
     # The page's other blocks are about Connect's own chain, and have tests of their own.

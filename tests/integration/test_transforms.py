@@ -1,5 +1,3 @@
-"""Transforms on Spark, from the command line: processes are killed in the middle, then the archive is read."""
-
 from __future__ import annotations
 
 import os
@@ -43,7 +41,7 @@ def in_the_middle(archive: Site) -> bool:
 
 
 def past_spark(driver: subprocess.Popen[str]) -> int:
-    """Bytes in files through which columns go past Spark: they have no name, and workers have them open."""
+    # Columns bypass Spark through files without a name that workers keep open.
     found = {}
     for pid, _ in descendants(driver.pid):
         with suppress(OSError):  # it ended meanwhile
@@ -56,7 +54,6 @@ def past_spark(driver: subprocess.Popen[str]) -> int:
 
 
 def assert_complete(archive: Site) -> None:
-    """Exactly what the query makes of the topic is archived; what it drops leaves no lag and nothing behind."""
     assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
     records = archive.archived()
     assert len(records) == PARTITIONS
@@ -80,7 +77,6 @@ def assert_complete(archive: Site) -> None:
     ],
 )
 def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, whose: str) -> None:
-    """Kill -9 of the driver, an executor, or a worker that reads or sinks: dropped and multiplied records are as wanted."""
     master = "local-cluster[2,1,1024]" if whose == "executor" else "local[2]"
     driver = archive.start("--until-caught-up", master=master)
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
@@ -109,7 +105,6 @@ def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, who
 
 @pytest.mark.extended
 def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archive: Site) -> None:
-    """SIGTERM in mid-file: the partial file is committed; Spark's operators end without a stack trace."""
     archive.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=50_000)
     archive.s3.delays.update(UploadPart=1.5, CreateMultipartUpload=0.5)
     driver = archive.start("--until-caught-up", "--conf", "spark.sql.execution.arrow.maxRecordsPerBatch=500")
@@ -133,7 +128,6 @@ def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archiv
 
 @pytest.mark.extended
 def test_a_transform_that_cannot_be_used_ends_the_connector_with_one_sentence(archive: Site) -> None:
-    """Exit code and message as for any wrong configuration; nothing was read."""
     archive.configure(records_sql="SELECT * FROM records ORDER BY offset")
     code, output = archive.run("--until-caught-up")
 
@@ -143,7 +137,6 @@ def test_a_transform_that_cannot_be_used_ends_the_connector_with_one_sentence(ar
 
 
 def test_a_record_that_a_query_cannot_compute_fails_the_connector_at_once(archive: Site) -> None:
-    """One sentence: the key, the partition, from which offset on, Spark's class of errors. No generation follows."""
     archive.configure(
         records_sql="SELECT r.* EXCEPT (value), string(if(partition = 1 AND offset = 30000, "
         "CAST(concat('x', offset) AS BIGINT), offset)) AS value FROM records AS r"

@@ -1,5 +1,3 @@
-"""Typed values on their way through a query, while processes are killed and tasks rebalanced: rows and types are compared."""
-
 from __future__ import annotations
 
 import datetime as dt
@@ -51,7 +49,6 @@ MADE_BY_SPARK = f"""
 
 
 def is_null(offset: int) -> bool:
-    """Every eleventh is a tombstone."""
     return offset % 11 == 0
 
 
@@ -65,10 +62,10 @@ def at(offset: int) -> dt.datetime:
 
 @dataclass(frozen=True)
 class Form:
-    """How values are written in the topic, and what a task is to get of them.
+    """How values are written in the topic, and what a task gets of them.
 
     Args:
-        bytes_of: of an offset.
+        bytes_of: the bytes at an offset.
         object_of: what iterating gives.
         kinds: the types that batches may have.
     """
@@ -105,7 +102,6 @@ def avro_object(offset: int) -> dict[str, Any]:
 
 
 def avro_bytes(offset: int) -> bytes:
-    """Schemas have the ids 1 and 2."""
     datum, number = io.BytesIO(), offset % 2
     fastavro.schemaless_writer(datum, PARSED[number], avro_object(offset))
     return b"\0" + struct.pack(">i", number + 1) + datum.getvalue()
@@ -180,8 +176,6 @@ FORMS = {"avro": AVRO, "json": JSON, "spark": SPARK}
 
 
 class TypedSite(Site):
-    """One connector that writes typed rows to a folder; its name is that of a site's."""
-
     @property
     def out(self) -> Path:
         return self.folder / "out"
@@ -211,7 +205,6 @@ class TypedSite(Site):
         return super().started(command, {**(env or {}), **path})
 
     def fill(self, bytes_of: Callable[[int], bytes]) -> None:
-        """The topic's records."""
         offsets = range(RECORDS)
         table = pa.table(
             {
@@ -229,7 +222,6 @@ class TypedSite(Site):
             return Herder(store).info("archive").generation
 
     def rebalance(self, driver: subprocess.Popen[str]) -> None:
-        """Have another generation, and wait for it."""
         before = self.generation()
         with closing(open_store(self.store)) as store:
             Herder(store).rebalance("archive")
@@ -265,11 +257,8 @@ def registry() -> Iterator[str]:
 def test_typed_rows_are_written_once_and_keep_their_types(
     typed: TypedSite, registry: str, form: str, whose: str
 ) -> None:
-    """Kill -9 of a worker, or the driver, then a rebalance: each row once, in its order, as its form says.
-
-    Two versions of an Avro schema alternate, so that a batch has the fields of both; values are dropped, multiplied and
-    null.
-    """
+    # Two versions of an Avro schema alternate: a batch has the fields of both. Values are dropped,
+    # multiplied and null.
     given = FORMS[form]
     where = {"value.converter.schema.registry.url": registry} if form == "avro" else {}
     typed.configure(**given.settings, **where)
@@ -304,7 +293,6 @@ def test_typed_rows_are_written_once_and_keep_their_types(
 
 
 def assert_as_expected(rows: Sequence[Sequence[Any]], form: Form) -> None:
-    """Keys, values and types of one partition, in their order."""
     offsets = [n for n in range(RECORDS) if n % 3 > 0 for _ in range(2 if n % 7 == 0 else 1)]
     assert [row[0] for row in rows] == offsets
     fields = {str(kind): dict.fromkeys(field.name for field in kind) for kind in form.kinds}

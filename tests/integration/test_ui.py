@@ -1,4 +1,4 @@
-"""The status page in a browser: what it shows is what the store holds, whatever stands there, and no more."""
+"""The status page in a browser shows what the store holds."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ ARGUMENTS = [
 ALIVE = 600.0  # seconds for which drivers of the store are taken for alive
 NEXT_QUESTION = 45_000  # milliseconds: the page asks a slow server every 30 s only
 NEXT_RESPONSE = 60_000  # milliseconds: the server needs a few seconds of its own
+# The least contrast of each kind of text with its background, by WCAG's formula.
 CONTRAST = """
 () => {
   const channels = (color) => color.match(/[\\d.]+/g).map(Number);
@@ -69,12 +70,9 @@ CONTRAST = """
   return found;
 }
 """
-"""The contrast of every text on the page with what is behind it, by WCAG's formula: the least of each kind."""
 
 
 class FragileStore(MemoryStore):
-    """Answers until it is told not to."""
-
     is_down = False
 
     def snapshot(self, prefix: str) -> Store:
@@ -93,8 +91,6 @@ class FragileStore(MemoryStore):
 
 @dataclass
 class Site:
-    """A server with a filled store."""
-
     store: FragileStore
     url: str
     server: uvicorn.Server
@@ -103,7 +99,6 @@ class Site:
 
 @contextmanager
 def serving(credentials: Credentials | None = None) -> Iterator[Site]:
-    """A real server, on a port of its own."""
     store, now = FragileStore(patience=0.2), time.time()
     filled = scenes(now)
     for scene in filled:
@@ -145,21 +140,17 @@ def open_page(browser: Browser | BrowserContext, **options: Any) -> Page:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """For all tests that only look."""
     with serving() as made:
         yield made
 
 
 @dataclass
 class Visit:
-    """A page, and what was seen of its doings."""
-
     page: Page
     requests: list[Request] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def cells(self, row: str, table: str = "Connectors") -> list[str]:
-        """Texts of the row that begins with a name."""
         rows = self.page.get_by_role("table", name=table).get_by_role("row")
         found = rows.filter(has=self.page.get_by_role("cell", name=row, exact=True).or_(
             self.page.get_by_role("link", name=row, exact=True)
@@ -169,7 +160,7 @@ class Visit:
 
 @pytest.fixture
 def visit(browser: Browser, site: Site) -> Iterator[Visit]:
-    """A visitor; in the end nothing of the page has failed, and it has asked nobody but its server."""
+    # At the end nothing on the page has failed, and it has sent requests to its own server only.
     page = open_page(browser, viewport={"width": 1400, "height": 900})
     made = Visit(page)
     page.on("request", lambda request: made.requests.append(request))  # noqa: PLW0108 - it wants a function
@@ -194,7 +185,6 @@ def grouped(value: int) -> str:
 
 
 def test_the_list_shows_what_the_store_holds(visit: Visit, site: Site) -> None:
-    """Each connector with state, tasks, partitions, lag, and what it has committed in the last hour."""
     herder = Herder(site.store)
     expect(visit.page.get_by_role("table", name="Connectors").locator("tbody tr")).to_have_count(
         len(site.names)
@@ -215,7 +205,6 @@ def visible_buckets(herder: Herder, name: str) -> list[Bucket]:
 
 
 def test_what_needs_attention_comes_first(visit: Visit) -> None:
-    """FAILED, then what restarts or misses topics, then what nobody drives; and how many of each there are."""
     names = visit.page.locator("td.name a").all_inner_texts()
     assert names[0] == "payments-archive"
     assert set(names[1:5]) == {HOSTILE, "inventory-archive", "metrics-source", "prices-archive"}
@@ -236,7 +225,7 @@ def test_what_needs_attention_comes_first(visit: Visit) -> None:
 
 
 def test_states_are_told_without_colour(visit: Visit) -> None:
-    """By their words, and by shapes of which no two are the same."""
+    # By words, and by shapes that all differ.
     shapes = visit.page.evaluate(
         "[...document.querySelectorAll('.tally .badge')].map((one) => one.querySelector('path').getAttribute('d'))"
     )
@@ -244,7 +233,6 @@ def test_states_are_told_without_colour(visit: Visit) -> None:
 
 
 def test_one_connector_shows_what_the_store_holds(visit: Visit, site: Site) -> None:
-    """Its tasks, and each partition's lag, rate, commit and end, numbers grouped."""
     visit.page.get_by_role("link", name="orders-archive").click()
     expect(visit.page.get_by_role("heading", level=1)).to_have_text("orders-archive")
 
@@ -273,7 +261,6 @@ def test_one_connector_shows_what_the_store_holds(visit: Visit, site: Site) -> N
 
 
 def test_a_source_shows_its_tasks_and_source_partitions(visit: Visit, site: Site) -> None:
-    """What each task has committed and failed with, how far the source is read, and nothing of lag."""
     visit.page.goto(f"{site.url}/ui/#/connectors/metrics-source")
     expect(visit.page.locator(".title")).to_contain_text("source")
     facts = visit.page.locator(".facts dt").all_inner_texts()
@@ -300,7 +287,6 @@ def test_a_source_shows_its_tasks_and_source_partitions(visit: Visit, site: Site
 
 
 def test_a_source_counts_transactions(visit: Visit, site: Site) -> None:
-    """Besides records, which come first; the plot shows either."""
     visit.page.goto(f"{site.url}/ui/#/connectors/logs-source")
     readout = visit.page.locator(".readout")
     expect(readout).to_contain_text(re.compile(r"Last hour: [\d,]+ records · [\d,]+ transactions"))
@@ -309,7 +295,6 @@ def test_a_source_counts_transactions(visit: Visit, site: Site) -> None:
 
 
 def test_a_stopped_source_shows_what_it_has_done(visit: Visit, site: Site) -> None:
-    """Totals and source partitions stay where they are."""
     visit.page.goto(f"{site.url}/ui/#/connectors/idle-source")
     expect(visit.page.get_by_role("heading", level=1)).to_have_text("idle-source")
 
@@ -318,7 +303,6 @@ def test_a_stopped_source_shows_what_it_has_done(visit: Visit, site: Site) -> No
 
 
 def test_two_hundred_partitions_are_sorted_by_lag(visit: Visit, site: Site) -> None:
-    """By a click, largest first, or by the keyboard; the order stays when the next answer comes."""
     visit.page.goto(f"{site.url}/ui/#/connectors/clicks-archive")
     rows = visit.page.get_by_role("table", name="Partitions").locator("tbody tr")
     expect(rows).to_have_count(200)
@@ -335,7 +319,6 @@ def test_two_hundred_partitions_are_sorted_by_lag(visit: Visit, site: Site) -> N
 
 
 def test_the_plot_adds_up(visit: Visit, site: Site) -> None:
-    """Its read-out has the last hour's files, those of a bar that the reader points at, or goes to by arrow keys."""
     visit.page.goto(f"{site.url}/ui/#/connectors/orders-archive")
     readout = visit.page.locator(".readout")
     data = response_early_in_a_minute(visit.page)
@@ -362,7 +345,7 @@ def test_the_plot_adds_up(visit: Visit, site: Site) -> None:
 
 
 def response_early_in_a_minute(page: Page) -> dict[str, Any]:
-    """Return a response after which the next minute's bar does not come in the middle of the test."""
+    # The next minute's bar must not appear in the middle of the test.
     while True:
         with page.expect_response(re.compile("/progress/")) as answered:
             pass
@@ -372,14 +355,13 @@ def response_early_in_a_minute(page: Page) -> dict[str, Any]:
 
 
 def test_a_connector_that_counts_no_files_shows_records(visit: Visit, site: Site) -> None:
-    """Records are always known; nobody is shown files that were never counted."""
     visit.page.goto(f"{site.url}/ui/#/connectors/readings-lines")
     expect(visit.page.get_by_role("group", name="Measure")).to_have_text("Records")
     expect(visit.page.locator(".readout")).not_to_contain_text("file")
 
 
 def test_ticks_are_round(visit: Visit) -> None:
-    """1, 2 or 5 times a power of ten, or of two where sizes are meant; whole: nothing is committed by halves."""
+    # 1, 2 or 5 times a power of ten, or of two for sizes.
     script = "async ([most, base]) => (await import('./buckets.js')).ticks(most, 4, base)"
     expected = {
         (0, 10): [0, 1],
@@ -395,7 +377,6 @@ def test_ticks_are_round(visit: Visit) -> None:
 
 
 def test_numbers_are_readable(visit: Visit) -> None:
-    """Grouped, with units, and no more digits than matter."""
     expected = {
         "number(1234567)": "1,234,567",
         "number(null)": "–",
@@ -421,7 +402,6 @@ def test_numbers_are_readable(visit: Visit) -> None:
 
 
 def test_traces_expand_and_stay_open(visit: Visit, site: Site) -> None:
-    """The last error first, with when, where and how often; what the reader has opened stays so."""
     visit.page.goto(f"{site.url}/ui/#/connectors/inventory-archive")
     failure = visit.page.locator("details.failure").first
     expect(failure.locator("summary")).to_contain_text("inventory-3 ×3")
@@ -437,7 +417,6 @@ def test_traces_expand_and_stay_open(visit: Visit, site: Site) -> None:
 
 
 def test_a_failed_connector_shows_its_trace(visit: Visit, site: Site) -> None:
-    """At once, and closed by the reader it stays closed."""
     visit.page.goto(f"{site.url}/ui/#/connectors/payments-archive")
     alarm = visit.page.locator("details.alarm")
     expect(alarm.locator("pre")).to_have_text(TRACE)
@@ -448,7 +427,6 @@ def test_a_failed_connector_shows_its_trace(visit: Visit, site: Site) -> None:
 
 
 def test_markup_in_names_and_errors_is_text(visit: Visit, site: Site) -> None:
-    """It is shown as it was written, and does nothing."""
     visit.page.get_by_role("link", name=HOSTILE).click()
     expect(visit.page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
     expect(visit.page.locator(".failure .message")).to_have_text(
@@ -460,13 +438,11 @@ def test_markup_in_names_and_errors_is_text(visit: Visit, site: Site) -> None:
 
 
 def test_a_connector_that_is_not_there_is_said_so(visit: Visit, site: Site) -> None:
-    """As when it was deleted while somebody looked at it."""
     visit.page.goto(f"{site.url}/ui/#/connectors/absent")
     expect(visit.page.get_by_role("alert")).to_contain_text("There is no connector 'absent'")
 
 
 def test_a_damaged_connector_does_not_hide_the_others(visit: Visit, site: Site) -> None:
-    """It is named with what is wrong, and the list is there all the same."""
     key = history_key("audit-archive")
     kept = site.store._records[key]
     site.store._records[key] = Stored(kept.body.replace('"format": 1', '"format": 99'), "damaged")
@@ -481,7 +457,6 @@ def test_a_damaged_connector_does_not_hide_the_others(visit: Visit, site: Site) 
 def test_an_outage_of_the_store_is_shown_with_what_was_known(
     visit: Visit, site: Site, tmp_path: Path
 ) -> None:
-    """Since when, and the last known data, greyed; once it is over the page goes on by itself."""
     before = visit.page.get_by_role("table", name="Connectors").inner_text()
     site.store.is_down = True
     alert = visit.page.get_by_role("alert")
@@ -504,7 +479,6 @@ def without_times(text: str) -> str:
 
 
 def test_a_server_that_is_gone_is_said_so(browser: Browser) -> None:
-    """The page stays, with what was known."""
     with serving() as site:
         page = open_page(browser)
         page.goto(f"{site.url}/ui")
@@ -517,7 +491,7 @@ def test_a_server_that_is_gone_is_said_so(browser: Browser) -> None:
 
 @pytest.mark.parametrize(("user", "password"), [("anna", "secret"), ("token", "a-token")])
 def test_a_browser_that_has_credentials_shows_the_page(browser: Browser, user: str, password: str) -> None:
-    """It asks its user once, by itself, and sends them with all that follows; a token is a password here."""
+    # The browser asks its user once. A token is used as a password.
     with serving(Credentials(tokens=[Login("a-token")], users=[Login("anna:secret")])) as site:
         context = browser.new_context(http_credentials={"username": user, "password": password})
         page = open_page(context)
@@ -532,7 +506,7 @@ def test_a_browser_that_has_credentials_shows_the_page(browser: Browser, user: s
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 400])
 def test_texts_are_readable(browser: Browser, site: Site, tmp_path: Path, theme: Any, width: int) -> None:
-    """WCAG AA: a contrast of 4.5 for every text, in both themes; and nothing is wider than the screen."""
+    # WCAG AA: a contrast of 4.5 for every text, in both themes.
     page = open_page(browser, viewport={"width": width, "height": 900}, color_scheme=theme)
     for view in (
         "",
@@ -554,7 +528,6 @@ def test_texts_are_readable(browser: Browser, site: Site, tmp_path: Path, theme:
 
 
 def test_a_store_without_connectors(browser: Browser) -> None:
-    """Says so, and how to begin."""
     with serving() as site:
         for key in list(site.store.list("connectors/")):
             found = site.store._read(key)
@@ -567,7 +540,6 @@ def test_a_store_without_connectors(browser: Browser) -> None:
 
 
 def test_a_connector_comes_and_goes_by_itself(visit: Visit, site: Site) -> None:
-    """The page asks again and again."""
     link = visit.page.get_by_role("link", name="newcomer-archive")
     fill(site.store, Scene("newcomer-archive"), time.time() + ALIVE)
     expect(link).to_be_visible()

@@ -1,5 +1,3 @@
-"""The sink for a database on Spark and PostgreSQL: processes are killed in the middle, then the table is looked at."""
-
 from __future__ import annotations
 
 import json
@@ -36,15 +34,13 @@ TRIGGER = "CREATE TRIGGER noted AFTER INSERT OR UPDATE ON accounts FOR EACH ROW 
 
 
 def record(partition: TopicPartition, offset: int) -> SinkRecord:
-    """Of one of fifty keys; every tenth is a tombstone. The balance is the offset."""
+    # One of fifty keys; every tenth record is a tombstone. The balance is the offset.
     key = f"account-{partition.partition}-{offset * 7 % 50}".encode()
     value = json.dumps({"partition": partition.partition, "balance": offset}).encode()
     return SinkRecord(*partition, offset, key, None if offset % 10 == 9 else value)
 
 
 class Site(RunSite):
-    """And a schema with a table and the history of its rows."""
-
     def __init__(self, folder: Path, server: PostgresServer) -> None:
         super().__init__(folder)
         schema = f"accounts_{uuid.uuid4().hex}"
@@ -61,11 +57,9 @@ class Site(RunSite):
         self.configure({**keys, "poll.interval.ms": 100, "offset.flush.interval.ms": 1_000})
 
     def slow_down(self, pause: float) -> None:
-        """Let each write of a row take this many seconds longer."""
         self.connection.execute(NOTE.format(pause=pause))
 
     def written(self) -> int:
-        """How many offsets the watermarks have passed; 0 before there are any."""
         if self.connection.execute("SELECT to_regclass('sinksdk_watermarks')").fetchone() == (None,):
             return 0
         query = "SELECT coalesce(sum(next_offset), 0) FROM sinksdk_watermarks"
@@ -84,7 +78,6 @@ def site(tmp_path: Path, postgres: PostgresServer) -> Iterator[Site]:
 
 
 def test_the_table_is_the_topic_whatever_is_killed(site: Site) -> None:
-    """Kill -9 of a task's Python worker, and of the driver: each record was applied once, in order; the table is right."""
     total = PARTITIONS * RECORDS
     driver = site.start()
     wait_until(lambda: site.written() > 2_000, driver, "some was written")

@@ -1,5 +1,3 @@
-"""The sink for an HTTP endpoint on Spark: processes are killed, answers are lost; then the endpoint is asked."""
-
 from __future__ import annotations
 
 import json
@@ -30,7 +28,7 @@ def is_bad(partition: int, offset: int) -> bool:
 
 
 def record(partition: TopicPartition, offset: int) -> SinkRecord:
-    """Some have a temperature that is none; every tenth is a tombstone."""
+    # Some temperatures are invalid; every tenth record is a tombstone.
     celsius = "warm" if is_bad(partition.partition, offset) else offset
     is_tombstone = offset % 10 == 9 and celsius == offset
     return SinkRecord(
@@ -39,8 +37,6 @@ def record(partition: TopicPartition, offset: int) -> SinkRecord:
 
 
 class Site(RunSite):
-    """And an endpoint that has its moods, and a topic for dead letters."""
-
     def __init__(self, folder: Path, endpoint: Endpoint, url: str, bootstrap: str) -> None:
         super().__init__(folder)
         self.endpoint, self.bootstrap, self.letters = endpoint, bootstrap, unused_name("unwanted")
@@ -65,7 +61,6 @@ def site(tmp_path: Path, bootstrap: str) -> Iterator[Site]:
 
 
 def test_each_record_is_delivered_once_or_a_dead_letter_whatever_is_killed(site: Site) -> None:
-    """Kill -9 of a task's Python worker, and of the driver: nothing is missing, and no id was taken twice."""
     taken = site.endpoint.events
     driver = site.start()
     wait_until(lambda: len(taken) > 1_000, driver, "some was delivered")

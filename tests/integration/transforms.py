@@ -1,4 +1,4 @@
-"""Functions for ``records.transform``: what the tests of transforms apply to records."""
+"""Functions for ``records.transform`` that tests apply to records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READING = "carrier string, delay int"
 
 
 def as_python(value: bytes) -> bytes:
-    """Known to this module only: executors get it with the function."""
+    # Only this module knows it: executors get it with the function.
     return value + b"!"
 
 
@@ -56,12 +56,10 @@ def exploded(records: DataFrame) -> DataFrame:
 
 
 def with_a_lookup_of_its_own(records: DataFrame) -> DataFrame:
-    """Makes a view and changes a setting, in the session that it is given."""
     return _looked_up(records, "UTC", [("k0", "a"), ("k1", "b")])
 
 
 def with_another_lookup(records: DataFrame) -> DataFrame:
-    """A view of the same name, and the same setting."""
     return _looked_up(records, "Asia/Tokyo", [("k1", "c"), ("k2", "d")])
 
 

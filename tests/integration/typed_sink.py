@@ -1,4 +1,4 @@
-"""The exactly-once folder sink, of typed records: each row with Python's objects, and Arrow's types of its batch."""
+"""The exactly-once folder sink for typed records: each row with Python's objects and the Arrow types of its batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class TypedSink(ExactlyOnceFolderSink):
 
 
 def rows_in(folder: Path) -> dict[str, list[list[Any]]]:
-    """Offset, key, value and the types of both, of all rows that readers see, by partition, in their files' order."""
     found: dict[str, list[list[Any]]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
