@@ -1,4 +1,4 @@
-"""Ways of running something beside the task's thread that leave nothing to chance."""
+"""Deterministic stand-ins for the threads that send parts."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 
 def at_once(run: Callable[[], None]) -> Callable[[], None]:
-    """Runs it here and now, as if there were nothing beside."""
     run()
     return lambda: None
 
 
 class Late:
-    """Runs what is begun when it is waited for, or when the test says so: as late as can be."""
+    """Runs what was begun when it is waited for, or when the test says so."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -24,7 +23,6 @@ class Late:
         return lambda: self._run(run)
 
     def run_all(self) -> None:
-        """What was begun ends now, in its order."""
         for run in list(self.waiting):
             self._run(run)
 

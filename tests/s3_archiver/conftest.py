@@ -8,7 +8,6 @@ from tests.s3_archiver.fake_s3 import FakeS3
 
 @pytest.fixture
 def s3() -> FakeS3:
-    """An empty S3."""
     return FakeS3()
 
 

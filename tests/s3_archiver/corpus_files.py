@@ -1,4 +1,4 @@
-"""Real shapes of S3 sink configurations, and how each is brought to where a test is."""
+"""Real configurations of S3 sinks, and how a test gets one into its folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ _VARIABLES = (
 
 
 def place(name: str, folder: Path) -> Path:
-    """A corpus file copied into a folder, with the files of secrets that it names beside it."""
     (folder / "registry.properties").write_text("user.info=reader:secret-of-registry\n")
     (folder / "aws.properties").write_text("access.key=AKIAFROMFILE\nsecret.key=secret-from-file\n")
     (folder / "registry.properties").write_text("user.info=reader:secret-from-file\n")
@@ -35,13 +34,12 @@ def place(name: str, folder: Path) -> Path:
 
 
 def settings_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the keys stand in a document of whatever form."""
     inner: dict[str, Any] = document.get("spec", document).get("config", document)
     return inner
 
 
 def change(path: Path, settings: Mapping[str, Any]) -> None:
-    """Set keys in a configuration file and leave its form as it is; None takes a key out."""
+    """Set keys in a configuration file of any form; None removes a key."""
     document = json.loads(path.read_text())
     inner = settings_of(document)
     inner.update(settings)
@@ -51,6 +49,5 @@ def change(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 def set_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environment variables that corpus files name."""
     for name in _VARIABLES:
         monkeypatch.setenv(name, f"value-of-{name}")

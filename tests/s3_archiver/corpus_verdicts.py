@@ -1,4 +1,4 @@
-"""What becomes of every key of every corpus file: decided one by one, not generated."""
+"""The expected verdict on every key of every collected configuration, decided by hand."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Expected:
     """Keys by verdict, separated by blanks.
 
     Args:
-        same: besides those that every Confluent file here has.
-        starts: whether it would start.
-        basic: those that every Confluent file here has.
+        same: keys besides those that every Confluent file here has.
+        starts: whether the configuration would start.
+        basic: the keys that every Confluent file here has.
     """
 
     same: str = ""
@@ -27,7 +27,6 @@ class Expected:
     basic: str = _SINK
 
     def verdicts(self) -> dict[str, str]:
-        """Verdict of each key."""
         groups = {
             "same": f"{self.basic} {self.same}",
             "differs": self.differs,
@@ -616,9 +615,10 @@ EXPECTED: Final = {
     ),
 }
 
+# Configurations of other sinks, which start after ``sinksdk convert``.
 CONVERTED: Final = frozenset({"e26", "l01", "l02", "r11", "r13", "r31"})
-"""Those collected that start after ``sinksdk convert``, since another sink's keys have other names."""
 
+# Configurations that do not start, converted or not, and why.
 REFUSED: Final = {
     "e17": "a transform of one's own in Java",
     "e20": "fields are renamed, and nothing says by which converter values have fields: it is the worker's",
@@ -627,4 +627,3 @@ REFUSED: Final = {
     "r24": "there is no such class in Kafka Connect either",
     "r37": "Confluent's sink compresses lines with gzip only, too",
 }
-"""Those collected that do not start, neither as they are nor converted, and why."""

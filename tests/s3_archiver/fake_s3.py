@@ -1,7 +1,7 @@
-"""S3 in memory, as honest as the archiver needs it: conditions, multipart uploads, faults on request.
+"""S3 in memory: conditions, multipart uploads, injected faults.
 
-Deterministic (ids count up), takes microseconds a request, and shows what it holds: objects, uploads
-with their parts, and a log of all requests.
+It is deterministic (ids count up), takes microseconds per request, and shows objects, uploads with their
+parts, and a log of all requests.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ MIN_PART = 5 * 1024 * 1024
 
 
 class Asked(NamedTuple):
-    """One request, as the log and the fault plan see it."""
-
     operation: str
     bucket: str
     key: str
@@ -49,7 +47,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with a request: ``error`` is raised, before or after the request took effect."""
+    """Raises ``error`` before or after the request takes effect."""
 
     error: BaseException
     after_effect: bool = False
@@ -77,17 +75,14 @@ class FakeUpload:
 
 
 def slow_down() -> BaseException:
-    """The error of a throttled request."""
     return failure_of(Request("any", "bucket", "key", "memory"), "SlowDown", "reduce your request rate", 503)
 
 
 def no_answer() -> BaseException:
-    """The error of a connection that broke."""
     return failure_of(Request("any", "bucket", "key", "memory"), NO_ANSWER, "connection reset")
 
 
 def denied() -> BaseException:
-    """The error of a request that is not allowed."""
     return failure_of(Request("any", "bucket", "key", "memory"), "AccessDenied", "no", 403)
 
 
@@ -96,14 +91,14 @@ class FakeS3:
 
     Args:
         buckets: buckets that exist.
-        plan: asked at each request what goes wrong with it; None: nothing.
-        min_part: least bytes of a part that is not the last; tests lower it to stay small.
-        knows_conditions: False answers ``NotImplemented`` to If-None-Match, as some stores do.
-        forgets_completed: True answers ``NoSuchUpload`` to a Complete made again, as AWS does after a
+        plan: returns the fault of each request; None injects none.
+        min_part: least bytes of a part that is not the last.
+        knows_conditions: False answers ``NotImplemented`` to If-None- Match, as some stores do.
+        forgets_completed: True answers ``NoSuchUpload`` to a repeated Complete, as AWS does after a
             while; False answers success, as AWS does at first.
         endpoint: its address.
-        ignores_conditions: True writes over what is there, whatever the condition, as some stores do.
-        best_checksum: the best one it knows of multipart uploads.
+        ignores_conditions: True overwrites despite a condition, as some stores do.
+        best_checksum: the best checksum of multipart uploads that it supports.
     """
 
     def __init__(
@@ -141,29 +136,24 @@ class FakeS3:
     def fail_next(
         self, operation: str, error: BaseException, *, after_effect: bool = False, times: int = 1
     ) -> None:
-        """The next request of this operation fails; several of these are used up in order."""
         self._faults += [(operation, Fault(error, after_effect))] * times
 
     def operations(self) -> list[str]:
-        """Names of the requests so far."""
         return [asked.operation for asked in self.log]
 
     def visible(self) -> list[str]:
-        """Keys of all visible objects."""
         return sorted(location.key for location in self.objects)
 
     def data(self, key: str, bucket: str = "bucket") -> bytes:
-        """Content of a visible object."""
         return self.objects[Location(bucket, key)].data
 
     def uploads_with_data(self) -> list[FakeUpload]:
-        """Uploads that cost money: neither completed nor aborted, and not empty."""
+        # They cost money.
         return [upload for upload in self.uploads.values() if upload.size]
 
     # -- requests --------------------------------------------------------------------------------
 
     def time(self) -> float:
-        """The endpoint's clock, in seconds since the epoch."""
         return 0.0
 
     def head_bucket(self, bucket: str) -> float:

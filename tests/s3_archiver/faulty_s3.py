@@ -1,4 +1,4 @@
-"""Moto behind a layer that spoils requests: real HTTP, real boto3, the answers of a bad day."""
+"""Moto behind a layer that injects faults, over real HTTP."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
+# In the path of each request that tries what an endpoint supports at the start.
 PROBES = "/_sinksdk/probes/"
-"""In the path of each request with which a start finds out what an endpoint can do."""
 
 
 @dataclass(frozen=True)
 class Spoiled:
-    """What becomes of one request.
+    """What happens to one request.
 
     Args:
         operation: as in :func:`operation_of`.
-        status: answered instead of the real one; None cuts the connection without an answer.
-        code: S3's error code in that answer.
-        takes_effect: whether the request reaches S3 all the same.
+        status: the response's status instead of the real one; None cuts the connection.
+        code: S3's error code in that response.
+        takes_effect: whether the request reaches S3 nevertheless.
     """
 
     operation: str
@@ -42,8 +42,6 @@ class Spoiled:
 
 @dataclass
 class Seen:
-    """One request as it came over the wire."""
-
     operation: str
     headers: dict[str, str]
     size: int
@@ -51,8 +49,6 @@ class Seen:
 
 @dataclass
 class FaultyS3:
-    """The layer. Spoils each request at most once, in the order given."""
-
     app: App
     spoiled: list[Spoiled] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
@@ -74,20 +70,18 @@ class FaultyS3:
         return refuse(environ, start_response, fault.status, fault.code)
 
     def spoil(self, operation: str, **what: Any) -> None:
-        """The next request of this operation goes wrong."""
         self.spoiled.append(Spoiled(operation, **what))
 
     def operations(self) -> list[str]:
-        """Requests so far."""
         return [seen.operation for seen in self.seen]
 
 
 class Throttling:
-    """A layer that answers 503 SlowDown to what comes too soon. Thread-safe.
+    """A layer that answers 503 SlowDown to requests beyond a rate; thread-safe.
 
     Args:
-        app: behind it.
-        per_second: requests that it lets through, and most of them at once.
+        app: the application behind it.
+        per_second: requests per second, which is also the largest burst.
     """
 
     def __init__(self, app: App, per_second: int) -> None:
@@ -114,20 +108,18 @@ class Throttling:
 
 
 def cut(environ: Environ) -> NoReturn:
-    """Close the connection without a response. Raises what werkzeug takes for a client that has gone."""
+    # werkzeug takes this exception for a client that has closed its connection.
     environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
     raise ConnectionAbortedError
 
 
 def refuse(environ: Environ, start_response: StartResponse, status: int, code: str) -> Iterable[bytes]:
-    """Answer with one of S3's errors."""
     body = f"<Error><Code>{code}</Code><Message>spoiled</Message></Error>".encode()
     start_response(f"{status} Spoiled", [("Content-Length", str(len(body)))])
     return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
 
 def operation_of(environ: Environ) -> str:
-    """S3's name of a request (of those that the archiver and the store make)."""
     method, query = environ["REQUEST_METHOD"], environ["QUERY_STRING"]
     is_bucket = re.fullmatch(r"/[^/]+/?", environ["PATH_INFO"]) is not None
     if "uploadId=" in query:
@@ -146,7 +138,6 @@ def operation_of(environ: Environ) -> str:
 
 @contextmanager
 def serving(app: App | None = None) -> Iterator[tuple[str, FaultyS3]]:
-    """A server on a free port of this machine: its address, and the layer; moto is behind it by default."""
     layer = FaultyS3(app or DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, layer, threaded=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -14,33 +14,28 @@ from sinksdk.values.json_text import json_column
 
 ORDERS = TopicPartition("orders", 3)
 FIRST = 1_000
-"""Offset of a batch's first record."""
 
 
 def batch(values: Sequence[Any] | pa.Array, kind: pa.DataType | None = None) -> pa.RecordBatch:
-    """Records with these values, of bytes unless another type is named."""
     column = values if isinstance(values, pa.Array) else pa.array(values, kind or pa.binary())
     offsets = pa.array(range(FIRST, FIRST + len(column)), pa.int64())
     return pa.RecordBatch.from_arrays([offsets, column], names=["offset", "value"])
 
 
 def json_batch(values: Sequence[bytes | None]) -> pa.RecordBatch:
-    """Records whose values are JSON texts, as the JSON converter gives them."""
+    # JSON texts as the JSON converter gives them.
     return batch(json_column(pa.array(values, pa.binary())))
 
 
 def encode(format_: Format[Any], given: pa.RecordBatch | Sequence[Any]) -> Encoded[Any]:
-    """A batch of orders, or one of these values, encoded."""
     return format_.encode(ORDERS, given if isinstance(given, pa.RecordBatch) else batch(given))
 
 
 def pieces_of(encoded: Encoded[Any]) -> list[bytes]:
-    """The bytes of each row."""
     return [bytes(encoded.rows.slice(row, row + 1).payload) for row in range(len(encoded.rows))]
 
 
 def file_of(format_: Format[Any], given: Sequence[Any], kind: object = None) -> bytes:
-    """A whole file of rows that were encoded in several batches."""
     header = FileHeader(ORDERS, FIRST, "archiver", 1, Archived())
     content = format_.begin(header, "topics/orders/file", kind)
     pieces = [*content.header()]
@@ -50,5 +45,4 @@ def file_of(format_: Format[Any], given: Sequence[Any], kind: object = None) -> 
 
 
 def reasons(encoded: Encoded[Any]) -> dict[int, str]:
-    """What is said of bad rows."""
     return {row: str(error) for row, error in encoded.bad.items()}

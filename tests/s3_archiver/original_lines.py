@@ -1,4 +1,4 @@
-"""Asks Kafka's own converters for lines: ``python -m tests.s3_archiver.original_lines`` writes the answers anew."""
+"""``python -m tests.s3_archiver.original_lines`` asks Kafka's own converters for lines of JSON and stores the answers."""
 
 from __future__ import annotations
 
@@ -42,16 +42,14 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In the table."""
         value = "-" if self.value is None else base64.b64encode(self.value).decode()
         return f"{self.converter}\t{json.dumps(self.schemas)}\t{value}"
 
 
 def ask(cases: Sequence[Case]) -> list[str]:
-    """The line of each case; ``!`` and a class is an exception, ``!null`` is no value.
+    """Return the line of each case; ``!`` and a class is an exception, ``!null`` is no value.
 
-    Raises:
-        MavenError: Kafka's jars cannot be had.
+    Raises MavenError if Kafka's jars are unavailable.
     """
     return ask_java(
         "Lines.java",
@@ -67,20 +65,15 @@ def ask(cases: Sequence[Case]) -> list[str]:
 
 
 def ask_for_folders(cases: Sequence[tuple[str, int, str, int]]) -> list[str]:
-    """The folders by time that Joda-Time makes: of a pattern, a duration, a zone and a timestamp in milliseconds.
+    """Return Joda-Time's folders of a pattern, a duration, a zone and a timestamp in milliseconds.
 
-    Raises:
-        MavenError: its jar cannot be had.
+    Raises MavenError if its jar is unavailable.
     """
     return ask_java("Folders.java", cases)
 
 
 def ask_java(program: str, cases: Sequence[Any]) -> list[str]:
-    """What a program of ``java/`` writes, a text for each case.
-
-    Raises:
-        MavenError: the jars that these programs need cannot be had.
-    """
+    """Return what a program of ``java/`` writes, one text per case. Raises MavenError if the jars are unavailable."""
     jars = copy_jars(_HERE / "java" / "pom.xml", f"kafka-connect-converters-{KAFKA}-joda")
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     done = subprocess.run(
@@ -100,7 +93,6 @@ def ask_java(program: str, cases: Sequence[Any]) -> list[str]:
 
 
 def kept() -> list[tuple[Case, str]]:
-    """The answers that are kept in the repository."""
     found = []
     for line in ANSWERS.read_text().splitlines():
         converter, schemas, value, answer = line.split("\t")

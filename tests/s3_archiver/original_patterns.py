@@ -1,4 +1,4 @@
-"""Asks Java for its regular expressions: ``python -m tests.s3_archiver.original_patterns`` writes its answers anew."""
+"""``python -m tests.s3_archiver.original_patterns`` asks Java for its regular expressions and stores the answers."""
 
 from __future__ import annotations
 
@@ -439,7 +439,7 @@ def _made(chance: random.Random, depth: int = 2) -> str:
 
 
 def made(seed: int, count: int) -> Iterator[str]:
-    """Patterns by chance, many of which Java refuses."""
+    # Random patterns, many of which Java refuses.
     chance = random.Random(seed)  # noqa: S311 - the same ones each time
     for _ in range(count):
         yield _made(chance)
@@ -449,10 +449,9 @@ PATTERNS: Final = tuple(dict.fromkeys([*WRITTEN, *made(7, 1_000)]))
 
 
 def ask(patterns: Sequence[str]) -> dict[str, str]:
-    """What Java answers: for each pattern a 1 or 0 for each topic, or ``!``.
+    """Return Java's answers: for each pattern a 1 or 0 for each topic, or ``!``.
 
-    Raises:
-        MavenError: the jar that reads the question cannot be had.
+    Raises MavenError if the jar is unavailable.
     """
     return dict(zip(patterns, ask_java("Patterns.java", [TOPICS, patterns]), strict=True))
 

@@ -1,8 +1,9 @@
-"""What Connect and Confluent's S3 sink make of values: ``python -m tests.s3_archiver.original_values`` asks them.
+"""``python -m tests.s3_archiver.original_values`` asks Connect and Confluent's S3 sink what they make of values.
 
-A setup is a converter, a chain of transforms and a side: which part of the record is read, and which is written. For
-each setup and input the table has the answer of Kafka's and Confluent's own classes (``java/values/Values.java``): why
-the record is bad and where that was found, ``null``, ``dropped`` by a transform, or what each format writes.
+A setup is a converter, a chain of transforms and a side: which part of the record is read, and which is
+written. For each setup and input the table has the answer of Kafka's and Confluent's classes
+(``java/values/Values.java``): why the record is bad and where that was found, ``null``, ``dropped`` by a
+transform, or what each format writes.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _JAVA: Final = Path(__file__).parent / "java" / "values"
 _PATIENCE: Final = 900.0  # seconds
 
 Part = Literal["key", "value"]
+# "null", "dropped", {stage: class of the exception}, or what each format writes.
 Answer = Any
-"""``"null"``, ``"dropped"``, ``{stage: class of the exception}``, or what each format writes."""
 
 
 @dataclass(frozen=True)
 class Converter:
-    """A converter as it is configured.
+    """A converter's configuration.
 
     Args:
         kind: its short name here.
@@ -56,7 +57,7 @@ class Converter:
 
 @dataclass(frozen=True)
 class Setup:
-    """A configuration of the table.
+    """A row of the table.
 
     Args:
         converter: its name in :data:`CONVERTERS`.
@@ -72,17 +73,14 @@ class Setup:
 
     @property
     def name(self) -> str:
-        """In the table."""
         return f"{self.converter} {self.chain} {self.reads}>{self.writes}"
 
     @property
     def inputs(self) -> Sequence[bytes | None]:
-        """The bytes that are read, one record each; the record's offset is its place."""
         return INPUTS[self.converter] if self.chain == "none" else FEW_INPUTS[self.converter]
 
     @property
     def transforms(self) -> Sequence[tuple[str, Mapping[str, str]]]:
-        """Classes and keys."""
         side = "Key" if self.reads == "key" else "Value"
         return [(f"{name}{side}" if name.endswith("$") else name, keys) for name, keys in CHAINS[self.chain]]
 
@@ -91,11 +89,6 @@ class Setup:
 
 
 def ask(setups: Sequence[Setup]) -> list[list[Answer]]:
-    """The answers by setup and input.
-
-    Raises:
-        MavenError: the jars cannot be had.
-    """
     jars = copy_jars(_JAVA / "pom.xml", f"kafka-connect-values-{lines.KAFKA}")
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     done = subprocess.run(
@@ -128,7 +121,6 @@ def _asked(setup: Setup) -> dict[str, Any]:
 
 
 def _shown(answer: Answer) -> Answer:
-    """An answer with the contents of Avro and Parquet files in the place of their bytes."""
     if not isinstance(answer, dict) or not answer.keys() >= set(FORMATS):
         return answer
     shown = dict(answer)
@@ -141,13 +133,11 @@ def _shown(answer: Answer) -> Answer:
 
 
 def read_avro(data: bytes) -> list[Any]:
-    """The values of an Avro file, by their physical types, as the table shows them."""
     physical = data.replace(b'"logicalType"', b'"physicalOne"')  # of the same length
     return [shown(value) for value in fastavro.reader(io.BytesIO(physical))]
 
 
 def read_parquet(data: bytes) -> list[Any]:
-    """The rows of a Parquet file, as the table shows them."""
     (batch,) = pq.read_table(io.BytesIO(data)).combine_chunks().to_batches()
     return [_of_scalar(row) for row in batch.to_struct_array()]
 
@@ -169,7 +159,6 @@ def _of_scalar(scalar: Any) -> Any:
 
 
 def shown(value: Any) -> Any:
-    """A value as the table shows it, which is JSON: texts say what JSON does not have."""
     if isinstance(value, dict):
         return {name: shown(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -184,7 +173,7 @@ def shown(value: Any) -> Any:
 
 
 def table(setups: Sequence[Setup], answers: Sequence[Sequence[Answer]]) -> str:
-    """The table as it is kept: a line for each distinct answer, and one for each setup with the numbers of its own."""
+    # One line for each distinct answer, and one for each setup with the numbers of its answers.
     numbers: dict[str, int] = {}
     rows = []
     for setup, of_setup in zip(setups, answers, strict=True):
@@ -195,7 +184,6 @@ def table(setups: Sequence[Setup], answers: Sequence[Sequence[Answer]]) -> str:
 
 
 def kept() -> dict[str, list[Answer]]:
-    """The answers that are kept in the repository, by the names of setups."""
     found = json.loads(ANSWERS.read_text())
     return {
         name: [found["answers"][number] for number in numbers] for name, numbers in found["setups"].items()
@@ -230,6 +218,7 @@ CONVERTERS: Final[Mapping[str, Converter]] = {
     },
 }
 
+# A name that ends with $ applies to the setup's side.
 CHAINS: Final[Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]] = {
     "none": (),
     "extract": (("ExtractField$", {"field": "a"}),),
@@ -269,13 +258,11 @@ CHAINS: Final[Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]] = {
     "key": (("ValueToKey", {"fields": "a"}),),
     "key-extract": (("ValueToKey", {"fields": "a"}), ("ExtractField$Key", {"field": "a"})),
 }
-"""Transforms by the names of chains; the side of those that end with ``$`` is that of the setup."""
 
 
 # -- inputs ------------------------------------------------------------------------------------------------
 
 TIMESTAMP: Final = 1_700_000_000_123
-"""Of every record, in milliseconds."""
 _AT: Final = TIMESTAMP
 
 _TEXTS: Final[Sequence[bytes | None]] = (
@@ -460,11 +447,11 @@ def _typed(kind: str, logical: str, **more: Any) -> dict[str, Any]:
 
 
 ITEM: Final = ["null", {"type": "int", "connect.default": 5}]
+# Avro's library ignores them.
 IGNORED_DECIMALS: Final = (
     _typed("bytes", "decimal", precision=2, scale=5),
     _typed("bytes", "decimal", precision=64, scale=127),
 )
-"""By Avro's library."""
 
 _DATUMS: Final[Sequence[tuple[Any, Sequence[Any]]]] = (
     (_record(a="int", b="string"), [{"a": 1, "b": "x"}, {"a": -(2**31), "b": ""}]),
@@ -534,10 +521,9 @@ _DATUMS: Final[Sequence[tuple[Any, Sequence[Any]]]] = (
     (_record(a=_typed("bytes", "Decimal", precision=6, scale=2)), [{"a": b"\x04\xd2"}]),
     (_record(a=_typed("bytes", "decimal", precision=4, scale=2)), [{"a": b"\x01\xe2\x40"}]),
 )
+# Id of the schema "bytes": Confluent's serializer writes its values without their length.
 _AS_BYTES: Final = len(_DATUMS) + 1
-"""The id of the schema "bytes", whose values Confluent's serializer writes without their length."""
 SCHEMAS: Final = {number: schema for number, (schema, _) in enumerate(_DATUMS, 1)} | {_AS_BYTES: "bytes"}
-"""The registry."""
 
 
 def _framed(number: int, datum: bytes) -> bytes:
@@ -634,7 +620,6 @@ _OF_SCALARS: Final = [
     "time",
     "filter",
 ]
-"""What can be made of values without fields; ``extract`` fails for all of them."""
 _OF_NULLS: Final = [
     "none",
     "extract",

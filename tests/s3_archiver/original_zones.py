@@ -1,4 +1,4 @@
-"""Asks Joda-Time for time zones: ``python -m tests.s3_archiver.original_zones`` writes its answers anew."""
+"""``python -m tests.s3_archiver.original_zones`` asks Joda-Time for time zones and stores the answers."""
 
 from __future__ import annotations
 
@@ -42,10 +42,9 @@ NAMES: Final = (
 
 
 def ask() -> dict[str, str]:
-    """The name and the offsets in January and July 2026, in milliseconds, that Joda-Time has for each name.
+    """Return the name and the offsets in January and July 2026, in milliseconds.
 
-    Raises:
-        MavenError: its jar cannot be had.
+    Raises MavenError if the jar is unavailable.
     """
     return dict(zip(NAMES, ask_java("Zones.java", NAMES), strict=True))
 

@@ -1,4 +1,4 @@
-"""What the archiver's tests share: configurations, records, a task in the harness, files read back."""
+"""Shared by the archiver's tests: configurations, records, a task in the harness, and readers of its files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.s3_archiver.fake_s3 import FakeS3
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
 
+# A few records fill a part.
 FINE = Grain(rows=1, block_bytes=64)
-"""Passes everything on at once, so that a few records fill parts."""
 
 MINIMAL = {"name": "archive", "topics": "orders", "s3.bucket.name": "bucket", "flush.size": "100"}
 
@@ -35,7 +35,7 @@ MINIMAL = {"name": "archive", "topics": "orders", "s3.bucket.name": "bucket", "f
 def config(
     keys: Mapping[str, str] | None = None, *, part_size: int | None = None, **fields: Any
 ) -> S3ArchiverConfig:
-    """A configuration of dotted keys, or of fields with ``_`` for each dot.
+    """Parse a configuration of dotted keys, or of keywords with ``_`` for each dot.
 
     ``part_size`` may be smaller than S3 allows, so that tests stay small.
     """
@@ -45,7 +45,7 @@ def config(
 
 
 def records(partition: TopicPartition = TP, count: int = 1, *, first: int = 0, size: int = 10) -> SinkRecords:
-    """``count`` records with values of ``size`` bytes that say their offset."""
+    """Return ``count`` records with values of ``size`` bytes that say their offset."""
     return SinkRecords.of(
         partition,
         [
@@ -56,11 +56,11 @@ def records(partition: TopicPartition = TP, count: int = 1, *, first: int = 0, s
 
 
 class Turns(Folders):
-    """Folders that records go to in turns; their timestamps are their offsets in seconds.
+    """Folders that take turns; timestamps are offsets in seconds.
 
     Args:
         folders: how many.
-        in_a_row: how many records in a row go to one.
+        in_a_row: how many successive records go to one.
     """
 
     def __init__(self, folders: int = 2, in_a_row: int = 1) -> None:
@@ -76,8 +76,7 @@ class Turns(Folders):
 
 
 class HandClock:
-    """Wall clock of the task: stands at a whole hour until it is moved; sleeping moves it."""
-
+    # Stands at a whole hour; sleeping moves it.
     def __init__(self) -> None:
         self.now = 1_700_002_800.0
         self.slept: list[float] = []
@@ -92,32 +91,25 @@ class HandClock:
 
 @dataclass
 class Bench:
-    """A task in the harness, in front of S3 in memory."""
-
     harness: SinkTaskHarness
     s3: FakeS3
     clock: HandClock
 
     def put(self, count: int, partition: TopicPartition = TP, *, size: int = 10) -> None:
-        """Deliver the next records of a partition, as one batch."""
         first = self.harness.position(partition)
         self.harness.deliver(partition, records(partition, count, first=first, size=size))
 
     def offsets(self, partition: TopicPartition = TP) -> list[int]:
-        """Offsets that readers see, file by file."""
         return [row["offset"] for row in self.rows(partition)]
 
     def rows(self, partition: TopicPartition = TP) -> list[dict[str, Any]]:
-        """Records that readers see, file by file."""
         folder = f"topics/{partition.topic}/partition={partition.partition}/"
         return [row for key in self.visible() if key.startswith(folder) for row in read(self.s3.data(key))]
 
     def visible(self) -> list[str]:
-        """Keys of visible objects."""
         return self.s3.visible()
 
     def committed(self, partition: TopicPartition = TP) -> int | None:
-        """The partition's committed offset."""
         found = self.harness.committed.get(partition)
         return found.offset if found else None
 
@@ -133,12 +125,12 @@ def bench(
     dead_letters: DeadLetters | None = None,
     **fields: Any,
 ) -> Bench:
-    """A started task with these partitions open (:data:`TP` if none is named).
+    """Start a task with these partitions open (:data:`TP` by default).
 
     Args:
-        grouping: further arguments of the task, as those that make several files of a topic partition.
+        grouping: further arguments of the task.
         options: of the engine; those of the configuration by default.
-        dead_letters: where bad records go; by default nowhere.
+        dead_letters: where bad records go.
     """
     s3, clock = s3 or FakeS3(), HandClock()
     harness = SinkTaskHarness(
@@ -160,10 +152,8 @@ def bench(
 
 
 def read(data: bytes) -> Sequence[dict[str, Any]]:
-    """The records of an Avro file."""
     return cast("Sequence[dict[str, Any]]", list(fastavro.reader(io.BytesIO(data))))
 
 
 def header(data: bytes) -> dict[str, str]:
-    """The metadata of an Avro file."""
     return dict(fastavro.reader(io.BytesIO(data)).metadata)

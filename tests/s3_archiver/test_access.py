@@ -1,5 +1,3 @@
-"""Whose rights S3 is used with, and the way there."""
-
 from __future__ import annotations
 
 import subprocess
@@ -31,7 +29,6 @@ ROLE = {
     ],
 )
 def test_the_proxys_url_holds_user_and_password(keys: dict[str, str], url: str) -> None:
-    """Encoded, so that no character of theirs is taken for the URL's; it is the client's for both schemes."""
     made = config(keys)
 
     assert made.proxy() == url
@@ -40,7 +37,6 @@ def test_the_proxys_url_holds_user_and_password(keys: dict[str, str], url: str) 
 
 
 def test_a_proxys_password_is_in_no_representation() -> None:
-    """Like every secret."""
     made = config(
         {"s3.proxy.url": "http://proxy:3128", "s3.proxy.user": "me", "s3.proxy.password": "hunter2"}
     )
@@ -49,14 +45,13 @@ def test_a_proxys_password_is_in_no_representation() -> None:
 
 
 def test_a_body_is_signed_on_its_way_to_a_proxy() -> None:
-    """An endpoint on this machine behind a proxy elsewhere is not this machine's any more."""
+    # An endpoint on this machine behind a proxy elsewhere is reached over a network.
     assert boto_client.leaves_payload_unsigned("http://127.0.0.1:9000")
     assert not boto_client.leaves_payload_unsigned("http://127.0.0.1:9000", "http://proxy:3128")
     assert boto_client.leaves_payload_unsigned("https://s3.example", "http://proxy:3128")
 
 
 def test_transfer_acceleration_has_an_endpoint_of_its_own() -> None:
-    """s3.wan.mode: requests go to the bucket's accelerated name."""
     keys = {"aws.access.key.id": "key", "aws.secret.access.key": "secret"}
     made = boto_client.connect(
         config({**keys, "s3.wan.mode": "true", "s3.path.style.access.enabled": "false"})
@@ -68,7 +63,6 @@ def test_transfer_acceleration_has_an_endpoint_of_its_own() -> None:
 
 
 def test_the_role_is_assumed_in_the_buckets_region_unless_another_is_named() -> None:
-    """Session name and external id go along when they are set."""
     made = config({**ROLE, "s3.region": "eu-west-1"})
     named = config(
         {
@@ -86,7 +80,6 @@ def test_the_role_is_assumed_in_the_buckets_region_unless_another_is_named() -> 
 
 
 def test_a_role_without_any_keys_to_assume_it_with_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default chain finds nothing: no request is made, and the sentence says where keys come from."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -98,13 +91,12 @@ def test_a_role_without_any_keys_to_assume_it_with_says_so(monkeypatch: pytest.M
 
 
 def test_without_keys_the_default_chain_is_asked() -> None:
-    """Empty texts are no keys."""
     assert config().keys_of_access() == Keys("", "")
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "MalformedPolicyDocument", "InvalidClientTokenId"])
 def test_a_role_that_cannot_be_assumed_is_not_taken_for_a_bucket_that_is_denied(code: str) -> None:
-    """STS says the same word as S3: the sentence is about the role."""
+    # STS uses the same error code as S3.
     refused = client_error(code, 403)
     refused.operation_name = "AssumeRole"
 
@@ -116,7 +108,6 @@ def test_a_role_that_cannot_be_assumed_is_not_taken_for_a_bucket_that_is_denied(
 
 @pytest.mark.parametrize(("code", "status"), [("Throttling", 400), ("InternalFailure", 500), ("Odd", 503)])
 def test_trouble_of_sts_passes(code: str, status: int) -> None:
-    """It is asked again like S3."""
     trouble = client_error(code, status)
     trouble.operation_name = "AssumeRole"
 
@@ -126,6 +117,5 @@ def test_trouble_of_sts_passes(code: str, status: int) -> None:
 
 @pytest.mark.slow
 def test_a_configuration_is_read_without_loading_botocore() -> None:
-    """Only a process that talks to S3 pays for it."""
     code = "import sys; import sinksdk.connectors.s3_archiver; sys.exit('botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,5 +1,3 @@
-"""Names that cannot be are refused before the start, and what is often meant otherwise is a warning."""
-
 from __future__ import annotations
 
 import logging
@@ -22,7 +20,6 @@ TIMED = {"partitioner.class": "TimeBasedPartitioner", "partition.duration.ms": "
 
 
 def problems(**keys: str) -> list[str]:
-    """What is wrong, dots written as two underscores."""
     return S3ArchiverConfig.check(
         {**MINIMAL, **{key.replace("__", "."): text for key, text in keys.items()}}
     )[1]
@@ -57,7 +54,6 @@ def problems(**keys: str) -> list[str]:
     ],
 )
 def test_a_bucket_name_that_cannot_be_is_refused(name: str, said: str) -> None:
-    """With what to write instead."""
     (problem,) = problems(s3__bucket__name=name)
 
     assert problem.startswith("'s3.bucket.name': ")
@@ -73,13 +69,11 @@ def test_a_bucket_name_that_cannot_be_is_refused(name: str, said: str) -> None:
     ],
 )
 def test_buckets_and_access_points_are_taken(name: str) -> None:
-    """Also by an access point's ARN."""
     assert problems(s3__bucket__name=name) == []
 
 
 @pytest.mark.parametrize("folder", ["'..'/YYYY", "YYYY/'..'/MM", "'.'/dd", "YYYY/'a\tb'"])
 def test_a_path_format_that_leaves_the_topics_folder_is_refused(folder: str) -> None:
-    """As in ``topics.dir``."""
     (problem,) = problems(
         path__format=folder, **{key.replace(".", "__"): text for key, text in TIMED.items()}
     )
@@ -97,7 +91,6 @@ def test_a_path_format_that_leaves_the_topics_folder_is_refused(folder: str) -> 
     ],
 )
 def test_delimiters_that_make_folders_which_are_none_are_refused(key: str, text: str) -> None:
-    """Each is part of a file's key."""
     keys = {
         **MINIMAL,
         "format.class": "ByteArrayFormat",
@@ -112,7 +105,6 @@ def test_delimiters_that_make_folders_which_are_none_are_refused(key: str, text:
 
 @pytest.mark.parametrize("topic", ["../../x", "a/b", "a+0+1", "..", "x" * 250])
 def test_a_topic_whose_name_cannot_be_is_refused(topic: str) -> None:
-    """Keys of files are made of it, and verify reads it back from them."""
     with pytest.raises(ConfigException, match="cannot be the name of a topic"):
         config(topics=topic)
     made = connector(FakeS3())
@@ -138,7 +130,6 @@ def test_a_topic_whose_name_cannot_be_is_refused(topic: str) -> None:
     ],
 )
 def test_letters_of_a_path_format_that_may_not_be_meant_are_a_warning(pattern: str, said: str | None) -> None:
-    """It starts all the same: they have a meaning."""
     told = S3ArchiverConfig.parse({**MINIMAL, **TIMED, "path.format": pattern}).warnings()
     of_letters = [text for text in told if text.startswith("'path.format'")]
 
@@ -163,7 +154,7 @@ def test_letters_of_a_path_format_that_may_not_be_meant_are_a_warning(pattern: s
     ],
 )
 def test_an_address_that_cannot_be_is_a_problem(key: str, address: str, why: str) -> None:
-    """Key, value and what to write: botocore names no key, and urlsplit raises."""
+    # botocore names no key, and urlsplit raises.
     [problem] = S3ArchiverConfig.check({**MINIMAL, key: address})[1]
     shown = address.replace("pass-word", "********")
     assert problem.startswith(f"'{key}': {shown!r} {why}: write it like http")
@@ -174,7 +165,6 @@ def test_an_address_that_cannot_be_is_a_problem(key: str, address: str, why: str
     ["http://[::1]:9000", "https://minio.example", "http://127.0.0.1:9000/", "http://proxy-1:3128/s3"],
 )
 def test_an_address_that_can_be_is_none(address: str) -> None:
-    """Host names, IPv4 and IPv6, with and without a port and a path."""
     for key in ("store.url", "s3.proxy.url"):
         assert S3ArchiverConfig.check({**MINIMAL, key: address})[1] == []
     assert is_valid_endpoint_url(address) or is_valid_ipv6_endpoint_url(address)
@@ -182,7 +172,7 @@ def test_an_address_that_can_be_is_none(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["my_minio", "b\u00fccher.example"])
 def test_a_host_that_botocore_refuses_is_a_problem(host: str) -> None:
-    """Compose makes host names with underscores; a proxy may have one."""
+    # Compose creates host names with underscores; a proxy may have one.
     address = f"http://{host}:9000"
     assert not is_valid_endpoint_url(address)
     [problem] = S3ArchiverConfig.check({**MINIMAL, "store.url": address})[1]
@@ -210,7 +200,6 @@ REGION = "is no region, whose name has"
     ids=str,
 )
 def test_a_region_that_cannot_be_is_a_problem(keys: dict[str, str], said: str) -> None:
-    """The shape of the name is checked; botocore fails with another sentence for each, without the key."""
     [problem] = S3ArchiverConfig.check({**MINIMAL, **keys})[1]
     assert said in problem
 
@@ -227,7 +216,6 @@ def test_a_region_that_cannot_be_is_a_problem(keys: dict[str, str], said: str) -
     ids=str,
 )
 def test_a_region_of_any_store_is_none(keys: dict[str, str]) -> None:
-    """S3-compatible stores have names of their own."""
     assert S3ArchiverConfig.check({**MINIMAL, **keys})[1] == []
 
 
@@ -252,14 +240,13 @@ def test_a_region_of_any_store_is_none(keys: dict[str, str]) -> None:
     ids=str,
 )
 def test_a_region_that_does_not_fit_the_endpoint_is_a_warning(keys: dict[str, str], *, is_told: bool) -> None:
-    """Requests are signed for ``s3.region``."""
     told = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
 
     assert any("requests are signed" in text for text in told) is is_told
 
 
 def test_topics_whose_files_readers_skip_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Spark and pyarrow take names that begin with ``_`` or ``.`` for hidden ones."""
+    # Spark and pyarrow skip names that begin with _ or a dot.
     assert any("_schemas" in text for text in config(topics="_schemas,orders").warnings())
     assert config(topics="orders").warnings() == []
 
@@ -274,7 +261,6 @@ def test_topics_whose_files_readers_skip_are_a_warning(caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("folder", ["", "  "])
 def test_an_empty_topics_dir_archives_at_the_top_of_the_bucket(folder: str) -> None:
-    """As Confluent's sink does; owner markers lie beside the topics, and verify finds everything."""
     tp = TopicPartition("orders", 0)
     settings = config({"topics.dir": folder})
     made = bench(tp, settings=settings)
@@ -290,12 +276,11 @@ def test_an_empty_topics_dir_archives_at_the_top_of_the_bucket(folder: str) -> N
 
 @pytest.mark.parametrize("key", ["s3.endpoint", "s3.endpoint.url"])
 def test_an_endpoint_by_another_sinks_name_is_the_stores_url(key: str) -> None:
-    """It is applied, never left out: files would go to AWS."""
+    # If it were ignored, files would go to AWS.
     assert S3ArchiverConfig.parse({**MINIMAL, key: "http://minio:9000"}).store_url == "http://minio:9000"
 
 
 def test_a_provider_of_keys_is_taken_with_keys() -> None:
-    """As the keys alone would be."""
     provider = {"s3.credentials.provider.class": "com.example.AwsAccessKeyCredentialsProvider"}
     keys = {"aws.access.key.id": "k", "aws.secret.access.key": "s"}
 
@@ -313,7 +298,7 @@ def test_a_provider_of_keys_is_taken_with_keys() -> None:
 def test_a_topic_whose_keys_cannot_be_is_refused_before_its_marker_is_taken(
     keys: dict[str, str], found: str, why: str
 ) -> None:
-    """Topics of ``topics.regex`` are known with the subscription; another connector may archive this one."""
+    # Topics of topics.regex are known with the subscription only; another connector may archive this one.
     named = {name: text for name, text in MINIMAL.items() if name != "topics"}
     s3 = FakeS3()
     made = connector(s3)
@@ -338,7 +323,6 @@ def test_a_topic_whose_keys_cannot_be_is_refused_before_its_marker_is_taken(
     ],
 )
 def test_a_bucket_that_is_called_as_a_host_of_s3_is_a_warning(name: str, said: str | None) -> None:
-    """A bucket may have such a name."""
     told = [text for text in config({"s3.bucket.name": name}).warnings() if "'s3.bucket.name'" in text]
 
     assert len(told) == (said is not None)

@@ -1,5 +1,3 @@
-"""Fields of Avro values: many at once are read as fastavro reads each."""
-
 from __future__ import annotations
 
 import io
@@ -81,6 +79,7 @@ ORDERS = st.recursive(
     ),
     max_leaves=3,
 ).filter(lambda value: value is not None)
+# The same bytes without logical types.
 PLAIN = fastavro.parse_schema(
     {
         **SCHEMA,
@@ -97,11 +96,9 @@ PLAIN = fastavro.parse_schema(
         ],
     }
 )  # fmt: skip
-"""The same bytes, written without moments and decimals."""
 
 
 def datum(value: Any, number: int = 7, schema: Any = PLAIN) -> bytes:
-    """In Confluent's framing."""
     out = io.BytesIO()
     out.write(struct.pack(">bI", 0, number))
     fastavro.schemaless_writer(out, schema, value)
@@ -109,7 +106,6 @@ def datum(value: Any, number: int = 7, schema: Any = PLAIN) -> bytes:
 
 
 def column(found: Field, rows: int) -> list[Any]:
-    """Values by row; of bad rows the reason."""
     values: list[Any] = [None] * rows
     for places, piece in found.pieces:
         whole = pa.types.is_temporal(piece.type)
@@ -150,7 +146,6 @@ def expected(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 def test_fields_are_those_that_were_written(
     values: list[Any], paths: list[tuple[str, ...]], first: int
 ) -> None:
-    """Behind arrays, maps, unions and records in themselves, each field is found, also in a slice of a batch."""
     data = pa.array([datum(value) for value in values], pa.binary())[first:]
     found = AvroFields(paths, lambda _: PARSED).read(data)
 
@@ -179,7 +174,7 @@ GOOD = {
     st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.sampled_from([*PATHS, ("price",), ("tags",)])
 )
 def test_broken_data_take_no_other_along(broken: list[bytes], path: tuple[str, ...]) -> None:
-    """Any bytes behind the framing: they fail, or give a value; the records between them are as they were."""
+    # Any bytes behind the framing fail or give a value; the other records are as they were.
     data = [each for some in broken for each in (b"\x00\x00\x00\x00\x07" + some, datum(GOOD))]
     (found,) = AvroFields([path], lambda _: PARSED).read(pa.array(data, pa.binary()))
     values = column(found, len(data))
@@ -210,8 +205,6 @@ def test_broken_data_take_no_other_along(broken: list[bytes], path: tuple[str, .
     ],
 )
 def test_what_is_wrong_is_said(data: bytes | None, path: tuple[str, ...], why: str) -> None:
-    """A record without the field is told from its neighbours, with the reason."""
-
     def schema_of(number: int) -> Any:
         if number != 7:
             raise DataException("there is none")
@@ -224,7 +217,6 @@ def test_what_is_wrong_is_said(data: bytes | None, path: tuple[str, ...], why: s
 
 
 def test_an_array_of_any_length_is_passed_over() -> None:
-    """Arrays of more items than are walked one by one, and blocks with their size in bytes, stand before fields."""
     long = {**GOOD, "tags": ["x"] * 12_000, "numbers": [0.0] * 12_000}
     sized = datum(GOOD).replace(b"\x00\x00\x00\x00\x07\x00", b"\x00\x00\x00\x00\x07\x03\x08\x02a\x02b\x00", 1)
     for path in (("name",), ("meta", "at")):
@@ -251,7 +243,6 @@ def folders(schema_of: Callable[[int], Any] | None) -> Any:
 
 
 def test_folders_are_made_of_avro() -> None:
-    """Several schemas in a batch, a union of text and number, and microseconds: each row has its folder."""
     other = {
         "type": "record",
         "name": "Order",
@@ -270,14 +261,12 @@ def test_folders_are_made_of_avro() -> None:
 
 
 def test_avro_needs_a_registry() -> None:
-    """Without what gives schemas by their ids there are no fields of Avro values."""
     with pytest.raises(ConfigException, match=r"value\.converter\.schema\.registry\.url"):
         folders(None)
 
 
 @pytest.mark.parametrize("path", [("a",), ("b", "c")])
 def test_the_default_of_a_null_makes_the_folder(path: tuple[str, ...]) -> None:
-    """``connect.default``: Connect's partitioners see it in the place of the null, also inside a structure."""
     inner = {
         "type": "record",
         "name": "B",

@@ -1,5 +1,3 @@
-"""Typed columns as Avro: fastavro reads the same values, by a schema that any reader takes."""
-
 from __future__ import annotations
 
 import datetime as dt
@@ -23,7 +21,6 @@ MOMENT = dt.datetime(2024, 3, 31, 1, 59, 59, 123_000, tzinfo=dt.UTC)
 
 
 def written(values: list[Any], kind: pa.DataType) -> fastavro.reader:
-    """A file of values of a type, as fastavro reads it."""
     format_ = AvroValues(None)
     given = batch(values, kind)
     kinds = format_.kinds(ORDERS, given)
@@ -69,7 +66,6 @@ def written(values: list[Any], kind: pa.DataType) -> fastavro.reader:
     ids=str,
 )
 def test_values_are_read_back(kind: pa.DataType, value: Any, expected: Any) -> None:
-    """Values of each type are read back, beside null, in fields and in slices."""
     values = [{"f": value}, {"f": None}, None, {"f": value}]
     found = written(values, pa.struct({"f": kind}))
     assert list(found) == [{"f": expected}, {"f": None}, {"f": expected}]
@@ -80,7 +76,7 @@ def test_values_are_read_back(kind: pa.DataType, value: Any, expected: Any) -> N
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.list_(pa.struct({"a": pa.int32()}))], ids=str)
 def test_a_value_need_not_have_fields(kind: pa.DataType) -> None:
-    """Values that are single numbers or lists have files, too; text has none without a registry."""
+    # Single numbers and lists have files; text has none without a registry.
     value = {"string": "a", "int64": 5}.get(str(kind), [{"a": 1}])
     if pa.types.is_string(kind):
         with pytest.raises(ConfigException, match="values are bytes, and Avro has no schema"):
@@ -90,7 +86,6 @@ def test_a_value_need_not_have_fields(kind: pa.DataType) -> None:
 
 
 def test_records_are_named_as_connect_does() -> None:
-    """Names: structures are called as Connect calls those without a name; fields are optional."""
     inner = pa.struct({"x": pa.int32()})
     schema = json.loads(
         written([{"a": None, "b": None}], pa.struct({"a": inner, "b": inner})).metadata["avro.schema"]
@@ -113,7 +108,6 @@ def test_records_are_named_as_connect_does() -> None:
     ],
 )
 def test_names_are_made_legal_as_connect_does(name: str, expected: str) -> None:
-    """Names: what Avro does not allow becomes what Connect makes of it."""
     assert legal_name(name) == expected
     found = written([{name: 1}], pa.struct({name: pa.int32()}))
     assert list(found) == [{expected: 1}]
@@ -121,7 +115,6 @@ def test_names_are_made_legal_as_connect_does(name: str, expected: str) -> None:
 
 
 def test_fields_that_would_have_one_name() -> None:
-    """Names: a record is bad two of whose fields would have one, and they are named."""
     kind = pa.struct({"a-b": pa.int32(), "a.b": pa.int32()})
     kinds = AvroValues(None).kinds(ORDERS, batch([{}], kind))
     assert "fields 'a-b', 'a.b' would all be called 'a_b'" in str(kinds.bad[0])
@@ -129,7 +122,6 @@ def test_fields_that_would_have_one_name() -> None:
 
 @pytest.mark.parametrize("kind", [pa.duration("s"), pa.month_day_nano_interval()], ids=str)
 def test_values_of_a_type_that_avro_does_not_have_are_bad(kind: pa.DataType) -> None:
-    """As with Parquet: types come with records, and those of others are archived; null is judged as ever."""
     format_, given = AvroValues(None, nulls="ignore"), batch([{}, None], pa.struct({"f": kind}))
     format_.learn(given)
     kinds = format_.kinds(ORDERS, given)
@@ -138,7 +130,6 @@ def test_values_of_a_type_that_avro_does_not_have_are_bad(kind: pa.DataType) -> 
 
 
 def test_null_is_bad_or_left_out() -> None:
-    """Null: a record without a value is bad, or is left out."""
     given = batch([{"a": 1}, None], pa.struct({"a": pa.int32()}))
     kinds = AvroValues(None).kinds(ORDERS, given)
     assert f"orders-3: the record at offset {FIRST + 1} cannot be archived: it has no value" in str(
@@ -153,7 +144,6 @@ def test_null_is_bad_or_left_out() -> None:
     ("kind", "value", "schema"), [(pa.binary(), b"\0\0\0\0\x01", "bytes"), (pa.string(), "UA", "string")]
 )
 def test_bytes_and_texts_can_be_the_values_themselves(kind: pa.DataType, value: Any, schema: str) -> None:
-    """As Connect's converters of bytes and text give them: no schema is looked for in them."""
     format_, given = AvroValues(None, plain=True), batch([value, None], kind)
     format_.learn(given)
     kinds = format_.kinds(ORDERS, given)
@@ -165,7 +155,6 @@ def test_bytes_and_texts_can_be_the_values_themselves(kind: pa.DataType, value: 
 
 
 def test_types_have_files_of_their_own() -> None:
-    """A kind is a type: equal ones of different batches are one."""
     format_ = AvroValues(None)
     one, other = (
         format_.kinds(ORDERS, batch([{"a": 1}], pa.struct({"a": kind}))).kinds[0]

@@ -1,5 +1,3 @@
-"""``AvroFormat`` of values: fastavro reads what was produced, by the producer's schema."""
-
 from __future__ import annotations
 
 import io
@@ -42,8 +40,6 @@ SCHEMAS: dict[int, Any] = {7: FLIGHT, 2**31 + 5: PLANE, 9: "string", 10: ["null"
 
 
 class Registry:
-    """Schemas by id, parsed as the registry's client does; counts what it is asked for."""
-
     def __init__(self, schemas: Mapping[int, Any]) -> None:
         self.schemas = schemas
         self.asked: list[int] = []
@@ -60,7 +56,6 @@ class Registry:
 
 
 def framed(schema_id: int, value: Any, schema: Any = None) -> bytes:
-    """A value as Confluent's serializer writes it."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema or SCHEMAS[schema_id]), value)
     return struct.pack(">bI", 0, schema_id) + out.getvalue()
@@ -71,7 +66,6 @@ def flight(number: int) -> dict[str, Any]:
 
 
 def files(format_: AvroValues, given: pa.RecordBatch) -> dict[object, bytes]:
-    """A batch's files, by kind, as the archiver makes them: divided, and encoded at once."""
     kinds = format_.kinds(ORDERS, given)
     order = np.argsort(kinds.codes, kind="stable")
     order = order[kinds.codes[order] >= 0]
@@ -90,7 +84,6 @@ def read(data: bytes) -> list[Any]:
 
 @pytest.mark.parametrize("codec_name", CODEC_NAMES)
 def test_values_are_read_back(codec_name: str) -> None:
-    """Files: fastavro reads each value back from a file of its schema, whatever the codec."""
     values = [framed(7, flight(n)) if n % 3 else framed(2**31 + 5, {"tail": f"N{n}"}) for n in range(300)]
     made = files(AvroValues(Registry(SCHEMAS), codec_name), batch(values))
     assert list(made) == [2**31 + 5, 7]
@@ -100,13 +93,11 @@ def test_values_are_read_back(codec_name: str) -> None:
 
 @pytest.mark.parametrize(("schema_id", "values"), [(9, ["a", ""]), (10, [None, {"tail": "x"}, 5])])
 def test_schemas_that_are_no_records(schema_id: int, values: list[Any]) -> None:
-    """Files: of a schema that is a single type, or a union, as topics of several kinds of events have."""
     made = files(AvroValues(Registry(SCHEMAS)), batch([framed(schema_id, value) for value in values]))
     assert read(made[schema_id]) == values
 
 
 def test_the_producers_schema_is_the_files() -> None:
-    """Files: names, documentation, defaults, aliases and logical types are the producer's."""
     made = files(AvroValues(Registry(SCHEMAS)), batch([framed(7, flight(1))]))[7]
     metadata = fastavro.reader(io.BytesIO(made)).metadata
     schema = json.loads(metadata["avro.schema"])
@@ -115,7 +106,6 @@ def test_the_producers_schema_is_the_files() -> None:
 
 
 def test_schemas_that_refer_to_others_stand_by_themselves() -> None:
-    """Files: what a schema of the registry refers to is written into the file's."""
     with RegistryServer().running() as server:
         server.register("plane-value", json.dumps(PLANE))
         whole = {"type": "record", "name": "Trip", "fields": [{"name": "plane", "type": "Plane"}]}
@@ -128,7 +118,6 @@ def test_schemas_that_refer_to_others_stand_by_themselves() -> None:
 
 
 def test_each_schema_is_asked_for_once() -> None:
-    """The registry: asked once for each id, however many batches and files there are."""
     registry = Registry(SCHEMAS)
     format_ = AvroValues(registry)
     for _ in range(3):
@@ -143,7 +132,6 @@ def test_each_schema_is_asked_for_once() -> None:
     "value", [b"", b"\0", b"\0\0\0\0", b"\x01\0\0\0\x07x", b'{"a":1}', b"\xff" * 100_000]
 )
 def test_values_without_framing_are_bad(value: bytes) -> None:
-    """Garbage: a bad record whose error says where it is, why, and what to do; the others are written."""
     given = batch([framed(7, flight(1)), value, framed(7, flight(2))])
     kinds = AvroValues(Registry(SCHEMAS)).kinds(ORDERS, given)
     assert kinds.codes.tolist() == [0, -1, 0]
@@ -159,7 +147,6 @@ def test_values_without_framing_are_bad(value: bytes) -> None:
 
 @pytest.mark.parametrize("schema_id", [0, 8, 2**32 - 1])
 def test_ids_that_the_registry_does_not_know_are_bad(schema_id: int) -> None:
-    """Unknown ids: bad records, named with the id; each id is asked for once for a batch."""
     registry = Registry(SCHEMAS)
     value = struct.pack(">bI", 0, schema_id) + b"datum"
     kinds = AvroValues(registry).kinds(ORDERS, batch([value, framed(7, flight(1)), value]))
@@ -188,7 +175,7 @@ def test_ids_that_the_registry_does_not_know_are_bad(schema_id: int) -> None:
     ids=["record", "field", "fixed", "nested"],
 )
 def test_names_that_avro_does_not_allow(schema: Any) -> None:
-    """Illegal names: Java refuses them, so Confluent's converter, too: their records are bad."""
+    # Java refuses them, and Confluent's converter with it.
     value = struct.pack(">bI", 0, 3) + b"datum"
     kinds = AvroValues(Registry({3: schema})).kinds(ORDERS, batch([value]))
     assert kinds.codes.tolist() == [-1]
@@ -197,7 +184,6 @@ def test_names_that_avro_does_not_allow(schema: Any) -> None:
 
 
 def test_null_is_bad_or_left_out() -> None:
-    """Null: a record without a value is bad, or is left out."""
     given = batch([None, framed(7, flight(1))])
     failing, ignoring = AvroValues(Registry(SCHEMAS)), AvroValues(Registry(SCHEMAS), nulls="ignore")
     assert "'behavior.on.null.values' is fail" in str(failing.kinds(ORDERS, given).bad[0])
@@ -208,7 +194,7 @@ def test_null_is_bad_or_left_out() -> None:
 
 
 def test_while_the_registry_is_away_nothing_is_bad() -> None:
-    """The registry does not answer: the batch is tried again, and is whole then."""
+    # The batch is put again.
     registry = Registry(SCHEMAS)
     format_ = AvroValues(registry)
     given = batch([framed(7, flight(1)), framed(9, "a")])
@@ -221,7 +207,6 @@ def test_while_the_registry_is_away_nothing_is_bad() -> None:
 
 
 def test_nothing_is_asked_once_a_batch_is_learned() -> None:
-    """The registry: what is taken of a batch that was learned needs it no more, whatever the ids."""
     registry = Registry(SCHEMAS)
     format_ = AvroValues(registry)
     given = batch([framed(7, flight(1)), struct.pack(">bI", 0, 8) + b"datum", b"garbage", None])
@@ -232,14 +217,12 @@ def test_nothing_is_asked_once_a_batch_is_learned() -> None:
 
 
 def test_bytes_without_a_registry() -> None:
-    """Without a registry bytes have no schema: the configuration must name one, or type the values."""
     with pytest.raises(ConfigException, match=r"'value.converter.schema.registry.url'"):
         AvroValues(None).learn(batch([framed(7, flight(1))]))
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
 def test_ids_of_any_column_of_bytes(kind: pa.DataType) -> None:
-    """Ids are found in slices, with nulls, and in columns of nulls only."""
     values = [
         b"x",
         struct.pack(">bI", 0, 2**32 - 1),
@@ -268,7 +251,6 @@ def kept(s3: FakeS3, schema_id: int) -> Any:
 
 @pytest.mark.parametrize("knows_conditions", [True, False])
 def test_schemas_are_kept_before_a_file_needs_them(*, knows_conditions: bool) -> None:
-    """Schemas: each id's is beside the data before a file of it is begun, and can be read without the registry."""
     s3 = FakeS3(BUCKET, knows_conditions=knows_conditions)
     for _ in range(2):  # two tasks
         format_ = AvroValues(Registry(SCHEMAS), keep_schema=SchemaFiles(s3, BUCKET, LAYOUT))
@@ -281,7 +263,7 @@ def test_schemas_are_kept_before_a_file_needs_them(*, knows_conditions: bool) ->
 
 
 def test_a_schema_that_is_there_stays(caplog: pytest.LogCaptureFixture) -> None:
-    """Schemas: of two registries that number differently the first one's stays, and it is said."""
+    # Two registries may number differently.
     s3 = FakeS3(BUCKET)
     files_ = SchemaFiles(s3, BUCKET, LAYOUT)
     files_(7, b'{ "type": "string" }')
@@ -293,6 +275,5 @@ def test_a_schema_that_is_there_stays(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_schema_is_no_owner_marker() -> None:
-    """Schemas: their keys are none of owner markers or files."""
     key = LAYOUT.schema(7)
     assert (LAYOUT.marked(key), LAYOUT.parse(key)) == (None, None)

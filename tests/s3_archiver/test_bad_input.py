@@ -1,5 +1,3 @@
-"""Bad records, by the whole task: what is said of each, where it goes, and that the others are archived."""
-
 from __future__ import annotations
 
 import io
@@ -25,8 +23,8 @@ from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
 
 NOON = 1_709_210_096_000
 YEAR_20000 = 568_971_820_800_000
+# Milliseconds since 1970 in 2024, in the year 20000, and in the last year.
 BEYOND_ALL = 2**63 - 1
-"""Milliseconds since 1970: in 2024, in the year 20000, and in the last of all years."""
 
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -56,7 +54,6 @@ AVRO = {"format.class": "AvroFormat", "value.converter": "avro"}
 
 
 def as_json(**fields: Any) -> bytes:
-    """An order, with some of its fields changed; those that are ``...`` are missing."""
     return json.dumps({name: each for name, each in {**GOOD, **fields}.items() if each is not ...}).encode()
 
 
@@ -71,8 +68,6 @@ def datum(**fields: Any) -> bytes:
 
 
 class Registry(NamedTuple):
-    """A schema registry, and the ids of what it has."""
-
     server: RegistryServer
     order: int
     illegal_name: int
@@ -82,7 +77,6 @@ class Registry(NamedTuple):
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Registry]:
-    """A registry with a good schema, two that Avro's other readers refuse, and one that is no Avro."""
     with RegistryServer().running() as server:
         field = {"name": "the country", "type": "string"}
         yield Registry(
@@ -95,8 +89,6 @@ def registry() -> Iterator[Registry]:
 
 
 class Letters:
-    """Dead letters, in memory."""
-
     def __init__(self) -> None:
         self.records: list[SinkRecord] = []
 
@@ -107,7 +99,6 @@ class Letters:
         return done
 
     def said(self) -> str:
-        """What the only one's headers say is wrong with it."""
         (record,) = self.records
         headers = {header.key: header.value or b"" for header in record.headers}
         where = [headers[f"__connect.errors.{name}"] for name in ("topic", "partition", "offset")]
@@ -119,8 +110,8 @@ class Case(NamedTuple):
     """A bad record.
 
     Args:
-        value: of the record, or what makes it of the registry.
-        said: parts of the sentence, in their order.
+        value: of the record, or a function of the registry.
+        said: parts of the message, in their order.
         timestamp: Kafka's.
     """
 
@@ -149,7 +140,6 @@ def by_hour(name: str, said: str, **fields: Any) -> Case:
 
 
 def unusable(name: str, said: str, value: Callable[[Registry], bytes]) -> list[Case]:
-    """A record whose schema cannot be used: as a value of a file, and where only its folder is asked for."""
     return [
         Case(f"{name}, spliced", AVRO, value, (UNFIT, said, OF_REGISTRY)),
         Case(
@@ -197,7 +187,6 @@ CASES = [
 
 
 def started(case: Case, registry: Registry, **keys: str) -> tuple[Bench, Letters]:
-    """A task whose files end after two records, and its dead letters."""
     settings = config(
         {
             **case.keys,
@@ -214,7 +203,6 @@ def started(case: Case, registry: Registry, **keys: str) -> tuple[Bench, Letters
 
 
 def deliver(made: Bench, case: Case, registry: Registry, *numbers: int) -> None:
-    """Orders with these numbers; number 3 is the case's bad record."""
     is_avro = case.keys["value.converter"] == "avro"
     bad = case.value(registry) if callable(case.value) else case.value
     given = []
@@ -226,7 +214,6 @@ def deliver(made: Bench, case: Case, registry: Registry, *numbers: int) -> None:
 
 
 def archived(made: Bench) -> list[int]:
-    """The numbers of the orders that readers see."""
     found: list[int] = []
     for key in made.visible():
         data = made.s3.data(key)
@@ -241,7 +228,6 @@ def archived(made: Bench) -> list[int]:
 
 
 def in_order(text: str, parts: tuple[str, ...]) -> bool:
-    """Whether the parts stand in a text one behind the other."""
     at = 0
     for part in parts:
         at = text.find(part, at)
@@ -258,7 +244,6 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_tolerated_bad_record_is_a_dead_letter_and_the_others_are_archived(
     case: Case, registry: Registry
 ) -> None:
-    """``all``: it is sent as it was read, with the sentence, and all that is around it is archived once."""
     made, letters = started(case, registry, errors_tolerance="all", errors_deadletterqueue_max_share="1")
     deliver(made, case, registry, 0, 1, 2, 3, 4, 5)
     deliver(made, case, registry, 6, 7)
@@ -272,7 +257,6 @@ def test_a_tolerated_bad_record_is_a_dead_letter_and_the_others_are_archived(
 
 @every_case
 def test_a_bad_record_that_is_not_tolerated_ends_its_partition_there(case: Case, registry: Registry) -> None:
-    """``none``: the partition fails with the sentence; what was committed before stays, nothing else follows."""
     made, letters = started(case, registry)
     deliver(made, case, registry, 0, 1)
     made.harness.commit()
@@ -290,7 +274,6 @@ def test_a_bad_record_that_is_not_tolerated_ends_its_partition_there(case: Case,
 
 @pytest.mark.parametrize("case", CASES[::6], ids=lambda case: case.name)
 def test_bad_records_are_passed_over_without_dead_letters_too(case: Case, registry: Registry) -> None:
-    """``all`` without a topic for them: the others are archived."""
     made, _ = started(
         case, registry, errors_tolerance="all", errors_deadletterqueue_topic_name="", flush_size="100"
     )
@@ -314,7 +297,6 @@ BAD = (as_json(country="a/b", at=BEYOND_ALL), b"[1]", b"DE;1", None)
 def test_whatever_happens_good_records_are_archived_once_and_bad_ones_are_letters(
     keys: dict[str, str], seed: int
 ) -> None:
-    """Batches of all sizes, commits, crashes: letters are what was read, also where rows of several batches waited."""
     chance = random.Random(seed)  # noqa: S311 - a schedule
     last = 80
     values = [
@@ -351,7 +333,7 @@ def test_whatever_happens_good_records_are_archived_once_and_bad_ones_are_letter
     ("keys", "folder"), [(BY_HOUR, "hour=00"), (BY_DAY_OF_KAFKA, "day=01")], ids=("field", "of Kafka")
 )
 def test_the_year_20000_is_a_year(keys: dict[str, str], folder: str, registry: Registry) -> None:
-    """It has five digits, and as it stands in the folder it was meant so by Confluent's sink."""
+    # Confluent's sink writes five digits, too.
     case = Case("year 20000", JSON | keys, as_json(n=3, at=YEAR_20000), (), timestamp=YEAR_20000)
     made, letters = started(case, registry)
     deliver(made, case, registry, 3)
@@ -365,7 +347,7 @@ def test_the_year_20000_is_a_year(keys: dict[str, str], folder: str, registry: R
 
 @pytest.mark.parametrize("form", ["JsonFormat", "AvroFormat", "ParquetFormat"])
 def test_a_bad_record_of_the_year_20000_is_one_too(form: str) -> None:
-    """Typed by Spark: Python has no object of such a moment, which does not stop its dead letter."""
+    # Spark may type it; Python has no datetime of that year.
     moments = pa.array([NOON, YEAR_20000], pa.int64()).cast(pa.timestamp("ms", "UTC"))
     values = pa.StructArray.from_arrays([pa.array(["DE", ".."]), moments], names=["country", "at"])
     offsets = pa.array([0, 1], pa.int64())
@@ -387,7 +369,7 @@ def test_a_bad_record_of_the_year_20000_is_one_too(form: str) -> None:
 def test_null_values_that_are_left_out_need_no_folder(
     folders: dict[str, str], value: bytes | None, registry: Registry
 ) -> None:
-    """Regression: with ``behavior.on.null.values`` = ignore they were bad records, since nothing has no fields."""
+    # Regression: with behavior.on.null.values=ignore they were bad records without fields.
     case = Case("null", JSON | folders, value, ())
     made, letters = started(case, registry, behavior_on_null_values="ignore", errors_tolerance="all")
     deliver(made, case, registry, 2, 3, 4)
@@ -398,7 +380,6 @@ def test_null_values_that_are_left_out_need_no_folder(
 
 
 def test_one_record_among_many_is_found() -> None:
-    """A field that one of 30,000 records does not have: that one is bad, and all the others are archived."""
     letters = Letters()
     settings = config({**JSON, **BY_COUNTRY, "errors.tolerance": "all", "flush.size": "100000"})
     made = bench(settings=settings, dead_letters=letters)
@@ -414,7 +395,7 @@ def test_one_record_among_many_is_found() -> None:
 
 
 def test_what_a_bad_record_holds_is_in_no_error(caplog: pytest.LogCaptureFixture, registry: Registry) -> None:
-    """Errors end up in logs: they say what kind of value it is, not which."""
+    # Errors are logged.
     for value in (b"secret", b'{"country":"secret/secret"}', b'{"country":{"secret":1}}'):
         case = Case("secret", JSON | BY_COUNTRY, value, ())
         made, letters = started(case, registry, errors_tolerance="all", errors_log_enable="true")
@@ -433,7 +414,6 @@ def test_what_a_bad_record_holds_is_in_no_error(caplog: pytest.LogCaptureFixture
     "keys", [AVRO, {**AVRO, **BY_COUNTRY, "archive.content": "record"}], ids=("values", "folders")
 )
 def test_while_the_registry_is_away_nothing_is_taken(keys: dict[str, str], failing: int) -> None:
-    """Its schemas are asked for first: a batch is put again, whole, and no record is bad meanwhile."""
     with RegistryServer().running() as server:
         registry = Registry(server, server.register("orders-value", json.dumps(ORDER)), 0, 0, 0)
         case = Case("away", keys, None, ())
@@ -454,7 +434,7 @@ def test_while_the_registry_is_away_nothing_is_taken(keys: dict[str, str], faili
 
 
 def test_a_registry_that_refuses_makes_no_record_bad() -> None:
-    """A wrong password is the configuration's fault: the partition fails, whatever is tolerated."""
+    # A wrong password fails the partition, whatever is tolerated.
     with RegistryServer().running() as server:
         registry = Registry(server, server.register("orders-value", json.dumps(ORDER)), 0, 0, 0)
         case = Case("refused", {**AVRO, **BY_COUNTRY, "archive.content": "record"}, None, ())
@@ -472,7 +452,6 @@ def test_a_registry_that_refuses_makes_no_record_bad() -> None:
 
 @pytest.mark.parametrize("letter", list("bfgijlnopqrtuvABFIJLNOPQRTUVWX"))
 def test_letters_of_a_path_format_that_mean_nothing_are_refused(letter: str) -> None:
-    """Before the start, in one sentence that names the key and the letter."""
     keys = {"partitioner.class": "TimeBasedPartitioner", "partition.duration.ms": "1"}
     _, problems = S3ArchiverConfig.check({**MINIMAL, **keys, "path.format": f"YYYY/{letter}{letter}"})
 

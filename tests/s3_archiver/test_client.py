@@ -29,8 +29,6 @@ REQUEST = Request("UploadPart", *WHERE, "https://s3.example")
 
 
 class StubClient:
-    """Boto3's client, of which every request fails with the same error or gives the same answer."""
-
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
         self.asked: dict[str, Any] = {}
@@ -79,7 +77,6 @@ def send(outcome: Any) -> Part:
     ],
 )
 def test_what_passes_is_retriable(code: str, status: int) -> None:
-    """Throttling, time-outs, server errors and conflicts are tried again, also with statuses that lie."""
     with pytest.raises(S3Trouble) as caught:
         send(client_error(code, status))
 
@@ -108,7 +105,7 @@ def test_what_passes_is_retriable(code: str, status: int) -> None:
     ],
 )
 def test_what_does_not_pass_is_fatal_by_its_code(code: str, status: int) -> None:
-    """A refusal inside a 200 arrives as a 500: the code decides, not the status."""
+    # A refusal in a 200 arrives as a 500.
     with pytest.raises(S3Error) as caught:
         send(client_error(code, status))
 
@@ -129,7 +126,6 @@ def test_what_does_not_pass_is_fatal_by_its_code(code: str, status: int) -> None
     ],
 )
 def test_no_answer_is_retriable(error: Exception) -> None:
-    """A lost connection may have lost the request or only its answer."""
     with pytest.raises(S3Trouble) as caught:
         send(error)
 
@@ -137,7 +133,6 @@ def test_no_answer_is_retriable(error: Exception) -> None:
 
 
 def test_no_credentials_is_fatal_and_says_where_they_come_from() -> None:
-    """Asking again would not find any."""
     with pytest.raises(S3Error, match=r"aws\.access\.key\.id.*default credential chain"):
         send(boto.NoCredentialsError())
 
@@ -153,7 +148,6 @@ def test_no_credentials_is_fatal_and_says_where_they_come_from() -> None:
     ],
 )
 def test_a_refusal_names_bucket_key_endpoint_code_and_what_to_do(code: str, advice: str) -> None:
-    """One sentence is enough to act on."""
     message = str(failure_of(REQUEST, code, "words of S3.", 403))
 
     for part in (WHERE.bucket, WHERE.key, "https://s3.example", code, "words of S3", advice):
@@ -161,7 +155,6 @@ def test_a_refusal_names_bucket_key_endpoint_code_and_what_to_do(code: str, advi
 
 
 def test_errors_survive_the_way_from_an_executor() -> None:
-    """Spark pickles what a task reports."""
     for error in (S3Error("denied", "AccessDenied"), S3Trouble("slow", "SlowDown")):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
@@ -170,7 +163,7 @@ def test_errors_survive_the_way_from_an_executor() -> None:
 
 
 def test_a_number_alone_is_believed_since_there_is_nothing_else() -> None:
-    """HEAD has no body, so botocore gives the status as the code."""
+    # HEAD has no body: botocore gives the status as the code.
     assert is_transient("503")
     assert not is_transient("404")
 
@@ -186,12 +179,11 @@ def test_a_number_alone_is_believed_since_there_is_nothing_else() -> None:
     ],
 )
 def test_payload_is_unsigned_where_that_is_safe(*, endpoint: str, is_unsigned: bool) -> None:
-    """Over TLS, and to this machine; over http on a network the signature protects the body."""
+    # Over http on a network the signature protects the body.
     assert leaves_payload_unsigned(endpoint) is is_unsigned
 
 
 def test_a_part_goes_with_our_own_checksum() -> None:
-    """The CRC32 computed while filling is sent, so that boto3 computes none."""
     client = StubClient({"ETag": '"e"'})
 
     part = BotoS3(cast("Any", client), "").upload_part(WHERE, "id", 3, bytearray(b"data"), "AAAAAA==")
@@ -212,7 +204,7 @@ def test_a_part_goes_with_our_own_checksum() -> None:
     ],
 )
 def test_only_a_checksum_of_the_whole_counts(answer: dict[str, str], crc32: str | None) -> None:
-    """A checksum of checksums says nothing about the bytes that are read back."""
+    # A checksum of checksums says nothing about the bytes read back.
     info = answering({"ContentLength": 4, "Metadata": {}, **answer}).head(WHERE)
 
     assert info is not None
@@ -220,12 +212,11 @@ def test_only_a_checksum_of_the_whole_counts(answer: dict[str, str], crc32: str 
 
 
 def test_a_missing_object_is_none() -> None:
-    """HEAD says 404 and nothing else."""
     assert answering(client_error("404", 404)).head(WHERE) is None
 
 
 def test_a_client_is_made_once_per_process_and_configuration() -> None:
-    """Half a second that every generation would pay otherwise."""
+    # Each generation would pay half a second otherwise.
     one = config(store_url="http://127.0.0.1:1", aws_access_key_id="a", aws_secret_access_key="b")
     two = config(store_url="http://127.0.0.1:2", aws_access_key_id="a", aws_secret_access_key="b")
 
@@ -236,7 +227,6 @@ def test_a_client_is_made_once_per_process_and_configuration() -> None:
 
 @given(st.lists(st.binary(max_size=300), max_size=6))
 def test_checksums_of_pieces_combine_to_that_of_the_whole(pieces: list[bytes]) -> None:
-    """So a whole object's CRC32 costs no second pass over its bytes."""
     combined = 0
     for piece in pieces:
         combined = crc.combine(combined, zlib.crc32(piece), len(piece))
@@ -246,7 +236,6 @@ def test_checksums_of_pieces_combine_to_that_of_the_whole(pieces: list[bytes]) -
 
 @given(st.lists(st.binary(max_size=300_000 // 64), max_size=8), st.integers(1, 5000))
 def test_a_part_holds_what_was_filled_in(chunks: list[bytes], capacity: int) -> None:
-    """Body and CRC32 are those of the bytes taken; what does not fit is given back."""
     buffer, taken, whole = PartBuffer(capacity), b"", b"".join(chunks)
 
     for chunk in chunks:
@@ -261,7 +250,7 @@ def test_a_part_holds_what_was_filled_in(chunks: list[bytes], capacity: int) -> 
 
 @given(st.lists(st.binary(max_size=5000), min_size=1, max_size=6))
 def test_a_part_is_sent_without_a_copy_and_its_buffer_holds_the_next_one(parts: list[bytes]) -> None:
-    """Larger or smaller, asked for once or again (a retry): a copy of the last part took 22 MB of a worker."""
+    # A copy of the last part took 22 MB of a worker.
     buffer = PartBuffer(5000)
     for part in parts:
         buffer.fill(memoryview(part))
@@ -271,7 +260,7 @@ def test_a_part_is_sent_without_a_copy_and_its_buffer_holds_the_next_one(parts: 
 
 
 def test_a_part_buffer_takes_what_is_in_it_and_keeps_its_memory() -> None:
-    """200 small files must not take 200 parts of memory; one large file must not ask for it anew."""
+    # 200 small files must not take 200 parts of memory.
     buffer = PartBuffer(8 * 1024 * 1024)
     buffer.fill(memoryview(b"x" * 1000))
     assert (buffer.held, buffer.size) == (1000, 0)
@@ -289,7 +278,6 @@ def test_a_part_buffer_takes_what_is_in_it_and_keeps_its_memory() -> None:
 
 
 def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
-    """Two parts' worth serve file after file: one is filled while the other is on its way."""
     pool = PartPool(100)
     taken = [pool.take() for _ in range(3)]
     for buffer in taken:
@@ -304,7 +292,7 @@ def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
 
 
 def test_a_pool_does_not_keep_what_small_files_took() -> None:
-    """Hundreds of them would begin the next group with memory that nobody counts."""
+    # The next group would begin with memory that is not counted.
     pool = PartPool(8 * 1024 * 1024)
     buffer = pool.take()
     buffer.fill(memoryview(bytes(1000)))
@@ -325,7 +313,6 @@ def test_a_pool_does_not_keep_what_small_files_took() -> None:
     ],
 )
 def test_an_objects_type_is_that_of_its_format(extension: str, content_type: str) -> None:
-    """Browsers and gateways go by it."""
     stub = StubClient({"UploadId": "id"})
     BotoS3(cast("Any", stub), "").create_upload(Location("bucket", f"a.b/file{extension}"), {})
 

@@ -1,5 +1,3 @@
-"""Codecs: what they store is what Avro says, at the levels they know."""
-
 from __future__ import annotations
 
 import bz2
@@ -18,7 +16,6 @@ BLOCK = b"carrier=UA;origin=EWR;dest=IAH;" * 500
 
 
 def decompressed(name: str, stored: bytes) -> bytes:
-    """The block again, by other code than what made it, and checksums checked."""
     match name:
         case "null":
             return stored
@@ -39,7 +36,6 @@ def decompressed(name: str, stored: bytes) -> bytes:
 @pytest.mark.parametrize("name", CODEC_NAMES)
 @pytest.mark.parametrize("view", [bytes, memoryview])
 def test_what_is_stored_is_the_block(name: str, view: type[bytes | memoryview]) -> None:
-    """Every codec gives the block back, from bytes as from a view, and carries Avro's name."""
     made = codec(name)
     stored = bytes(made.compress(view(BLOCK)))
     assert made.name == name
@@ -48,14 +44,12 @@ def test_what_is_stored_is_the_block(name: str, view: type[bytes | memoryview]) 
 
 
 def test_deflate_is_raw() -> None:
-    """No zlib header in front, and nothing behind the end of the deflated data."""
     inflate = zlib.decompressobj(wbits=-15)
     assert inflate.decompress(codec("deflate").compress(BLOCK)) == BLOCK
     assert (inflate.eof, inflate.unused_data) == (True, b"")
 
 
 def test_null_copies_nothing() -> None:
-    """The null codec hands back the very block."""
     assert codec("null").compress(BLOCK) is BLOCK
 
 
@@ -63,24 +57,21 @@ def test_null_copies_nothing() -> None:
     ("name", "level"), [("deflate", 9), ("deflate", 6), ("zstandard", 19), ("bzip2", 1), ("xz", 0)]
 )
 def test_levels(name: str, level: int) -> None:
-    """A level that the codec has is used, and the block is still the same."""
     assert decompressed(name, bytes(codec(name, level).compress(BLOCK))) == BLOCK
 
 
 def test_deflate_levels_above_isals_are_zlibs() -> None:
-    """Level 6 is none of isal: zlib does it, so that the files are as small as asked for."""
+    # isal has no level 6.
     assert codec("deflate", 6).compress(BLOCK) == zlib.compress(BLOCK, 6, wbits=-15)
 
 
 def test_deflate_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where isal is not installed, zlib's level 1 takes its place."""
     monkeypatch.setattr(codecs, "isal_zlib", None)
     assert codec("deflate").compress(BLOCK) == zlib.compress(BLOCK, 1, wbits=-15)
 
 
 @pytest.mark.parametrize("level", codecs.GZIP_LEVELS)
 def test_gzip_of_blocks_is_one_member(level: int) -> None:
-    """gzip: blocks that are compressed by themselves are one stream, with checksum and size, at every level."""
     stream = GzipStream(level)
     made = b"".join(
         [stream.header(), stream.compress(BLOCK), stream.compress(memoryview(BLOCK)), stream.finish()]
@@ -92,7 +83,6 @@ def test_gzip_of_blocks_is_one_member(level: int) -> None:
 
 
 def test_gzip_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gzip: where isal is not installed, zlib does it."""
     monkeypatch.setattr(codecs, "isal_zlib", None)
     stream = GzipStream()
     assert gzip.decompress(stream.header() + stream.compress(BLOCK) + stream.finish()) == BLOCK
@@ -100,7 +90,6 @@ def test_gzip_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("level", [-2, 10])
 def test_gzip_has_no_other_levels(level: int) -> None:
-    """gzip: a level that there is not is the operator's to correct."""
     with pytest.raises(ConfigException, match=f"gzip has no level {level}: choose one from -1"):
         GzipStream(level)
 
@@ -116,6 +105,5 @@ def test_gzip_has_no_other_levels(level: int) -> None:
     ],
 )
 def test_codecs_that_do_not_exist(name: str, level: int | None, message: str) -> None:
-    """Unknown names and levels are the operator's to correct, and the message says how."""
     with pytest.raises(ConfigException, match=message):
         codec(name, level)

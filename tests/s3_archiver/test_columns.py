@@ -1,5 +1,3 @@
-"""Columns from and to numpy, and that nothing on the archiver's way imports pandas."""
-
 from __future__ import annotations
 
 import json
@@ -20,7 +18,6 @@ SOME = pa.array([5, None, 7], pa.int64())
 
 
 def test_numbers_keep_their_nulls_on_the_way_there_and_back() -> None:
-    """Null is 0 for numpy, and null again where the column that it came of has one."""
     assert columns.filled(SOME).tolist() == [5, 0, 7]
     assert columns.null_where(np.array([50, 0, 70]), SOME).to_pylist() == [50, None, 70]
     assert columns.null_where(np.array([50, 60, 70]), SOME.fill_null(6)).to_pylist() == [50, 60, 70]
@@ -28,7 +25,6 @@ def test_numbers_keep_their_nulls_on_the_way_there_and_back() -> None:
 
 
 def test_slices_without_rows_are_columns_like_others() -> None:
-    """A batch may end up empty, and begin anywhere in what it is a slice of."""
     assert columns.filled(SOME.slice(1)).tolist() == [0, 7]
     assert columns.filled(SOME.slice(3)).tolist() == []
     assert columns.as_mask(SOME.slice(1).is_null()).tolist() == [True, False]
@@ -70,7 +66,7 @@ CODE = """if True:
 
 
 def test_archiving_does_not_import_pandas(tmp_path: Path) -> None:
-    """Arrow's own conversions do, where it is installed: 40 MB and half a second for each Python worker."""
+    # pandas would cost 40 MB and half a second per Python worker.
     schema = {"type": "record", "name": "Order", "fields": [{"name": "f", "type": ["null", "string"]}]}
     lines = [{"f": number % 3, "at": "2024-02-29T12:34:56Z"} for number in range(40)]
     values = [*lines, {"f": None, "at": 5}, {}, None, *lines]

@@ -1,5 +1,3 @@
-"""Comparing with an original that forgets, as a Kafka topic does."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +18,6 @@ RECORDS = [SinkRecord(*TP, offset=offset, value=b"%d" % offset, timestamp=7) for
 
 @dataclass
 class Log:
-    """A log that begins at an offset, and may be compacted."""
-
     kept: Sequence[SinkRecord]
     begin: int = 0
     is_compacted: bool = False
@@ -59,7 +55,6 @@ def notes(report: Report) -> list[str]:
 
 
 def test_what_is_the_same_is_counted() -> None:
-    """And what is not committed yet is not missed."""
     report = compared(archive(RECORDS[:8]), Log(RECORDS))
 
     assert report.problems == []
@@ -67,7 +62,6 @@ def test_what_is_the_same_is_counted() -> None:
 
 
 def test_records_that_retention_removed_are_no_differences() -> None:
-    """They are counted, beside those that could be compared."""
     report = compared(archive(), Log(RECORDS, begin=4))
 
     assert report.problems == []
@@ -78,7 +72,6 @@ def test_records_that_retention_removed_are_no_differences() -> None:
 
 
 def test_records_that_compaction_removed_are_no_differences() -> None:
-    """Anywhere in the log."""
     report = compared(archive(), Log(RECORDS[1::2], is_compacted=True))
 
     assert report.problems == []
@@ -87,14 +80,13 @@ def test_records_that_compaction_removed_are_no_differences() -> None:
 
 @pytest.mark.parametrize("offset", [4, 9])
 def test_a_record_that_nobody_removed_is_missed(offset: int) -> None:
-    """Behind the log's begin, where nothing is compacted: the archive holds what was never there."""
+    # The log begins below it and is not compacted: the archive holds what was never there.
     report = compared(archive(), Log([r for r in RECORDS if r.offset != offset], begin=4))
 
     assert report.problems == [f"orders-0: offset {offset} is in the archive and not in the log"]
 
 
 def test_a_record_that_differs_is_found_also_where_the_log_forgets() -> None:
-    """Retention excuses what is gone, nothing else."""
     changed = [*RECORDS[:6], replace(RECORDS[6], value=b"other"), *RECORDS[7:]]
 
     report = compared(archive(), Log(changed, begin=4, is_compacted=True))
@@ -103,7 +95,7 @@ def test_a_record_that_differs_is_found_also_where_the_log_forgets() -> None:
 
 
 def test_what_the_connector_was_told_to_begin_behind_is_counted() -> None:
-    """As with auto.offset.reset=latest, offset.source=group, or offsets that were altered."""
+    # auto.offset.reset=latest, offset.source=group, or altered offsets.
     b = bench(flush_size=4)
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(3)})
     b.harness._build()
@@ -119,7 +111,6 @@ def test_what_the_connector_was_told_to_begin_behind_is_counted() -> None:
 
 
 def test_a_connector_that_began_at_the_end_has_nothing_to_compare() -> None:
-    """Its commit has no archive behind it yet."""
     b = bench()
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(10)})
 
@@ -130,7 +121,6 @@ def test_a_connector_that_began_at_the_end_has_nothing_to_compare() -> None:
 
 
 def test_only_the_first_differences_are_named() -> None:
-    """The others are counted."""
     report = compared(archive(), Log([]))
 
     assert len(report.problems) == 6
@@ -138,7 +128,6 @@ def test_only_the_first_differences_are_named() -> None:
 
 
 def test_files_of_a_group_are_compared_in_the_order_of_their_records() -> None:
-    """The log has one order, whatever folders its records lie in."""
     grouping = {"folders": Turns(3), "limits": Limits(records=4)}
     report = compared(archive(b=bench(grouping=grouping)), Log(RECORDS))
 

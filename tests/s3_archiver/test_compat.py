@@ -1,5 +1,3 @@
-"""Configurations of other S3 sinks: what becomes of each key, and what is told to do instead."""
-
 from __future__ import annotations
 
 import json
@@ -40,7 +38,6 @@ def validate(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def all_verdicts() -> list[tuple[str, Verdict]]:
-    """Every verdict, those for certain values too."""
     return [(key, verdict) for key, rule in COMPATIBILITY.items() for verdict in (rule, *rule.cases.values())]
 
 
@@ -48,14 +45,12 @@ def all_verdicts() -> list[tuple[str, Verdict]]:
 
 
 def test_every_corpus_file_has_its_verdicts() -> None:
-    """No file is undecided, and no decision is without a file."""
     assert sorted(EXPECTED) == NAMES
     assert len(NAMES) >= 20
 
 
 @every_file
 def test_every_key_of_a_real_configuration_is_decided(name: str, tmp_path: Path) -> None:
-    """The verdict on each key, whether it would start, and the exit code that says so."""
     code, found = validate(place(name, tmp_path))
 
     expected = EXPECTED[name]
@@ -66,7 +61,6 @@ def test_every_key_of_a_real_configuration_is_decided(name: str, tmp_path: Path)
 
 @every_file
 def test_no_key_of_a_corpus_file_is_left_out(name: str, tmp_path: Path) -> None:
-    """All that stand in the file, whatever its form, have a verdict; a reason goes with each that is not the same."""
     _, found = validate(place(name, tmp_path))
 
     written = set(settings_of(json.loads((CORPUS / f"{name}.json").read_text())))
@@ -84,7 +78,6 @@ def test_no_key_of_a_corpus_file_is_left_out(name: str, tmp_path: Path) -> None:
 
 
 def test_at_least_45_of_54_collected_configurations_start() -> None:
-    """As they are, or with the keys that they have here; each of the others has its reason."""
     as_they_are = {name for name in COLLECTED if EXPECTED[name].starts}
 
     assert len(COLLECTED) == 54
@@ -95,7 +88,6 @@ def test_at_least_45_of_54_collected_configurations_start() -> None:
 
 @pytest.mark.parametrize("name", sorted(CONVERTED))
 def test_other_sinks_configurations_start_once_they_are_converted(name: str, tmp_path: Path) -> None:
-    """Aiven's, Lenses' and Confluent Cloud's."""
     converted = CliRunner().invoke(app, ["convert", str(place(name, tmp_path))])
     (tmp_path / "converted.json").write_text(converted.stdout)
 
@@ -105,7 +97,6 @@ def test_other_sinks_configurations_start_once_they_are_converted(name: str, tmp
 
 @first_files
 def test_who_brings_another_sinks_configuration_is_told_of_other_defaults(name: str, tmp_path: Path) -> None:
-    """Each that the file leaves as it is, once."""
     _, found = validate(place(name, tmp_path))
     if name == "r24":
         return  # there is no such class, so nothing is known of its defaults
@@ -117,7 +108,6 @@ def test_who_brings_another_sinks_configuration_is_told_of_other_defaults(name: 
 
 @first_files
 def test_who_names_no_converter_is_told_what_values_are_taken_for(name: str, tmp_path: Path) -> None:
-    """Of each that would start: where nobody looks into values nothing is said, nor where bytes are bytes."""
     _, found = validate(place(name, tmp_path))
     values = settings_of(json.loads((CORPUS / f"{name}.json").read_text()))
     is_about_values = values.get("format.class", "ByteArrayFormat").rpartition(".")[2] != "ByteArrayFormat"
@@ -146,7 +136,7 @@ def test_who_names_no_converter_is_told_what_values_are_taken_for(name: str, tmp
     ids=str,
 )
 def test_what_is_assumed_of_values_is_a_warning(keys: dict[str, str], said: str | None) -> None:
-    """Where no converter is named, which in Connect the worker would have."""
+    # In Connect the worker names the converter.
     told = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
 
     assert len(told) == (said is not None)
@@ -174,7 +164,6 @@ def test_what_is_assumed_of_values_is_a_warning(keys: dict[str, str], said: str 
     ],
 )
 def test_a_misspelt_value_names_the_nearest(key: str, value: str, nearest: str | None) -> None:
-    """A class of one's own is near to nothing."""
     others = {"format.class": "JsonFormat", "partitioner.class": "TimeBasedPartitioner"}
     option = next(one for one in S3ArchiverConfig.judge({**others, key: value}) if one.key == key)
 
@@ -202,14 +191,12 @@ def test_a_misspelt_value_names_the_nearest(key: str, value: str, nearest: str |
 def test_what_a_format_makes_depends_on_the_converter(
     kind: str, converter: str, meaning: str, why: str
 ) -> None:
-    """Only records of a registry have a producer's schema."""
     (option, _) = S3ArchiverConfig.judge({"format.class": kind, "value.converter": converter})
 
     assert (option.verdict.meaning, why in option.verdict.why) == (meaning, True)
 
 
 def test_a_registry_is_named_only_where_there_is_one() -> None:
-    """Neither of headers, nor of keys of another converter, nor behind transforms, nor of a DataFrame."""
     beside = {"store.kafka.keys": "true", "store.kafka.headers": "true"}
     formats = dict.fromkeys(("format.class", "keys.format.class", "headers.format.class"), "AvroFormat")
     for more in ({}, {"value.converter": "json", "key.converter": "string"}, {"transforms": "t"}):
@@ -222,7 +209,6 @@ def test_a_registry_is_named_only_where_there_is_one() -> None:
 
 
 def test_a_format_that_headers_cannot_have_is_refused() -> None:
-    """Once, by its verdict."""
     keys = {**MINIMAL, "format.class": "JsonFormat", "store.kafka.headers": "true"}
     _, problems = S3ArchiverConfig.check({**keys, "headers.format.class": "ByteArrayFormat"})
 
@@ -230,7 +216,6 @@ def test_a_format_that_headers_cannot_have_is_refused() -> None:
 
 
 def test_a_misspelt_converter_names_the_nearest() -> None:
-    """Its class, as it was written."""
     misspelt = {
         **MINIMAL,
         "format.class": "JsonFormat",
@@ -255,7 +240,6 @@ def test_a_misspelt_converter_names_the_nearest() -> None:
     ],
 )
 def test_a_folder_that_cannot_be_is_refused(folder: str, said: str) -> None:
-    """Before the start, with what is wrong with it."""
     _, problems = S3ArchiverConfig.check({**MINIMAL, "topics.dir": folder})
 
     assert len(problems) == 1
@@ -265,7 +249,6 @@ def test_a_folder_that_cannot_be_is_refused(folder: str, said: str) -> None:
 
 @pytest.mark.parametrize("name", ["none", "NONE", "gzip", "GZIP", ""])
 def test_compressions_in_either_case(name: str) -> None:
-    """As Confluent's sink takes them."""
     assert (
         S3ArchiverConfig.check({**MINIMAL, "format.class": "JsonFormat", "s3.compression.type": name})[1]
         == []
@@ -273,7 +256,7 @@ def test_compressions_in_either_case(name: str) -> None:
 
 
 def test_references_that_only_connect_resolves_are_told(tmp_path: Path) -> None:
-    """Strimzi's secrets would be taken for the keys themselves."""
+    # Strimzi's secrets would be taken for the keys themselves.
     _, found = validate(place("strimzi", tmp_path))
 
     told = [warning for warning in found["warnings"] if "${secrets:…}" in warning]
@@ -282,7 +265,6 @@ def test_references_that_only_connect_resolves_are_told(tmp_path: Path) -> None:
 
 @first_files
 def test_a_secret_is_in_no_answer(name: str, tmp_path: Path) -> None:
-    """Neither in the table nor in a problem."""
     _, found = validate(place(name, tmp_path))
 
     assert "value-of-" not in json.dumps(found)
@@ -293,7 +275,6 @@ def test_a_secret_is_in_no_answer(name: str, tmp_path: Path) -> None:
 
 
 def test_keys_that_are_applied_are_there_to_be_applied() -> None:
-    """Who is told that a key means the same, or differs, finds it among the archiver's keys."""
     judged_by_value = {"connector.class", "format.class", "storage.class", "partitioner.class", *ENDPOINTS}
     applied = {
         key
@@ -305,7 +286,6 @@ def test_keys_that_are_applied_are_there_to_be_applied() -> None:
 
 
 def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:
-    """What is not Confluent's is named here, so that a new key is decided when it is made."""
     own = {key for key in KEYS if rule_for(key, COMPATIBILITY, CONNECT_OPTIONS) is None}
 
     assert own - set(ConnectorConfig.keys()) == {
@@ -320,7 +300,6 @@ def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:
 
 
 def test_every_refusal_and_every_difference_says_what_or_what_instead() -> None:
-    """A verdict that costs work has its reason."""
     silent = [
         key for key, verdict in all_verdicts() if verdict.meaning is not Meaning.SAME and not verdict.why
     ]
@@ -329,7 +308,6 @@ def test_every_refusal_and_every_difference_says_what_or_what_instead() -> None:
 
 
 def test_keys_that_take_a_keys_place_are_the_archivers() -> None:
-    """What a relative's key is called here is a key there is."""
     renamed = [
         verdict.why.split("'")[1] for _, verdict in all_verdicts() if verdict.why.startswith("it is '")
     ]
@@ -339,7 +317,6 @@ def test_keys_that_take_a_keys_place_are_the_archivers() -> None:
 
 
 def test_other_defaults_are_of_keys_that_can_be_set() -> None:
-    """Who does not like one can say so in the file."""
     assert all(rule_for(key, COMPATIBILITY, CONNECT_OPTIONS) or key in KEYS for key in OTHER_DEFAULTS)
 
 
@@ -375,7 +352,7 @@ def test_other_defaults_are_of_keys_that_can_be_set() -> None:
     ],
 )
 def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
-    """What changes nothing in the archive is never refused, what would is never ignored."""
+    # A value without effect is never refused, one with an effect never ignored.
     (option,) = S3ArchiverConfig.judge({key: value})
 
     assert option.verdict.meaning == meaning
@@ -437,7 +414,6 @@ def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
     ],
 )
 def test_other_keys_can_decide(key: str, others: dict[str, str], meaning: str) -> None:
-    """What files hold, their format, their folders, and transforms."""
     options = dict(S3ArchiverConfig.judge({key: "true", **others}))
 
     assert options[key].meaning == meaning
@@ -445,7 +421,6 @@ def test_other_keys_can_decide(key: str, others: dict[str, str], meaning: str) -
 
 @pytest.mark.parametrize("name", ["ProtobufConverter", "JsonSchemaConverter"])
 def test_what_a_refused_converter_advises_is_not_refused_in_turn(name: str) -> None:
-    """Whole records need a format that has a place for them."""
     refused = {**MINIMAL, "format.class": "JsonFormat", "value.converter": f"io.confluent.connect.x.{name}"}
     (problem,) = S3ArchiverConfig.check(refused)[1]
     advised = {**refused, "archive.content": "record", "format.class": "AvroFormat"}
@@ -465,14 +440,13 @@ def test_what_a_refused_converter_advises_is_not_refused_in_turn(name: str) -> N
 def test_reports_of_null_values_belong_to_those_that_are_left_out(
     values: dict[str, str], meaning: str
 ) -> None:
-    """``report.null.values.to.dlq``."""
     raw = {"format.class": "JsonFormat", "report.null.values.to.dlq": "true", **values}
 
     assert dict(S3ArchiverConfig.judge(raw))["report.null.values.to.dlq"].meaning == meaning
 
 
 def test_no_retries_at_all_are_advised_against() -> None:
-    """Connect's default of 0, which exported files spell out, means something else here: it is said."""
+    # Connect's default of 0, which exported files spell out, means something else here.
     given, longer = (S3ArchiverConfig.judge({"errors.retry.timeout": value})[0] for value in ("0", "600000"))
 
     assert "take it out" in given.verdict.why
@@ -480,7 +454,6 @@ def test_no_retries_at_all_are_advised_against() -> None:
 
 
 def test_a_refused_value_is_in_no_message() -> None:
-    """It may be a secret."""
     _, problems = S3ArchiverConfig.check({**MINIMAL, "s3.sse.customer.key": "hunter2"})
 
     assert len(problems) == 1
@@ -491,7 +464,7 @@ def test_a_refused_value_is_in_no_message() -> None:
     ("context", "is_refused"), [("mine", True), (".mine", True), ("default", False), ("", False)]
 )
 def test_another_schema_context_is_refused(context: str, *, is_refused: bool) -> None:
-    """Ids of another context mean other schemas, with which records would be misread."""
+    # Ids of another context mean other schemas.
     _, problems = S3ArchiverConfig.check({**MINIMAL, "schema.context.name": context})
 
     assert any("put it into the registry's URL" in problem for problem in problems) is is_refused

@@ -50,7 +50,6 @@ def checked(**raw: str) -> list[str]:
 
 
 def test_a_confluent_configuration_runs_as_it_is() -> None:
-    """A usual S3 sink JSON of Confluent's parses, and every key of it is known or named as without effect."""
     config = S3ArchiverConfig.parse(CONFLUENT)
 
     assert Meaning.UNKNOWN not in {option.verdict.meaning for option in S3ArchiverConfig.judge(CONFLUENT)}
@@ -59,7 +58,6 @@ def test_a_confluent_configuration_runs_as_it_is() -> None:
 
 
 def test_defaults_are_confluents_where_it_has_them() -> None:
-    """Region, folder, codec, path style, offset width and delimiters need not be set."""
     config = S3ArchiverConfig.parse(MINIMAL)
 
     assert config.s3_region == "us-west-2"
@@ -71,7 +69,6 @@ def test_defaults_are_confluents_where_it_has_them() -> None:
 
 
 def test_every_problem_is_reported_at_once() -> None:
-    """One attempt names all that is wrong, each as a sentence with its key."""
     found = checked(
         **{
             "format.class": "org.example.XmlFormat",
@@ -96,7 +93,6 @@ def test_every_problem_is_reported_at_once() -> None:
 
 
 def test_an_unknown_time_zone_is_a_problem_wherever_it_counts() -> None:
-    """Also where nothing but the schedule ends files."""
     raw = {key: text for key, text in MINIMAL.items() if key != "flush.size"}
     keys = {**raw, "rotate.schedule.interval.ms": "60000", "timezone": "Mars/Olympus"}
     (problem,) = S3ArchiverConfig.check(keys)[1]
@@ -105,7 +101,6 @@ def test_an_unknown_time_zone_is_a_problem_wherever_it_counts() -> None:
 
 
 def test_required_keys_are_named() -> None:
-    """Without a bucket nothing can run."""
     _, found = S3ArchiverConfig.check({"name": "archive", "topics": "orders"})
 
     assert found[0] == "'s3.bucket.name' is required and not set"
@@ -129,7 +124,6 @@ def test_required_keys_are_named() -> None:
 def test_a_partition_is_read_at_least_every_rotate_interval(
     fields: dict[str, str], expected: tuple[Any, ...]
 ) -> None:
-    """flush.size may be left out where time ends files; without folders by time the interval has no effect."""
     config = S3ArchiverConfig.parse({**WITHOUT_SIZE, **fields})
 
     policy = config.policy()
@@ -139,14 +133,13 @@ def test_a_partition_is_read_at_least_every_rotate_interval(
 
 @pytest.mark.parametrize("fields", [{}, {"flush.bytes": "1000000"}, {"rotate.interval.ms": "5000"}])
 def test_flush_size_is_required_where_nothing_says_when_to_read(fields: dict[str, str]) -> None:
-    """The planner knows offsets and time, not bytes; and without folders by time there is no interval."""
+    # The planner knows offsets and time, not bytes; without folders by time there is no interval.
     _, found = S3ArchiverConfig.check({**WITHOUT_SIZE, **fields})
 
     assert [problem.split(":")[0] for problem in found] == ["'flush.size' is required and not set"]
 
 
 def test_the_interval_of_reading_is_no_schedule_of_files() -> None:
-    """Files end by the schedule at its multiples only; the record's interval ends them by their timestamps."""
     config = S3ArchiverConfig.parse({**WITHOUT_SIZE, **HOURLY, "rotate.interval.ms": "5000"})
 
     assert config.schedule() is None
@@ -154,7 +147,6 @@ def test_the_interval_of_reading_is_no_schedule_of_files() -> None:
 
 
 def test_limits_follow_from_the_configuration() -> None:
-    """Open files, memory, records and bytes."""
     config = S3ArchiverConfig.parse(
         {
             **MINIMAL,
@@ -196,7 +188,6 @@ def test_limits_follow_from_the_configuration() -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused_with_what_to_do(key: str, value: str, hint: str) -> None:
-    """A key whose meaning would be lost is refused, never ignored, and the sentence says what will do."""
     found = checked(**{key: value})
 
     assert len(found) == 1
@@ -205,7 +196,6 @@ def test_what_cannot_be_done_is_refused_with_what_to_do(key: str, value: str, hi
 
 
 def test_a_secret_is_in_no_message_and_no_representation() -> None:
-    """Secrets do not print, not even where the configuration is wrong."""
     config = S3ArchiverConfig.parse(
         {**MINIMAL, "aws.access.key.id": "AKIA", "aws.secret.access.key": "hunter2"}
     )
@@ -218,7 +208,6 @@ def test_a_secret_is_in_no_message_and_no_representation() -> None:
 
 
 def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
-    """What is archived as bytes must not be converted first, nor fail on a class that is not there."""
     config = S3ArchiverConfig.parse({**CONFLUENT, "archive.content": "record"})
 
     assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
@@ -239,7 +228,6 @@ def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
 def test_the_engine_converts_only_what_the_format_does_not_take_as_it_was_read(
     fields: dict[str, str], engines: str, takes_bytes: bool
 ) -> None:
-    """Spliced Avro and whole records are bytes; JSON and what has a type is what converters make."""
     config = S3ArchiverConfig.parse({**CONFLUENT, **fields})
 
     assert config.converter_spec(is_key=False).kind == engines
@@ -261,14 +249,14 @@ def test_the_engine_converts_only_what_the_format_does_not_take_as_it_was_read(
     ],
 )
 def test_a_converter_that_gives_no_schema_is_refused_where_a_file_has_one(fields: dict[str, str]) -> None:
-    """No schema is inferred: it would change with the borders of batches."""
+    # An inferred schema would change with the borders of batches.
     (problem,) = checked(**fields)
 
     assert problem.startswith("'value.converter': ")
 
 
 def test_folders_by_fields_of_records_that_are_avro_or_json_are_refused() -> None:
-    """Whole records: transforms change some values, which are JSON then; typed values are all alike."""
+    # Transforms change some values, which are JSON then.
     keys = {**CONFLUENT, **HOIST, "partitioner.class": "FieldPartitioner", "partition.field.name": "value"}
 
     (problem,) = S3ArchiverConfig.check({**keys, "archive.content": "record"})[1]
@@ -279,7 +267,6 @@ def test_folders_by_fields_of_records_that_are_avro_or_json_are_refused() -> Non
 
 @pytest.mark.parametrize("key", ["s3.compression.type", "parquet.codec", "behavior.on.null.values"])
 def test_choices_are_in_any_case_and_may_be_empty(key: str) -> None:
-    """As Confluent's sink takes them; exported configurations write every key."""
     values = {"s3.compression.type": "GZIP", "parquet.codec": "GZIP", "behavior.on.null.values": "IGNORE"}
     kinds = {"parquet.codec": "ParquetFormat"}
     format_class = {"format.class": kinds.get(key, "JsonFormat")}
@@ -289,12 +276,10 @@ def test_choices_are_in_any_case_and_may_be_empty(key: str) -> None:
 
 
 def test_a_converter_that_is_not_named_is_not_refused() -> None:
-    """A DataFrame's columns have types without one."""
     assert checked(**{"format.class": "ParquetFormat"}) == []
 
 
 def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> None:
-    """Nothing is converted, so nothing goes to the dead letters: their topic is neither made nor asked for."""
     raw = {
         **CONFLUENT,
         "archive.content": "record",
@@ -316,7 +301,6 @@ def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> Non
 def test_the_batch_policy_follows_from_the_rotation(
     fields: dict[str, str], expected: tuple[Any, ...]
 ) -> None:
-    """A partition is read for a whole file, or when the schedule is due."""
     config = S3ArchiverConfig.parse({**MINIMAL, **fields})
 
     policy = S3ArchiverConnector().batch_policy(config)
@@ -325,12 +309,11 @@ def test_the_batch_policy_follows_from_the_rotation(
 
 
 def test_an_empty_time_zone_is_none_given() -> None:
-    """Exported configurations write every key, with Confluent's default, which is empty."""
+    # Exported configurations have Confluent's default, which is empty.
     assert S3ArchiverConfig.parse({**MINIMAL, "timezone": ""}).timezone == "UTC"
 
 
 def test_encryption_acl_and_storage_class_go_into_the_creation_of_an_upload() -> None:
-    """They are fixed when a multipart upload begins; what is not set is the bucket's business."""
     config = S3ArchiverConfig.parse(
         {
             **MINIMAL,
@@ -351,7 +334,6 @@ def test_encryption_acl_and_storage_class_go_into_the_creation_of_an_upload() ->
 
 
 def test_tags_are_pairs() -> None:
-    """`name:value, name:value`; a value may hold colons."""
     config = S3ArchiverConfig.parse(
         {**MINIMAL, "s3.object.tagging.key.value.pairs": "team:data, url:https://example.org"}
     )
@@ -360,7 +342,6 @@ def test_tags_are_pairs() -> None:
 
 
 def test_the_configuration_travels() -> None:
-    """A task's configuration can be pickled to an executor."""
     config = S3ArchiverConfig.parse(MINIMAL)
 
     copy = pickle.loads(pickle.dumps(config))  # noqa: S301 - our own bytes

@@ -1,7 +1,7 @@
-"""Which of the collected configurations have the folders, names and values that the original would write: measured.
+"""Which collected configurations give the folders, names and values that Confluent's sink would write.
 
-Folders by time are Joda-Time's, asked and kept; what values become is compared with Kafka's converters in
-``test_original_lines.py``, and here that every field of a value comes out in each format.
+Folders by time are compared with Joda-Time's stored answers. ``test_original_lines.py`` compares values with
+Kafka's converters; here every field of a value appears in each format.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tests.s3_archiver.support import Bench, bench
 
 COLLECTED: Final = [name for name in sorted(EXPECTED) if re.fullmatch(r"[eilr]\d\d", name)]
 STARTED: Final = [name for name in COLLECTED if EXPECTED[name].starts or name in CONVERTED]
+# Configurations that start and are not compared.
 OTHERS: Final = {
     **dict.fromkeys(("l01", "l02", "r11", "r13", "r31"), "another sink's files have other names"),
     "i08": "its 'path.format' ends with a slash, of which the original makes a folder without a name",
     "r40": "its partitioner is nobody's that could be asked",
 }
-"""Those that start and are not compared."""
 FOLDERS: Final = Path(__file__).with_name("original_folders.json")
 
 TP = TopicPartition("events", 0)
@@ -53,7 +53,6 @@ _EXTENSIONS: Final = {
 
 
 def raw_of(name: str) -> dict[str, str]:
-    """A configuration that starts, converted if that is needed."""
     given = settings_of(json.loads((CORPUS / f"{name}.json").read_text()))
     raw = {"name": name, **{key: _text(value) for key, value in given.items()}}
     return dict(S3ArchiverConfig.converted(raw).config) if name in CONVERTED else raw
@@ -68,7 +67,6 @@ def short(raw: dict[str, str], key: str, default: str = "") -> str:
 
 
 def folder_case(raw: dict[str, str], timestamp: int) -> tuple[str, int, str, int] | None:
-    """What Joda-Time is asked for; None where folders are not by time."""
     kind = short(raw, "partitioner.class", "DefaultPartitioner")
     if "Default" in kind or kind == "FieldPartitioner":
         return None
@@ -78,7 +76,6 @@ def folder_case(raw: dict[str, str], timestamp: int) -> tuple[str, int, str, int
 
 
 def folder_of(raw: dict[str, str], timestamp: int) -> str:
-    """The original's."""
     case = folder_case(raw, timestamp)
     if case is not None:
         answers: dict[str, str] = json.loads(FOLDERS.read_text())
@@ -110,7 +107,6 @@ _TYPES: Final = {bool: "boolean", str: "string", int: "long", float: "double"}
 
 
 def archived(name: str, registry: RegistryServer) -> tuple[dict[str, str], Bench]:
-    """Two records, archived with this configuration. Where it names no converter, the worker has one that fits."""
     raw = raw_of(name)
     raw.pop("topics.regex", None)
     raw["topics"] = "events"
@@ -170,7 +166,6 @@ def _enveloped(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows_of(key: str, data: bytes) -> list[Any]:
-    """As readers find them."""
     if key.endswith(".avro"):
         return list(fastavro.reader(io.BytesIO(data)))
     if key.endswith(".parquet"):
@@ -181,7 +176,6 @@ def rows_of(key: str, data: bytes) -> list[Any]:
 
 
 def expected(raw: dict[str, str]) -> dict[str, list[Any]]:
-    """Rows by the key of each file of values."""
     end = _EXTENSIONS[short(raw, "format.class")]
     if raw.get("s3.compression.type") == "gzip" and end == ".json":
         end += ".gz"
@@ -208,7 +202,6 @@ def registry() -> Any:
 
 @pytest.mark.parametrize("name", [name for name in STARTED if name not in OTHERS])
 def test_folders_names_and_values_are_the_originals(name: str, registry: RegistryServer) -> None:
-    """Each file of values, whole; the keys beside them have files of their own."""
     raw, made = archived(name, registry)
     keys = [key for key in made.visible() if "/_sinksdk/" not in key]
     values = [key for key in keys if ".keys." not in key and ".headers." not in key]
@@ -219,14 +212,12 @@ def test_folders_names_and_values_are_the_originals(name: str, registry: Registr
 
 
 def test_at_least_40_of_54_have_the_originals_files() -> None:
-    """Counted; the others do not start, or are compared with nothing, each for a reason."""
     assert len(STARTED) == 48
     assert OTHERS.keys() < set(STARTED)
     assert len(STARTED) - len(OTHERS) == 41
 
 
 def asked() -> dict[str, str]:
-    """The folders of all of them, by Joda-Time."""
     cases = {
         case
         for name in STARTED
@@ -240,7 +231,6 @@ def asked() -> dict[str, str]:
 @pytest.mark.extended
 @pytest.mark.slow
 def test_the_kept_folders_are_joda_times() -> None:
-    """Asked anew, they are the same."""
     try:
         answers = asked()
     except MavenError as error:

@@ -1,5 +1,3 @@
-"""Container files: fastavro's bytes with the null codec, readable by others with every codec."""
-
 from __future__ import annotations
 
 import io
@@ -22,7 +20,6 @@ BLOCK_BYTES = 2_000
 
 
 def some_records(count: int) -> list[SinkRecord]:
-    """Records of very different sizes, always the same ones."""
     dice = random.Random(1)  # noqa: S311 - reproducible, nothing secret
     sizes = [dice.choice((0, 10, 100, 1_000, 5_000)) for _ in range(count)]
     return [
@@ -92,7 +89,6 @@ def in_batches(rows: EncodedRows, size: int) -> list[EncodedRows]:
 @pytest.mark.parametrize("block_bytes", [1, 100, 2_000, 64 * 1024, 10_000_000])
 @pytest.mark.parametrize("batch_rows", [1, 7, 100, 300])
 def test_file_is_fastavros(block_bytes: int, batch_rows: int) -> None:
-    """With the null codec the file is fastavro's, byte for byte, however the rows arrive in batches."""
     writer = container(block_bytes=block_bytes, topic=b"flights", note="Maß ✈".encode())
     written = write(writer, *in_batches(encoded(RECORDS), batch_rows))
     assert written == fastavros(RECORDS, block_bytes, topic="flights", note="Maß ✈")
@@ -100,7 +96,6 @@ def test_file_is_fastavros(block_bytes: int, batch_rows: int) -> None:
 
 @pytest.mark.parametrize("name", CODEC_NAMES)
 def test_fastavro_reads_every_codec(name: str) -> None:
-    """Blocks of every codec are decoded by fastavro to the same records, with the metadata given."""
     reader = fastavro.reader(io.BytesIO(write(container(name, generation=b"4"), encoded(RECORDS))))
     back = [{**row, "timestamp": round(row["timestamp"].timestamp() * 1_000)} for row in reader]
     assert back == as_rows(RECORDS)
@@ -110,7 +105,6 @@ def test_fastavro_reads_every_codec(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["null", "deflate", "snappy"])
 def test_polars_reads_the_codecs_it_knows(name: str) -> None:
-    """A reader by other people sees the same offsets, keys, values and headers."""
     frame = pl.read_avro(io.BytesIO(write(container(name), encoded(RECORDS))))
     columns = ("offset", "key", "value", "headers")
     assert frame.select(columns).rows() == [
@@ -119,7 +113,6 @@ def test_polars_reads_the_codecs_it_knows(name: str) -> None:
 
 
 def test_blocks_end_where_they_are_full() -> None:
-    """Each block but the last is full only with its last row; the counts add up."""
     blocks = list(fastavro.block_reader(io.BytesIO(write(container(), encoded(RECORDS)))))
     sizes = [len(block.bytes_.getvalue()) for block in blocks]
     assert sum(block.num_records for block in blocks) == len(RECORDS)
@@ -129,14 +122,12 @@ def test_blocks_end_where_they_are_full() -> None:
 
 
 def test_rows_larger_than_a_block() -> None:
-    """Rows that fill a block alone have one each."""
     large = [SinkRecord(*FLIGHTS, offset=n, value=b"x" * 10_000) for n in range(4)]
     blocks = fastavro.block_reader(io.BytesIO(write(container(), encoded(large))))
     assert [block.num_records for block in blocks] == [1, 1, 1, 1]
 
 
 def test_counts_records_and_buffered_bytes() -> None:
-    """``records`` counts all rows appended, ``buffered`` the bytes that wait for their block to fill."""
     writer, rows = container(block_bytes=1_000_000), encoded(RECORDS)
     assert list(writer.append(rows.slice(0, 10))) == []
     assert (writer.records, writer.buffered) == (10, rows.slice(0, 10).nbytes)
@@ -147,7 +138,6 @@ def test_counts_records_and_buffered_bytes() -> None:
 
 
 def test_pieces_of_the_null_codec_are_views() -> None:
-    """With the null codec a block that lies within one batch is not copied."""
     rows = encoded(RECORDS)
     views = [piece for piece in container().append(rows) if isinstance(piece, memoryview)]
     assert sum(map(len, views)) > 0.9 * rows.nbytes
@@ -155,7 +145,7 @@ def test_pieces_of_the_null_codec_are_views() -> None:
 
 
 def test_rows_kept_for_later_do_not_hold_their_batch() -> None:
-    """What waits for the next batch is copied, so that the batch's memory can be freed."""
+    # They are copied, so that the batch's memory is freed.
     writer = container(block_bytes=1_000_000)
     rows = encoded(RECORDS[:2])
     list(writer.append(rows))
@@ -163,14 +153,12 @@ def test_rows_kept_for_later_do_not_hold_their_batch() -> None:
 
 
 def test_a_file_without_records_is_only_a_header() -> None:
-    """No rows, no block: any reader opens the file and finds nothing."""
     written = write(container("zstandard"), encoded(RECORDS).slice(0, 0))
     assert written == b"".join(container("zstandard").header())
     assert list(fastavro.reader(io.BytesIO(written))) == []
 
 
 def test_same_records_same_bytes() -> None:
-    """Writing the same records twice gives the same file, with every codec."""
     for name in CODEC_NAMES:
         assert write(container(name), encoded(RECORDS)) == write(container(name), encoded(RECORDS))
 
@@ -184,7 +172,6 @@ def test_same_records_same_bytes() -> None:
     ],
 )
 def test_arguments_that_cannot_work(change: dict[str, Any], message: str) -> None:
-    """Reserved metadata, a wrong sync marker or an empty block are refused at once."""
     arguments = {"metadata": {}, "sync_marker": MARKER, **change}
     with pytest.raises(ValueError, match=message):
         ContainerWriter(RECORD_SCHEMA, codec("null"), **arguments)

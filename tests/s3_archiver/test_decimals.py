@@ -1,5 +1,3 @@
-"""Decimals have any number of digits and any scale, as Connect's have, wherever a file can hold them."""
-
 from __future__ import annotations
 
 import base64
@@ -25,7 +23,6 @@ from tests.s3_archiver.support import TP, Bench, bench, config
 from tests.s3_archiver.test_bad_input import Letters
 
 NUMBERS = (1234, 0, -1, -(10**12), 10**38 - 7, 10**40 + 1, -(10**76), 10**100 + 3)
-"""Unscaled."""
 CONNECT = {"connect.name": "org.apache.kafka.connect.data.Decimal", "connect.parameters": {"scale": "127"}}
 AVRO: dict[str, tuple[dict[str, Any], int]] = {
     "valid": ({"logicalType": "decimal", "precision": 9, "scale": 2}, 2),
@@ -39,7 +36,6 @@ AVRO: dict[str, tuple[dict[str, Any], int]] = {
     "without a precision": ({"logicalType": "decimal", "scale": 2}, 2),
     "without a scale": ({"logicalType": "decimal", "precision": 9}, 0),
 }
-"""What a type of bytes has, and the scale that Connect's Decimal has then."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +46,7 @@ def registry() -> Iterator[RegistryServer]:
 
 
 def bytes_of(number: int) -> bytes:
-    """As Java's BigInteger: two's complement, big-endian, no byte more."""
+    # As Java's BigInteger: two's complement, big-endian, no byte more.
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -67,7 +63,6 @@ def record(kind: Any) -> dict[str, Any]:
 
 
 def avro(registry: RegistryServer, schema: Any, *data: bytes) -> tuple[dict[str, str], list[bytes]]:
-    """Keys of the converter, and values of a schema."""
     number = registry.register("s", json.dumps(schema))
     keys = {"value.converter": "avro", "value.converter.schema.registry.url": registry.url}
     return keys, [struct.pack(">bI", 0, number) + datum for datum in data]
@@ -105,14 +100,12 @@ def files(made: Bench) -> list[bytes]:
 
 
 def lines(made: Bench) -> list[Any]:
-    """The JSON of all lines, in the order of offsets."""
     text = b"".join(files(made)).decode()
     return [json.loads(line, parse_float=Decimal, parse_int=Decimal) for line in text.splitlines()]
 
 
 @pytest.mark.parametrize("name", AVRO)
 def test_avros_decimals_are_connects(name: str, registry: RegistryServer) -> None:
-    """Each that AvroData takes for one, by its scale alone: in lines by ``json.decimal.format``."""
     more, scale = AVRO[name]
     keys, values = avro(registry, record({"type": "bytes", **more}), *map(datum, NUMBERS))
     assert lines(archived(keys, values)) == [{"d": packed(number)} for number in NUMBERS]
@@ -122,7 +115,6 @@ def test_avros_decimals_are_connects(name: str, registry: RegistryServer) -> Non
 
 @pytest.mark.parametrize("name", AVRO)
 def test_decimals_in_fixed_arrays_maps_and_unions(name: str, registry: RegistryServer) -> None:
-    """Wherever they stand, next to nulls."""
     more, scale = AVRO[name]
     one = {"type": "fixed", "name": "F", "size": 40, **more}
     kind = {"type": "array", "items": ["null", {"type": "map", "values": ["null", one]}]}
@@ -135,7 +127,6 @@ def test_decimals_in_fixed_arrays_maps_and_unions(name: str, registry: RegistryS
 
 @pytest.mark.parametrize("scale", [0, 2, 38, 39, 76, 77, 127, -2, -50])
 def test_decimals_of_envelopes_have_any_digits_and_scale(scale: int) -> None:
-    """As texts of base64, and as numbers."""
     for payloads in ([f'"{packed(number)}"' for number in NUMBERS], [scaled(n, scale) for n in NUMBERS]):
         keys, values = envelopes(scale, *payloads)
         assert lines(archived(keys, values)) == [{"d": packed(number)} for number in NUMBERS]
@@ -145,7 +136,7 @@ def test_decimals_of_envelopes_have_any_digits_and_scale(scale: int) -> None:
 
 @pytest.mark.parametrize("payload", ['"!"', "true", "0.001", "1e999999999", "1e-999999999", "1e5000"])
 def test_a_payload_that_is_no_decimal_of_its_schema_is_bad(payload: str) -> None:
-    """Also one that would fill the memory; it depends on no other record."""
+    # Also one that would fill the memory.
     letters = Letters()
     keys, values = envelopes(2, '"BNI="', payload, f'"{packed(10**90)}"')
     made = archived({**keys, "errors.deadletterqueue.topic.name": "letters"}, values, letters)
@@ -156,7 +147,6 @@ def test_a_payload_that_is_no_decimal_of_its_schema_is_bad(payload: str) -> None
 def test_parquet_holds_decimals_of_76_digits_and_says_which_it_does_not(
     registry: RegistryServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Parquet: each value in the narrowest of its types; what is bad is so by itself."""
     numbers = (1234, 10**40, 10**75, 10**76, -(10**90))
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
     of_avro = avro(
@@ -179,7 +169,6 @@ def test_parquet_holds_decimals_of_76_digits_and_says_which_it_does_not(
 
 @pytest.mark.parametrize("scale", [2, 127, -2, -50])
 def test_avro_files_hold_decimals_of_any_digits(scale: int) -> None:
-    """Avro: bytes with the logical type, which readers that know decimals read as they are; with no scale below 0."""
     keys, values = envelopes(scale, *(f'"{packed(number)}"' for number in NUMBERS))
     made = archived({**keys, "format.class": "AvroFormat"}, values)
     rows: list[Any] = [row for data in files(made) for row in fastavro.reader(io.BytesIO(data))]
@@ -188,7 +177,6 @@ def test_avro_files_hold_decimals_of_any_digits(scale: int) -> None:
 
 @pytest.mark.parametrize("format_class", ["AvroFormat", "ParquetFormat"])
 def test_a_record_of_an_unheard_of_scale_is_bad_by_itself(format_class: str) -> None:
-    """Each record brings its schema: one that its format cannot write costs the others nothing."""
     (keys, [good]), (_, [odd]) = envelopes(2, '"BNI="'), envelopes(-5_000, '"BNI="')
     letters = Letters()
     more = {"format.class": format_class, "errors.deadletterqueue.topic.name": "letters"}
@@ -208,7 +196,6 @@ TRANSFORMS: dict[str, tuple[dict[str, str], Any]] = {
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_take_decimals_of_any_digits(name: str) -> None:
-    """Connect's transforms."""
     more, expected = TRANSFORMS[name]
     keys, values = envelopes(127, f'"{packed(10**90)}"', f'"{packed(-3)}"')
     chain = {"transforms": "t", "transforms.t.type": f"org.apache.kafka.connect.transforms.{name}$Value"}
@@ -218,7 +205,6 @@ def test_transforms_take_decimals_of_any_digits(name: str) -> None:
 
 
 def test_tasks_see_decimals_of_any_digits(registry: RegistryServer) -> None:
-    """Arrow has them as an extension type; as objects they are ``Decimal``."""
     from sinksdk.engine.converters import AvroConverter  # noqa: PLC0415 - one test needs it
     from sinksdk.values.avro_schema import as_schema  # noqa: PLC0415 - the same
 
@@ -241,7 +227,6 @@ NESTED: dict[str, tuple[Any, Any]] = {
 
 
 def changed_by(name: str, **keys: str) -> dict[str, str]:
-    """Keys of a chain of one transform."""
     kind = f"org.apache.kafka.connect.transforms.{name}$Value"
     return {"transforms": "t", "transforms.t.type": kind, **{f"transforms.t.{k}": v for k, v in keys.items()}}
 
@@ -251,7 +236,7 @@ def changed_by(name: str, **keys: str) -> dict[str, str]:
 def test_lists_and_maps_of_wide_decimals_may_be_null_in_all_records(
     name: str, format_class: str, registry: RegistryServer
 ) -> None:
-    """Arrow makes no empty array of a type that has an extension type within another one."""
+    # Arrow creates no empty array of an extension type within another one.
     schema = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": ["null", NESTED[name][0]]}]}
     keys, values = avro(registry, schema, b"\0", b"\0")
     more = {"format.class": format_class, **changed_by("HoistField", field="h")}
@@ -266,7 +251,6 @@ def test_lists_and_maps_of_wide_decimals_may_be_null_in_all_records(
 
 @pytest.mark.parametrize("name", NESTED)
 def test_mask_field_takes_lists_and_maps_of_wide_decimals(name: str, registry: RegistryServer) -> None:
-    """They become empty, and nulls stay, also where all are null."""
     kind, empty = NESTED[name]
     schema = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": ["null", kind]}]}
     one = (b"\2a" if name == "map" else b"") + datum(10**90)
@@ -280,7 +264,7 @@ def test_mask_field_takes_lists_and_maps_of_wide_decimals(name: str, registry: R
 
 @pytest.mark.parametrize("scale", ["1e400", "-1e400", "3000000000", "-1e12", "99999999999999999999"])
 def test_a_scale_beyond_32_bits_is_javas_number(scale: str, registry: RegistryServer) -> None:
-    """Java's ``Number.intValue`` gives the scale; Avro's library ignores an integer of more than 64 bits."""
+    # Java's Number.intValue gives the scale; Avro's library ignores integers of more than 64 bits.
     expected = {"1e400": 2**31 - 1, "3000000000": 3_000_000_000 - 2**32, "99999999999999999999": 0}
     text = json.dumps(record({**ONE, "scale": "?"})).replace('"?"', scale)
     number = registry.register("s", text)
@@ -293,14 +277,13 @@ def test_a_scale_beyond_32_bits_is_javas_number(scale: str, registry: RegistrySe
     ("scale", "number"), [(0, 10**3_999), (2**31 - 1, 1), (-(2**31), 1)], ids=["digits", "small", "large"]
 )
 def test_verify_reads_lines_with_decimals_of_any_digits(scale: int, number: int) -> None:
-    """They are as they were written: none is damaged, and none missing."""
     keys, values = envelopes(scale, f'"{packed(number)}"')
     made = archived({**keys, "json.decimal.format": "NUMERIC"}, values)
     assert verify(config(), made.s3, lambda: made.harness.committed).problems == []
 
 
 def test_a_decimal_of_no_bytes_is_bad(registry: RegistryServer) -> None:
-    """Java's BigInteger refuses them, whatever has written them."""
+    # Java's BigInteger refuses them.
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
     of_avro = avro(registry, record(kind), datum(1234), b"\0", datum(0))
     for keys, values in (of_avro, envelopes(2, '"BNI="', '""', '"AA=="')):

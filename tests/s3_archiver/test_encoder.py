@@ -1,5 +1,3 @@
-"""Encoding batches: the datums are those fastavro writes for the same records."""
-
 from __future__ import annotations
 
 import importlib.util
@@ -36,7 +34,6 @@ def loop(request: pytest.FixtureRequest) -> Loop:
 
 
 def datum(record: SinkRecord) -> bytes:
-    """What fastavro writes for a record."""
     row = {
         "topic": record.topic,
         "partition": record.partition,
@@ -53,7 +50,6 @@ def datum(record: SinkRecord) -> bytes:
 
 
 def split(rows: EncodedRows) -> list[bytes]:
-    """Each row's own bytes."""
     return [bytes(rows.slice(row, row + 1).payload) for row in range(len(rows))]
 
 
@@ -105,32 +101,27 @@ MIXED = [
     ],
 )
 def test_bytes_are_fastavros(loop: Loop, records: list[SinkRecord]) -> None:
-    """Row by row the datums are the bytes that fastavro writes."""
     assert encode(SinkRecords.of(FLIGHTS, records).arrow, loop) == [datum(r) for r in records]
 
 
 @pytest.mark.parametrize("partition", [TopicPartition("Flüge-✈", 0), TopicPartition("t" * 249, 2**31 - 1)])
 def test_topic_and_partition(loop: Loop, partition: TopicPartition) -> None:
-    """Long topics, topics beyond ASCII and large partition numbers are written as fastavro does."""
     records = [SinkRecord(*partition, offset=offset, value=b"v") for offset in (1, 2)]
     assert encode(SinkRecords.of(partition, records).arrow, loop, partition) == [datum(r) for r in records]
 
 
 def test_no_rows(loop: Loop) -> None:
-    """A batch without rows encodes to no rows and no bytes."""
     empty = RecordEncoder(FLIGHTS, loop).encode(SinkRecords.of(FLIGHTS, MIXED).arrow.slice(2, 0))
     assert (len(empty), empty.nbytes, bytes(empty.payload)) == (0, 0, b"")
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 2), (1, 3), (2, 4), (3, 4)])
 def test_slice_of_a_batch(loop: Loop, start: int, stop: int) -> None:
-    """A slice encodes to its own rows, wherever in its buffers it begins."""
     batch = SinkRecords.of(FLIGHTS, MIXED).arrow.slice(start, stop - start)
     assert encode(batch, loop) == [datum(r) for r in MIXED[start:stop]]
 
 
 def test_slicing_encoded_rows_copies_nothing(loop: Loop) -> None:
-    """A slice of encoded rows shares the buffer, a slice of a slice too."""
     rows = RecordEncoder(FLIGHTS, loop).encode(SinkRecords.of(FLIGHTS, MIXED).arrow)
     inner = rows.slice(1, 4).slice(1, 2)
     assert inner.data is rows.data
@@ -140,13 +131,11 @@ def test_slicing_encoded_rows_copies_nothing(loop: Loop) -> None:
 
 
 def test_absent_columns_are_null(loop: Loop) -> None:
-    """Without any column but the offset: null timestamp, key and value, type 0 and no headers."""
     batch = pa.RecordBatch.from_pydict({"offset": pa.array([7, 9], pa.int64())})
     assert encode(batch, loop) == [datum(record(7)), datum(record(9))]
 
 
 def test_columns_of_type_null(loop: Loop) -> None:
-    """Columns of Arrow's null type (a literal NULL in a query) are like absent ones."""
     names = ("timestamp", "timestampType", "key", "value", "headers")
     batch = pa.RecordBatch.from_pydict({"offset": [7], **{name: pa.nulls(1) for name in names}})
     assert encode(batch, loop) == [datum(record(7))]
@@ -165,7 +154,6 @@ def test_columns_of_type_null(loop: Loop) -> None:
     ids=str,
 )
 def test_types_of_key_and_value(loop: Loop, kind: pa.DataType) -> None:
-    """Keys and values of any binary or string type are archived as their bytes."""
     texts = [b"no", b"abc", None, b"", b"longer than an inlined view"]
     plain = pa.array(texts, pa.binary())
     column = (plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)).slice(1)
@@ -174,7 +162,7 @@ def test_types_of_key_and_value(loop: Loop, kind: pa.DataType) -> None:
 
 
 def test_value_bytes_under_a_null_are_not_written(loop: Loop) -> None:
-    """Arrow allows bytes behind a null; they do not reach the archive."""
+    # Arrow allows bytes under a null.
     buffers = [pa.py_buffer(b"\x01"), pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"abc")]
     values = pa.Array.from_buffers(pa.binary(), 2, buffers)
     batch = pa.RecordBatch.from_pydict({"offset": [0, 1], "value": values})
@@ -196,7 +184,6 @@ def test_value_bytes_under_a_null_are_not_written(loop: Loop) -> None:
 def test_timestamps(
     loop: Loop, kind: pa.DataType, stored: list[int | None], milliseconds: list[int | None]
 ) -> None:
-    """Timestamps of any unit become milliseconds, rounded down; -1 ms and null stay what they are."""
     column = pa.array(stored, pa.int64()).cast(kind)
     batch = pa.RecordBatch.from_pydict({"offset": list(range(len(stored))), "timestamp": column})
     assert encode(batch, loop) == [datum(record(n, timestamp=ms)) for n, ms in enumerate(milliseconds)]
@@ -204,7 +191,6 @@ def test_timestamps(
 
 @pytest.mark.parametrize("outer", [pa.list_, pa.large_list])
 def test_headers_of_other_layouts(loop: Loop, outer: Any) -> None:
-    """Null headers are none; the order of a header's fields, large lists and strings do not matter."""
     item = pa.struct([("value", pa.string()), ("key", pa.large_string())])
     rows: list[list[dict[str, str | None]] | None] = [
         [],
@@ -217,7 +203,7 @@ def test_headers_of_other_layouts(loop: Loop, outer: Any) -> None:
 
 
 def test_headers_under_a_null_are_not_written(loop: Loop) -> None:
-    """Arrow allows items behind a null list; they do not reach the archive, nor shift what follows."""
+    # Arrow allows items under a null list.
     items = pa.array([{"key": name, "value": b"v"} for name in "abc"], HEADERS_TYPE.value_type)
     headers = pa.ListArray.from_arrays(
         pa.array([0, 1, 2, 3], pa.int32()), items, mask=pa.array([False, True, False])
@@ -229,7 +215,6 @@ def test_headers_under_a_null_are_not_written(loop: Loop) -> None:
 
 @pytest.mark.parametrize("bad", [{"key": None, "value": b"v"}, None])
 def test_header_without_key(loop: Loop, bad: dict[str, bytes | None] | None) -> None:
-    """A header without a key is a DataException that names the record."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = [None, [], [{"key": "a", "value": b"1"}], [{"key": "b", "value": b"2"}, bad], []]
     batch = pa.RecordBatch.from_pydict({"offset": [10, 20, 30, 40, 50], "headers": pa.array(rows, kind)})
@@ -239,14 +224,13 @@ def test_header_without_key(loop: Loop, bad: dict[str, bytes | None] | None) -> 
 
 @pytest.mark.parametrize("value", [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)])
 def test_varint(value: int) -> None:
-    """One integer is written as fastavro writes a long."""
     out = io.BytesIO()
     fastavro.schemaless_writer(out, {"type": "long"}, value)
     assert varint(value) == out.getvalue()
 
 
 def test_schema_is_the_documented_one() -> None:
-    """Fields, their order and types are the contract of archived files, and are not changed."""
+    # Archived files depend on it: it never changes.
     nullable_bytes = ["null", "bytes"]
     header = [("key", "string"), ("value", nullable_bytes)]
     fields = {field["name"]: field["type"] for field in RECORD_SCHEMA["fields"]}
@@ -265,7 +249,6 @@ def test_schema_is_the_documented_one() -> None:
 
 
 def test_sync_marker_depends_on_the_object_key_alone() -> None:
-    """16 bytes, the same for the same key in every process, others for another key."""
     assert sync_marker("topics/flights/a.avro").hex() == "c8d03d2e249b55d44be23371250b8304"
     assert sync_marker("topics/flights/b.avro") != sync_marker("topics/flights/a.avro")
 
@@ -276,12 +259,11 @@ HEADER_TYPE = HEADERS_TYPE.value_type
 
 
 def moved(column: pa.Array, by: int) -> pa.Array:
-    """The same column as a slice, so that its values and its bits begin elsewhere in the buffers."""
     return pa.concat_arrays([column[:1]] * by + [column]).slice(by)
 
 
 def unaligned(column: pa.Array) -> pa.Array:
-    """The same column with its buffers at odd addresses, as a message of a socket may have them."""
+    # Buffers at odd addresses, as in a message from a socket.
     buffers = [each and pa.py_buffer(b"x" + each.to_pybytes()).slice(1) for each in column.buffers()]
     return pa.Array.from_buffers(column.type, len(column), buffers, offset=column.offset)
 
@@ -336,7 +318,6 @@ PAIRS = [[{"key": f"k{row}", "value": None}, {"key": "", "value": b"v"}] for row
 )
 @pytest.mark.parametrize("rows", [slice(0, 8), slice(3, 8), slice(1, 2), slice(7, 8)], ids=str)
 def test_compiled_and_plain_give_the_same(columns: dict[str, pa.Array], rows: slice) -> None:
-    """Bytes and borders, however the columns are laid out; they are those of fastavro."""
     if compiled_loop is None:
         missing("the compiled loop", "install with a C compiler")
     every = {"offset": pa.array(range(8)), **columns}
@@ -397,7 +378,7 @@ def ends(*given: int) -> bytes:
     ],
 )
 def test_columns_that_do_not_hold_their_rows_are_refused(place: int, column: tuple[Any, ...]) -> None:
-    """Nothing outside of buffers is read or written, whatever the batch says: a ValueError."""
+    # Nothing outside of the buffers is read or written.
     if compiled_loop is None:
         missing("the compiled loop", "install with a C compiler")
     parts: list[Any] = [None] * 9
@@ -411,7 +392,6 @@ def test_columns_that_do_not_hold_their_rows_are_refused(place: int, column: tup
 
 @pytest.mark.parametrize("made", [b"no buffer that can be written", bytearray(3), None])
 def test_where_there_is_no_memory_the_error_says_so(monkeypatch: pytest.MonkeyPatch, made: object) -> None:
-    """Whatever the compiled loop is given instead of the buffer it has asked for."""
     if compiled_loop is None:
         missing("the compiled loop", "install with a C compiler")
 
@@ -428,7 +408,6 @@ def test_where_there_is_no_memory_the_error_says_so(monkeypatch: pytest.MonkeyPa
 def test_without_the_compiled_loop_the_plain_one_is_taken_and_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With what to do about it, at INFO."""
     monkeypatch.setitem(sys.modules, "sinksdk.connectors.s3_archiver.formats._datums", None)
     monkeypatch.delattr("sinksdk.connectors.s3_archiver.formats._datums", raising=False)
     spec = importlib.util.spec_from_file_location("encoder_without", encoder.__file__)
@@ -449,7 +428,6 @@ def test_without_the_compiled_loop_the_plain_one_is_taken_and_said_once(
 
 
 def test_records_of_avro_without_a_headers_key_are_bad_and_the_others_are_written() -> None:
-    """The format tells them apart, so that they can be tolerated."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array(
         [[], [{"key": None, "value": b"v"}], None, [{"key": "a", "value": None}], [None]], kind

@@ -25,7 +25,6 @@ BYTES = {"format.class": "ByteArrayFormat", "format.bytearray.separator": "", "v
 
 
 def endpoints() -> list[tuple[FakeS3, Abilities]]:
-    """Endpoints that differ in checksums and conditions, and what the start must find out about each."""
     return [
         (
             FakeS3(best_checksum=best, knows_conditions=knows, ignores_conditions=ignores),
@@ -43,7 +42,6 @@ def endpoints() -> list[tuple[FakeS3, Abilities]]:
 def test_the_start_finds_the_best_checksum_and_whether_conditions_are_honoured(
     s3: FakeS3, expected: Abilities
 ) -> None:
-    """A small upload is completed with each kind until one works, and removed."""
     assert find_abilities(s3, config(), Layout(), "first") == expected
     assert s3.visible() == []
     assert s3.uploads == {}
@@ -51,7 +49,6 @@ def test_the_start_finds_the_best_checksum_and_whether_conditions_are_honoured(
 
 @pytest.mark.parametrize(("s3", "expected"), endpoints())
 def test_files_become_visible_with_each_checksum(s3: FakeS3, expected: Abilities) -> None:
-    """Several parts, several files of one commit, and a key that is taken is not overwritten."""
     keys = {
         "s3.checksum": expected.checksum.value,
         "s3.conditional.writes": str(expected.has_conditions).lower(),
@@ -75,7 +72,6 @@ def test_files_become_visible_with_each_checksum(s3: FakeS3, expected: Abilities
 
 
 def test_tasks_are_told_what_the_start_found_out() -> None:
-    """As entries of their configuration, which override what is configured as auto."""
     s3 = FakeS3(best_checksum=Checksum.COMPOSITE, ignores_conditions=True)
     made = connector(s3)
     made.start(config())
@@ -84,7 +80,6 @@ def test_tasks_are_told_what_the_start_found_out() -> None:
 
 
 def test_tasks_are_told_nothing_by_an_endpoint_that_can_do_everything(s3: FakeS3) -> None:
-    """Their configuration is the connector's own."""
     made = connector(s3)
     made.start(config())
 
@@ -92,7 +87,6 @@ def test_tasks_are_told_nothing_by_an_endpoint_that_can_do_everything(s3: FakeS3
 
 
 def test_a_configured_checksum_that_is_refused_names_its_key() -> None:
-    """Nothing is tried instead, nothing is committed that could never become visible."""
     s3 = FakeS3(best_checksum=Checksum.COMPOSITE)
 
     with pytest.raises(
@@ -104,7 +98,7 @@ def test_a_configured_checksum_that_is_refused_names_its_key() -> None:
 
 
 def test_what_no_checksum_helps_is_refused_with_all_that_was_tried(s3: FakeS3) -> None:
-    """The cause may be another key: it is named, with what the endpoint said."""
+    # The cause may be another key.
     refused = failure_of(Request("CreateMultipartUpload", *PROBE, "memory:"), "NotImplemented", "no", 501)
     s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
 
@@ -116,7 +110,7 @@ def test_what_no_checksum_helps_is_refused_with_all_that_was_tried(s3: FakeS3) -
 
 
 def test_a_checksum_that_the_endpoint_computes_otherwise_is_not_tried_for_ever(s3: FakeS3) -> None:
-    """BadDigest is transient elsewhere: a part was damaged on its way. A start would wait for ever."""
+    # Elsewhere BadDigest is transient: a part was damaged on its way.
     refused = failure_of(Request("CompleteMultipartUpload", *PROBE, "memory:"), "BadDigest", "no", 400)
     s3.fail_next("CompleteMultipartUpload", refused)
 
@@ -126,7 +120,6 @@ def test_a_checksum_that_the_endpoint_computes_otherwise_is_not_tried_for_ever(s
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidStorageClass", "KMS.NotFoundException"])
 def test_a_refusal_with_another_cause_is_no_missing_checksum(code: str, s3: FakeS3) -> None:
-    """It is reported at once."""
     refused = failure_of(Request("CreateMultipartUpload", *PROBE, "memory:"), code, "no", 400)
     s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
 
@@ -136,7 +129,7 @@ def test_a_refusal_with_another_cause_is_no_missing_checksum(code: str, s3: Fake
 
 
 def test_a_start_that_may_not_delete_leaves_one_small_object_for_all_starts(s3: FakeS3) -> None:
-    """The next start writes over it; s3:DeleteObject is not among the permissions that are needed."""
+    # s3:DeleteObject is not among the required permissions.
     s3.plan = lambda asked: Fault(denied()) if asked.operation == "DeleteObject" else None
 
     for _ in range(3):
@@ -148,7 +141,6 @@ def test_a_start_that_may_not_delete_leaves_one_small_object_for_all_starts(s3: 
 
 @pytest.mark.parametrize("request_number", range(9))
 def test_a_start_repeats_what_a_lost_response_has_disturbed(request_number: int) -> None:
-    """Whatever request it was: the start finds the same, and the sweep of the next one leaves nothing."""
     s3, waited = Clocked(), HandClock()
     left = [request_number]
 
@@ -170,7 +162,6 @@ def test_a_start_repeats_what_a_lost_response_has_disturbed(request_number: int)
 )
 @pytest.mark.parametrize("failure", [slow_down(), no_answer()])
 def test_a_start_repeats_what_is_refused_for_a_while(operation: str, failure: BaseException) -> None:
-    """Throttling and broken connections pass; the checksum is not taken for a worse one."""
     s3, waited = FakeS3(), HandClock()
     s3.fail_next(operation, failure, times=3)
 
@@ -181,7 +172,6 @@ def test_a_start_repeats_what_is_refused_for_a_while(operation: str, failure: Ba
 
 
 def test_a_start_gives_up_what_is_refused_for_long_and_may_be_tried_again() -> None:
-    """The driver reports it, waits, and starts again: the failure is a RetriableException."""
     s3, waited = FakeS3(), HandClock()
     s3.fail_next("CompleteMultipartUpload", slow_down(), times=100)
 
@@ -194,7 +184,7 @@ def test_a_start_gives_up_what_is_refused_for_long_and_may_be_tried_again() -> N
 @pytest.mark.parametrize("at", ["UploadPart", "CompleteMultipartUpload"])
 @pytest.mark.parametrize("number", range(2))
 def test_a_start_repeats_an_upload_that_another_start_has_aborted(at: str, number: int) -> None:
-    """The other one's sweep took it for left over."""
+    # The other start's sweep took it for an abandoned upload.
     s3, waited = FakeS3(), HandClock()
     left = [number]
 
@@ -219,7 +209,7 @@ def test_a_start_repeats_an_upload_that_another_start_has_aborted(at: str, numbe
 def test_two_starts_at_a_time_find_the_same_and_disturb_no_upload(
     request_number: int, made: Callable[[], FakeS3], *, has_conditions: bool
 ) -> None:
-    """A whole start runs between two requests of another one, which has the same key."""
+    # One start runs between two requests of the other one.
     s3, waited, left = made(), HandClock(), [request_number]
     found = []
 
@@ -246,7 +236,7 @@ def patience(clock: HandClock) -> Patience:
 
 @pytest.mark.parametrize("grouping", [None, {"folders": Turns(), "limits": Limits(records=4)}])
 def test_a_file_of_empty_values_is_published(grouping: dict[str, object] | None) -> None:
-    """An upload needs a part: of no bytes it is an empty one, also if only one file of a group is empty."""
+    # An upload needs a part, which is empty here.
     made = bench(settings=config({**BYTES, "flush.size": "4"}), grouping=grouping)
     values = [b"", b"x", b"", b"y"] if grouping else 4 * [b""]
     made.harness.deliver(
@@ -259,7 +249,6 @@ def test_a_file_of_empty_values_is_published(grouping: dict[str, object] | None)
 
 
 def test_an_empty_file_of_a_crashed_task_is_published_by_the_next_owner() -> None:
-    """An upload with an empty part is there; no bytes does not mean no upload."""
     made = bench(
         settings=config({**BYTES, "flush.size": "4"}),
         grouping={"folders": Turns(), "limits": Limits(records=4)},
@@ -286,8 +275,6 @@ def test_an_empty_file_of_a_crashed_task_is_published_by_the_next_owner() -> Non
 
 
 class Clocked(FakeS3):
-    """S3 with a clock that is moved by hand."""
-
     now = 1_000.0
 
     def time(self) -> float:
@@ -295,8 +282,6 @@ class Clocked(FakeS3):
 
 
 class Committed(ConnectorContext):
-    """Says what is committed."""
-
     def __init__(self, *tokens: Token) -> None:
         self._tokens = tokens
 
@@ -314,7 +299,7 @@ def connector(s3: FakeS3, *committed: Token) -> S3ArchiverConnector:
 def test_empty_uploads_of_earlier_runs_are_aborted_when_the_connector_has_claimed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A kill between CreateMultipartUpload and its note leaves one, which no token names."""
+    # A kill between CreateMultipartUpload and its note leaves an upload that no token names.
     s3 = Clocked()
     for number in range(900):
         s3.create_upload(FILE._replace(key=FILE.key.replace("0000000000", f"{number:010d}")), {})
@@ -331,7 +316,6 @@ def test_empty_uploads_of_earlier_runs_are_aborted_when_the_connector_has_claime
 
 
 def test_uploads_that_may_be_committed_or_belong_to_a_successor_are_never_swept() -> None:
-    """With a part, though it has no bytes; named by a commit; younger than the start; of another's topic."""
     s3 = Clocked()
     with_part, empty_part, committed = (s3.create_upload(FILE, {}) for _ in range(3))
     s3.upload_part(FILE, with_part, 1, b"data", crc.encode(zlib.crc32(b"data")))
@@ -349,7 +333,7 @@ def test_uploads_that_may_be_committed_or_belong_to_a_successor_are_never_swept(
 
 
 def test_a_zombie_that_sweeps_aborts_nothing_of_its_successor() -> None:
-    """Frozen after its start, it wakes up when the successor has begun uploads and committed one."""
+    # Frozen after its start, it continues when its successor has begun uploads and committed one.
     s3 = Clocked()
     made = connector(s3)
     made.start(config())
@@ -364,7 +348,6 @@ def test_a_zombie_that_sweeps_aborts_nothing_of_its_successor() -> None:
 
 @pytest.mark.parametrize("operation", ["ListMultipartUploads", "ListParts", "AbortMultipartUpload"])
 def test_a_sweep_that_is_refused_stops_no_start(operation: str) -> None:
-    """Empty uploads cost nothing; the permissions to list them are not needed for anything else."""
     s3 = Clocked()
     s3.create_upload(FILE, {})
     s3.fail_next(operation, denied())
@@ -375,7 +358,6 @@ def test_a_sweep_that_is_refused_stops_no_start(operation: str) -> None:
 
 
 def test_a_kill_at_the_note_leaves_nothing_after_the_next_start() -> None:
-    """The whole way: a task dies when its upload is created and not noted."""
     s3 = Clocked()
     made = bench(s3=s3, flush_size=4)
     for _ in range(3):
@@ -402,5 +384,5 @@ def refused(code: str) -> S3Error | S3Trouble:
 
 @pytest.mark.parametrize("code", ["501", "NotImplemented"])
 def test_what_is_not_implemented_is_not_tried_again(code: str) -> None:
-    """A HeadObject has no body, so the status stands for the code: S3Proxy's, for a checksum's header."""
+    # HeadObject has no body: the status stands for the code. S3Proxy answers a checksum's header so.
     assert not isinstance(refused(code), S3Trouble)

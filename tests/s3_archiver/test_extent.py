@@ -26,8 +26,6 @@ Commits = Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
 
 
 class Committed(ConnectorContext):
-    """Says what is committed."""
-
     def __init__(self, read: Commits) -> None:
         self._read = read
 
@@ -43,7 +41,6 @@ def connector(b: Bench, commits: Commits | None = None) -> S3ArchiverConnector:
 
 
 def archived(count: int = 250, **arguments: object) -> Bench:
-    """Files of 100 records, and a shorter last one."""
     b = bench(**arguments)  # type: ignore[arg-type] # as given
     while b.harness.position(TP) < count:
         b.put(min(100, count - b.harness.position(TP)))
@@ -57,7 +54,7 @@ def archived(count: int = 250, **arguments: object) -> Bench:
 
 @pytest.mark.parametrize("offset", [None, 0, 100, 150, 200, 240, 249])
 def test_an_offset_below_the_archives_end_is_refused(offset: int | None) -> None:
-    """Regression: 400 records were archived twice, since files ended at other offsets than before."""
+    # Regression: files ended at other offsets than before, and 400 records were archived twice.
     b = archived()
 
     with pytest.raises(
@@ -68,7 +65,6 @@ def test_an_offset_below_the_archives_end_is_refused(offset: int | None) -> None
 
 @pytest.mark.parametrize("offset", [250, 251, 10_000])
 def test_an_offset_from_the_archives_end_on_is_taken(offset: int) -> None:
-    """It leaves a gap at most; partitions without files are nobody's concern."""
     b = archived()
 
     assert connector(b).alter_offsets(config(), {TP: offset, OTHER: 0}) is False
@@ -76,7 +72,6 @@ def test_an_offset_from_the_archives_end_on_is_taken(offset: int) -> None:
 
 
 def test_the_offset_of_files_that_were_moved_away_is_taken() -> None:
-    """What is left ends there."""
     b = archived()
     del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000200.avro")]
     del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000100.avro")]
@@ -87,7 +82,7 @@ def test_the_offset_of_files_that_were_moved_away_is_taken() -> None:
 
 
 def test_files_in_any_folder_are_found() -> None:
-    """The last one of a group may begin below the offset and reach above it."""
+    # The last file of a group may begin below the offset and end above it.
     b = archived(12, grouping={"folders": Turns(), "limits": Limits(records=6)})
     for key in b.visible():
         if key.endswith(("turn=0/orders+0+0000000006.avro",)):
@@ -99,7 +94,6 @@ def test_files_in_any_folder_are_found() -> None:
 
 
 def gapped() -> tuple[Bench, S3ArchiverConfig]:
-    """Files of values with the records 0, 2, 4 and 6, 8, 10."""
     settings = config({**VALUES, "flush.size": "3"})
     b = bench(settings=settings)
     for offset in range(0, 12, 2):
@@ -111,7 +105,7 @@ def gapped() -> tuple[Bench, S3ArchiverConfig]:
 
 @pytest.mark.parametrize("offset", [None, 0, 5, 8, 9, 10])
 def test_an_offset_into_a_file_of_values_with_gaps_is_refused(offset: int | None) -> None:
-    """Regression: the file was taken to have as many offsets as rows, and its last record came twice."""
+    # Regression: the file was assumed to have as many offsets as rows, and its last record came twice.
     b, settings = gapped()
 
     with pytest.raises(ConnectException, match=r"would be archived twice.*the archive ends at offset 11"):
@@ -120,7 +114,6 @@ def test_an_offset_into_a_file_of_values_with_gaps_is_refused(offset: int | None
 
 
 def test_an_offset_behind_a_file_of_values_that_is_not_the_last_needs_the_operators_word() -> None:
-    """The commit says where all of them ended; the rows only what is certain."""
     b, settings = gapped()
     del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000006.json")]
 
@@ -138,7 +131,6 @@ def test_an_offset_behind_a_file_of_values_that_is_not_the_last_needs_the_operat
 def test_an_older_store_does_not_know_where_files_of_values_end(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
-    """Nothing is assumed of them: the operator says it, and no offset below what is certain."""
     b, settings = gapped()
 
     with pytest.raises(ConnectException, match=r"may be archived twice.*recover CONFIG orders-0=10000"):
@@ -150,7 +142,6 @@ def test_an_older_store_does_not_know_where_files_of_values_end(
 
 
 def test_an_offset_above_an_operators_is_known_to_be_above_the_files() -> None:
-    """His commit counts no files, but lies above all of them."""
     b, settings = gapped()
     commits = {TP: OffsetAndMetadata(20)}
 
@@ -160,7 +151,6 @@ def test_an_offset_above_an_operators_is_known_to_be_above_the_files() -> None:
 
 
 def test_a_recovery_knows_from_the_commit_where_files_of_values_end() -> None:
-    """It stays as it is; the operator's word is needed only where the store is older than the files."""
     b, settings = gapped()
 
     assert b.harness.committed[TP].offset == 11
@@ -169,7 +159,7 @@ def test_a_recovery_knows_from_the_commit_where_files_of_values_end() -> None:
 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "HeadObject", "GetObject"])
 def test_an_archive_that_cannot_be_looked_at_lets_nothing_be_altered(operation: str) -> None:
-    """Neither forward: whether it is forward is what cannot be told."""
+    # Not even forward: that it is forward is unknown.
     b = archived()
     b.s3.fail_next(operation, denied())
 
@@ -181,7 +171,6 @@ def test_an_archive_that_cannot_be_looked_at_lets_nothing_be_altered(operation: 
 
 
 def test_a_store_restored_from_an_older_copy_is_refused_before_anything_is_written() -> None:
-    """It names the partition, its commit, the files, and the command that mends it."""
     b = archived()
     older = OffsetAndMetadata(100, b.harness.committed[TP].metadata)
     made = connector(b, lambda: {TP: older})
@@ -198,8 +187,6 @@ def test_a_store_restored_from_an_older_copy_is_refused_before_anything_is_writt
 
 
 class Folder(Turns):
-    """One folder at a time, as of the wall clock."""
-
     name = "before"
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
@@ -210,10 +197,8 @@ class Folder(Turns):
 
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused(place: str) -> None:
-    """Regression: its upload has expired, and its records were archived again.
-
-    In another folder they were archived once more; under the same key the tasks failed, again and again.
-    """
+    # Regression: its upload had expired and its records were archived again. In another folder they were
+    # archived twice; under the same key the tasks failed again and again.
     folder = Folder()
     b = bench(grouping={"folders": folder, "limits": Limits(records=10)})
     b.put(10)
@@ -241,7 +226,6 @@ def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused(place
 
 
 def test_what_a_commit_has_yet_to_publish_is_its_own() -> None:
-    """Some of its files are visible, others not yet; and some of a withdrawn commit before it."""
     b = bench(grouping={"folders": Turns(3), "limits": Limits(records=10)})
     b.put(10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
@@ -266,7 +250,8 @@ def test_what_a_commit_has_yet_to_publish_is_its_own() -> None:
 
 
 def test_a_withdrawn_commits_file_reaches_beyond_those_committed_since() -> None:
-    """Regression: after the store was lost the end of the newest file was advised, and 5 records came twice."""
+    # Regression: after the store was lost, the end of the newest file was advised, and 5 records came
+    # twice.
     b = grouped(Limits(records=20), Turns(2, 5))
     b.put(20)
     stop_before(b, 1)
@@ -290,7 +275,7 @@ def test_a_withdrawn_commits_file_reaches_beyond_those_committed_since() -> None
 
 @pytest.mark.parametrize("folders", [None, Turns(3)])
 def test_a_store_without_commits_is_refused_in_any_layout(folders: Turns | None) -> None:
-    """Folders by the wall clock would never meet an existing key."""
+    # Folders by the wall clock would never meet an existing key.
     b = archived(grouping={"folders": folders, "limits": Limits(records=90)} if folders else None)
     made = connector(b, dict)
     made.start(config())
@@ -300,7 +285,6 @@ def test_a_store_without_commits_is_refused_in_any_layout(folders: Turns | None)
 
 
 def test_commits_that_cover_the_archive_are_taken() -> None:
-    """Also where the last one was made while files were listed, and where a group was withdrawn in part."""
     b = archived()
     older = OffsetAndMetadata(100, "")
     reads: list[Mapping[TopicPartition, OffsetAndMetadata]] = [{TP: older}, b.harness.committed]
@@ -319,11 +303,7 @@ def test_commits_that_cover_the_archive_are_taken() -> None:
 
 
 def test_a_large_archive_is_compared_by_few_requests() -> None:
-    """Of each partition the files before its commit are passed over, page by page."""
-
     class Pages(FakeS3):
-        """Counts pages as a client would ask for them."""
-
         pages = 0
 
         def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
@@ -345,7 +325,7 @@ def test_a_large_archive_is_compared_by_few_requests() -> None:
 def test_files_beyond_those_that_a_start_lists_are_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Regression: a restored store was taken without a word, and one large topic hid the others."""
+    # Regression: a restored store was accepted; one large topic hid the others.
     s3, nothing = FakeS3(), FakeObject(b"", {}, None)
     for day in range(30):
         for topic in ("large", "small") if day < 10 else ("large",):
@@ -366,7 +346,6 @@ def test_files_beyond_those_that_a_start_lists_are_named(
 
 
 def test_recovering_returns_where_the_archive_ends_and_takes_the_markers_over() -> None:
-    """The operator says that nobody else writes there: also with another store's marker."""
     b = archived()
     other = connector(b)
     other.identity = ConnectorIdentity("store-lost", "archive", "lost")
@@ -380,7 +359,6 @@ def test_recovering_returns_where_the_archive_ends_and_takes_the_markers_over() 
 
 
 def test_recovering_finds_the_topics_of_a_regular_expression_by_their_markers() -> None:
-    """Those of other connectors in the same folder are not taken over."""
     b = archived()
     for name, topic in (("archive", "orders"), ("backup", "ships")):
         other = connector(b)
@@ -397,7 +375,6 @@ def test_recovering_finds_the_topics_of_a_regular_expression_by_their_markers() 
 
 
 def test_recovering_files_of_values_needs_the_operators_word() -> None:
-    """They do not say where they end: the message gives both ways on."""
     settings = config({**VALUES, "flush.size": "100"})
     b = archived(settings=settings)
 

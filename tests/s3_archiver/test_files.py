@@ -1,5 +1,3 @@
-"""Coalescing: the same rows in the same order, in batches worth encoding."""
-
 from __future__ import annotations
 
 import pyarrow as pa
@@ -10,7 +8,6 @@ from sinksdk.records import HEADERS_TYPE
 
 
 def batch(start: int, rows: int, size: int = 10) -> pa.RecordBatch:
-    """Rows with offsets from ``start`` and values of ``size`` bytes."""
     offsets = range(start, start + rows)
     return pa.RecordBatch.from_pydict(
         {
@@ -22,7 +19,6 @@ def batch(start: int, rows: int, size: int = 10) -> pa.RecordBatch:
 
 
 def test_small_batches_become_one() -> None:
-    """Rows are held until there are enough, then handed out together and in order."""
     coalescer = BatchCoalescer(min_rows=100)
     whole = batch(0, 120)
     assert coalescer.add(whole.slice(0, 30)) == []
@@ -34,7 +30,6 @@ def test_small_batches_become_one() -> None:
 
 
 def test_flush_hands_out_what_is_held() -> None:
-    """Flushing gives what there is, and then nothing more."""
     coalescer = BatchCoalescer(min_rows=100)
     coalescer.add(batch(0, 3))
     coalescer.add(batch(3, 4))
@@ -44,7 +39,6 @@ def test_flush_hands_out_what_is_held() -> None:
 
 
 def test_a_batch_that_is_big_enough_is_not_copied() -> None:
-    """It is passed on as the object it is, behind what was held before."""
     coalescer = BatchCoalescer(min_rows=100)
     coalescer.add(batch(0, 5))
     big = batch(5, 100)
@@ -54,7 +48,6 @@ def test_a_batch_that_is_big_enough_is_not_copied() -> None:
 
 
 def test_bytes_bound_what_is_held() -> None:
-    """Large values are not collected beyond ``max_bytes``, however few rows they are."""
     coalescer = BatchCoalescer(min_rows=1_000, max_bytes=10_000)
     assert coalescer.add(batch(0, 1, size=3_000)) == []
     assert coalescer.add(batch(1, 2, size=3_000)) == []
@@ -65,7 +58,6 @@ def test_bytes_bound_what_is_held() -> None:
 
 @pytest.mark.parametrize("rows", [3, 100])
 def test_huge_batches_are_cut(rows: int) -> None:
-    """A batch beyond ``max_bytes`` comes out in slices below it, in order, without a copy."""
     huge = batch(0, rows, size=2_000)
     parts = BatchCoalescer(min_rows=100, max_bytes=5_000).add(huge)
     assert all(part.nbytes <= 5_000 for part in parts)
@@ -75,13 +67,11 @@ def test_huge_batches_are_cut(rows: int) -> None:
 
 
 def test_a_single_row_is_never_cut() -> None:
-    """A row larger than ``max_bytes`` goes through alone."""
     parts = BatchCoalescer(min_rows=100, max_bytes=1_000).add(batch(0, 3, size=50_000))
     assert [part.num_rows for part in parts] == [1, 1, 1]
 
 
 def test_batches_of_another_schema_are_not_mixed() -> None:
-    """When columns come or go, what was held is handed out first."""
     coalescer = BatchCoalescer(min_rows=100)
     coalescer.add(batch(0, 3))
     without_headers = batch(3, 3).select(["offset", "value"])
@@ -91,7 +81,6 @@ def test_batches_of_another_schema_are_not_mixed() -> None:
 
 
 def test_empty_batches_vanish() -> None:
-    """Nothing is held of a batch without rows, nor handed out."""
     coalescer = BatchCoalescer(min_rows=1)
     assert coalescer.add(batch(0, 0)) == []
     assert coalescer.flush() == []

@@ -1,5 +1,3 @@
-"""Folders: what Confluent's own partitioners answer, and what is done better on purpose."""
-
 from __future__ import annotations
 
 import functools
@@ -29,7 +27,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(autouse=True)
 def _zones_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is asked for its offsets once, not once per test."""
+    # Their offsets are computed once instead of once per test.
     monkeypatch.setattr(module, "Zone", zone)
 
 
@@ -37,7 +35,6 @@ zone = functools.cache(Zone)
 
 
 def settings(**keys: Any) -> S3ArchiverConfig:
-    """Only what folders look at."""
     base = {"name": "a", "topics": ("orders",), "s3_bucket_name": "bucket", "flush_size": 1}
     return S3ArchiverConfig.model_construct(**base, **keys)
 
@@ -63,7 +60,6 @@ def by_field(*names: str, **keys: Any) -> Folders:
 
 
 def timed(timestamps: Sequence[int | None]) -> pa.RecordBatch:
-    """Records with these timestamps, from offset 100 on."""
     times = pa.array(timestamps, pa.int64()).cast(pa.timestamp("ms", "UTC"))
     return pa.record_batch([offsets(len(timestamps)), times], ["offset", "timestamp"])
 
@@ -78,7 +74,6 @@ def offsets(count: int) -> pa.Array:
 
 
 def texts(*values: Any) -> pa.RecordBatch:
-    """Records whose values are JSON, or bytes as given."""
     encoded = [
         value if isinstance(value, bytes | None) else json.dumps(value, ensure_ascii=False).encode()
         for value in values
@@ -87,7 +82,6 @@ def texts(*values: Any) -> pa.RecordBatch:
 
 
 def of(found: Split) -> list[str | None]:
-    """Each row's folder, None where it is bad."""
     assert set(found.bad) == set(np.flatnonzero(found.codes < 0).tolist())
     return [None if code < 0 else found.paths[code] for code in found.codes.tolist()]
 
@@ -97,7 +91,6 @@ def split(made: Folders, batch: pa.RecordBatch, now: float = 0.0) -> list[str | 
 
 
 def reason(made: Folders, batch: pa.RecordBatch) -> str:
-    """Why the one record has no folder."""
     (error,) = made.split(TP, batch, 0.0).bad.values()
     return str(error)
 
@@ -106,7 +99,6 @@ def reason(made: Folders, batch: pa.RecordBatch) -> str:
 
 
 def answers(name: str) -> list[list[str]]:
-    """Lines of a table without its head."""
     lines = (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines()
     return [line.split("\t") for line in lines[1:]]
 
@@ -121,7 +113,7 @@ def cases() -> Iterator[tuple[str, str, int, list[tuple[int, str]]]]:
 
 @pytest.mark.slow
 def test_folders_by_time_are_those_of_the_original() -> None:
-    """TimeBasedPartitioner: 1,057 answers of Confluent's with Joda-Time 2.12.7, alone and in one batch."""
+    # 1,057 answers of Confluent's TimeBasedPartitioner with Joda-Time 2.12.7.
     count = 0
     for name, pattern, duration, rows in cases():
         made = by_time(pattern, duration, timezone=name)
@@ -142,12 +134,11 @@ KINDS: Mapping[str, tuple[Any, pa.DataType]] = {
     "Date": (int, pa.timestamp("ms", "UTC")),
     "null": (lambda _: None, pa.null()),
 }
+# Values that would leave their folder.
 BETTER = ("a/b", "..", "")
-"""Values that would leave their folder."""
 
 
 def values_at(name: str, value: Any, kind: pa.DataType) -> list[pa.RecordBatch]:
-    """The same value at a dotted path: as JSON, alone and in a large batch, and typed."""
     for part in reversed(name.split(".")):
         value, kind = {part: value}, pa.struct([(part, kind)])
     return [texts(value), texts(*[value] * 40), valued(pa.array([value], kind))]
@@ -155,7 +146,6 @@ def values_at(name: str, value: Any, kind: pa.DataType) -> list[pa.RecordBatch]:
 
 @pytest.mark.parametrize(("kind", "text", "path"), answers("paths_by_field.tsv"))
 def test_folders_by_field_are_those_of_the_original(kind: str, text: str, path: str) -> None:
-    """FieldPartitioner: as Confluent's, but what would leave its folder is a bad record."""
     make, arrow = KINDS[kind]
     for batch in values_at("f", make(text), arrow):
         expected = None if text in BETTER and kind == "String" else path
@@ -164,7 +154,6 @@ def test_folders_by_field_are_those_of_the_original(kind: str, text: str, path: 
 
 @pytest.mark.parametrize(("name", "kind", "text", "path"), answers("paths_by_record_field.tsv"))
 def test_timestamps_in_fields_are_those_of_the_original(name: str, kind: str, text: str, path: str) -> None:
-    """RecordField: as Confluent's; what makes it raise is a bad record."""
     make, arrow = KINDS[kind]
     made = by_time("YYYY/MM/dd/HH/mm", timestamp_extractor="RecordField", timestamp_field=name)
     for batch in values_at(name, make(text), arrow):
@@ -185,14 +174,12 @@ def test_timestamps_in_fields_are_those_of_the_original(name: str, kind: str, te
     ],
 )
 def test_folders_by_time_in_a_fixed_offset(zone: str, folder: str) -> None:
-    """``timezone`` may be an offset, as Joda-Time takes it."""
     made = by_time("YYYY-MM-dd'T'HH ZZ ZZZ", timestamp_extractor="Record", timezone=zone)
 
     assert split(made, timed([1_768_000_000_000])) == [folder]
 
 
 def test_folders_by_kafka_partition_are_the_default() -> None:
-    """DefaultPartitioner: ``partition=`` and the number; no timestamps are found, since nobody asks."""
     found = folders().split(TP, timed([1, None, 2]), 0.0)
 
     assert of(found) == ["partition=3"] * 3
@@ -207,7 +194,6 @@ def test_folders_by_kafka_partition_are_the_default() -> None:
     ],
 )
 def test_hourly_and_daily_need_no_format(name: str, path: str) -> None:
-    """HourlyPartitioner, DailyPartitioner: format and duration are theirs, zone and delimiter the configuration's."""
     keys = {"partitioner_class": name, "timestamp_extractor": "Record", "timezone": "Europe/Berlin"}
 
     assert split(folders(**keys), timed([FEB])) == [path]
@@ -215,12 +201,10 @@ def test_hourly_and_daily_need_no_format(name: str, path: str) -> None:
 
 
 def test_a_delimiter_at_the_end_of_the_format_is_dropped() -> None:
-    """path.format: one that ends in a slash makes no empty folder, as in the original."""
     assert split(by_time("YYYY/MM/"), timed([FEB])) == ["2024/02"]
 
 
 def test_fields_come_before_time() -> None:
-    """FieldAndTimeBasedPartitioner: fields in their order, then time; with their names, or without."""
     keys = {
         "partitioner_class": "com.canelmas.kafka.connect.FieldAndTimeBasedPartitioner",
         "partition_field_name": ("b", "a.x"),
@@ -235,7 +219,6 @@ def test_fields_come_before_time() -> None:
 
 
 def test_the_wall_clock_is_read_once() -> None:
-    """Wallclock: all records of a ``put`` lie in the folder of its one reading; their timestamps are that reading."""
     found = by_time("HH/mm/ss", 1_000, timestamp_extractor="Wallclock").split(
         TP, timed([1, None]), FEB / 1_000
     )
@@ -246,7 +229,6 @@ def test_the_wall_clock_is_read_once() -> None:
 
 
 def test_paths_stand_in_the_order_of_their_first_rows() -> None:
-    """A split lists each folder once, in the order of its first record, however far they are apart."""
     for step in (HOUR, 1_000_000 * HOUR):
         times = [step * number for number in (5, 1, 5, 9, 1, 9, 2)]
         found = by_time("YYYYMMdd-HH", HOUR).split(TP, timed(times), 0.0)
@@ -259,7 +241,6 @@ def test_paths_stand_in_the_order_of_their_first_rows() -> None:
 
 
 def test_a_batch_without_rows_has_no_folders() -> None:
-    """An empty batch is split into nothing."""
     for made in (by_time("YYYY"), by_field("f"), folders()):
         batch = texts()
         assert split(made, batch) == []
@@ -270,7 +251,6 @@ def test_a_batch_without_rows_has_no_folders() -> None:
     [pa.binary(), pa.large_binary(), pa.binary_view(), JSON],
 )
 def test_json_may_be_bytes_or_texts_that_were_checked(kind: pa.DataType) -> None:
-    """Bytes that nothing has read are read as JSON; what a converter has read says that it is JSON."""
     texts = pa.array([b'{"f":"a"}'] * 20 + [None], pa.binary())
     values = json_column(texts) if kind == JSON else texts.cast(kind)
 
@@ -279,7 +259,7 @@ def test_json_may_be_bytes_or_texts_that_were_checked(kind: pa.DataType) -> None
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_texts_have_no_fields(kind: pa.DataType) -> None:
-    """A text has a type: that it looks like JSON makes no fields of it."""
+    # A text is typed: that it looks like JSON gives it no fields.
     assert "where 'f' should be" in reason(by_field("f"), valued(pa.array(['{"f":"a"}'], kind)))
 
 
@@ -287,7 +267,6 @@ def test_texts_have_no_fields(kind: pa.DataType) -> None:
     "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 )
 def test_columns_of_text_are_folders_whatever_their_type(kind: pa.DataType) -> None:
-    """Typed values: texts of all of Arrow's types, with nulls among them and around them."""
     names = pa.array(["a", None, "b", "a"], pa.string())
     inner = pa.StructArray.from_arrays([names.cast(kind)], ["f"])
     outer = pa.StructArray.from_arrays([inner], ["m"], mask=pa.array([False, False, True, False]))
@@ -321,7 +300,6 @@ def test_columns_of_text_are_folders_whatever_their_type(kind: pa.DataType) -> N
 def test_columns_of_moments_are_timestamps_whatever_their_unit(
     kind: pa.DataType, number: Any, path: str
 ) -> None:
-    """Typed values: moments are cut to milliseconds; what is none, or is beyond all years, is a bad record."""
     made = by_time("YYYY-MM-dd HH:mm:ss.SSS", 1, timestamp_extractor="RecordField", timestamp_field="t")
     for value in ([number], [number, None], [number] * 40):
         typed = pa.StructArray.from_arrays([pa.array(value, kind)], ["t"])
@@ -329,7 +307,6 @@ def test_columns_of_moments_are_timestamps_whatever_their_unit(
 
 
 def test_short_buckets_in_long_folders_are_one_folder() -> None:
-    """Buckets of 10 ms whose format says the day: one folder, not one for each bucket."""
     found = by_time("YYYY-MM-dd", 10).split(TP, timed(list(range(FEB, FEB + 5_000, 7))), 0.0)
 
     assert found.paths == ["2024-02-29"]
@@ -337,7 +314,6 @@ def test_short_buckets_in_long_folders_are_one_folder() -> None:
 
 @pytest.mark.parametrize("duration", [10, 60_000, HOUR, 24 * HOUR])
 def test_a_change_of_the_clock_in_a_batch_changes_no_folder(duration: int) -> None:
-    """A batch around a change of the clock is split as its records one by one."""
     for name in ("Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe"):
         made = by_time("YYYY-MM-dd HH", duration, timezone=name)
         for change in (1_729_990_800_000, 1_541_300_400_000, 1_728_142_200_000):
@@ -346,11 +322,8 @@ def test_a_change_of_the_clock_in_a_batch_changes_no_folder(duration: int) -> No
 
 
 def test_a_folder_is_where_the_original_moves_a_skipped_time() -> None:
-    """A bucket that begins in a skipped half an hour is moved behind it, even if that is the next folder's hour."""
-
+    # A bucket that begins in a skipped half hour is moved behind it, even into the next folder's hour.
     class Odd(Zone):
-        """Clocks are put forward at 02:25, by half an hour."""
-
         def _asked(self, seconds: int) -> int:
             return 1_800 if seconds >= 8_700 else 0
 
@@ -361,7 +334,6 @@ def test_a_folder_is_where_the_original_moves_a_skipped_time() -> None:
 
 
 def test_whole_numbers_among_fractions_are_folders() -> None:
-    """A number with a point is a bad record, and no other becomes one by it, wherever it stands."""
     batch = texts({"f": 1.5}, *[{"f": 2}] * 40, {"f": 3.0})
 
     assert split(by_field("f"), batch) == [None, *["f=2"] * 40, None]
@@ -371,7 +343,6 @@ def test_whole_numbers_among_fractions_are_folders() -> None:
 
 
 def test_offsets_and_zones_can_be_written() -> None:
-    """Z, ZZ, ZZZ: of an hour that comes twice, both have the offset that Joda-Time takes, so one folder."""
     twice = [1_729_989_000_000, 1_729_992_600_000]  # 02:30 in Berlin, and again an hour later
     for name, times, path in (
         ("Europe/Berlin", twice, "02 +0100 +01:00 Europe/Berlin"),
@@ -382,7 +353,6 @@ def test_offsets_and_zones_can_be_written() -> None:
 
 
 def test_an_error_names_topic_partition_and_offset() -> None:
-    """A record without a folder is a DataException that says where it is, what is wrong, and what to do."""
     found = by_field("f").split(TP, texts(*[{"f": 1}] * 30, {"g": 1}, *[{"f": 2}] * 30), 0.0)
 
     assert list(found.bad) == [30]
@@ -396,7 +366,7 @@ def test_an_error_names_topic_partition_and_offset() -> None:
 
 @pytest.mark.parametrize("timestamps", [[FEB, -1, FEB], [FEB, None, FEB]])
 def test_a_record_without_a_timestamp_has_no_folder(timestamps: list[int | None]) -> None:
-    """Record: Kafka's -1 is no moment in 1969, and what comes without a column of timestamps has none."""
+    # Kafka's -1 is no moment in 1969.
     made = by_time("YYYY")
 
     assert split(made, timed(timestamps)) == ["2024", None, "2024"]
@@ -405,7 +375,6 @@ def test_a_record_without_a_timestamp_has_no_folder(timestamps: list[int | None]
 
 
 def test_years_have_as_many_digits_as_they_need() -> None:
-    """The year 20000 and years before 1 are formatted, as Joda does it; what Java's calendar has not is bad."""
     expected = {
         568_971_820_800_000: "20000-01/20000/99",
         FEB: "2024-02/2024/24",
@@ -449,7 +418,6 @@ def test_years_have_as_many_digits_as_they_need() -> None:
 )
 @pytest.mark.parametrize("around", [0, 20])
 def test_a_value_that_can_be_no_folder_is_a_bad_record(value: Any, what: str, around: int) -> None:
-    """FieldPartitioner: a bad record among good ones is told from them, whatever is wrong with it."""
     good = {"f": "ok"}
     batch = texts(*[good] * around, value, *[good] * around)
     found = by_field("f").split(TP, batch, 0.0)
@@ -460,7 +428,7 @@ def test_a_value_that_can_be_no_folder_is_a_bad_record(value: Any, what: str, ar
 
 
 def test_keys_are_not_longer_than_s3_allows() -> None:
-    """A key of 1,024 bytes is possible, one byte more is a bad record: prefix, topic and file's name count."""
+    # 1,024 bytes; prefix, topic and the file's name count.
     rest = len("topics/orders/" + "/orders+3+0000000100" + ".snappy.parquet")
     fits = "x" * (1_024 - rest - len("f="))
     batch = texts({"f": fits}, {"f": fits + "x"}, {"f": "a"}, {"f": fits})
@@ -478,7 +446,6 @@ def test_keys_are_not_longer_than_s3_allows() -> None:
     ],
 )
 def test_the_longest_key_of_a_record_fits_s3(keys: dict[str, Any], longest: str) -> None:
-    """Keys: those of files of keys and headers count, and the number of a record among those of its offset."""
     made = by_field("f", **{"format_class": "JsonFormat", **keys})
     fits = "x" * (1_024 - len(f"topics/orders/f={longest}"))
 
@@ -486,12 +453,10 @@ def test_the_longest_key_of_a_record_fits_s3(keys: dict[str, Any], longest: str)
 
 
 def test_a_delimiter_of_ones_own_is_no_part_of_a_value() -> None:
-    """directory.delim: a value that contains it would be several folders."""
     assert split(by_field("f", directory_delim="|"), texts({"f": "a|b"}, {"f": "a-b"})) == [None, "f=a-b"]
 
 
 def test_one_of_several_fields_is_enough_to_be_bad() -> None:
-    """A record is bad for its first reason; its other fields make no folder."""
     found = by_field("f", "g").split(TP, texts({"f": 1}, {"g": 1}, {"f": 1, "g": 1}), 0.0)
 
     assert of(found) == [None, None, "f=1/g=1"]
@@ -525,7 +490,6 @@ def test_one_of_several_fields_is_enough_to_be_bad() -> None:
     ],
 )
 def test_what_is_wrong_with_folders_is_said_before_the_start(keys: dict[str, Any], what: str) -> None:
-    """Each mistake is one sentence that names its key, and what to write instead."""
     good = {
         "partitioner_class": "TimeBasedPartitioner",
         "path_format": "YYYY",
@@ -542,7 +506,7 @@ def test_what_is_wrong_with_folders_is_said_before_the_start(keys: dict[str, Any
 
 
 def test_keys_of_another_partitioner_do_not_matter() -> None:
-    """Exported configurations hold keys of all partitioners: those of others are not looked at."""
+    # Exported configurations hold the keys of all partitioners.
     assert (
         folder_problems(settings(path_format="bogus", timestamp_extractor="bogus", timestamp_field="")) == []
     )
@@ -552,18 +516,15 @@ def test_keys_of_another_partitioner_do_not_matter() -> None:
     "name", ["Record", "io.confluent.connect.TimeBasedPartitioner$RecordTimestampExtractor"]
 )
 def test_extractors_have_class_names_too(name: str) -> None:
-    """timestamp.extractor: the short name, or the class it stands for."""
     assert split(by_time("YYYY", timestamp_extractor=name), timed([FEB])) == ["2024"]
 
 
 class Unjudged(S3ArchiverConfig):
-    """All keys as they are, whatever the verdicts on them."""
-
+    # All keys are taken, whatever the verdicts on them.
     compatibility: ClassVar[Mapping[str, Verdict]] = {}
 
 
 def test_keys_of_folders_are_read_from_a_configuration() -> None:
-    """The keys have Confluent's names and texts; what is wrong is a problem of the configuration."""
     keys = {
         **MINIMAL,
         "partitioner.class": "io.confluent.connect.storage.partitioner.FieldAndTimeBasedPartitioner",
@@ -617,7 +578,6 @@ BY_FIELD_OF_TIME = {
 def test_folders_by_fields_of_values_that_have_none_are_refused(
     kind: str, folders_by: dict[str, str], converter: str
 ) -> None:
-    """Each record would be bad: it is known before the first one."""
     keys = {**MINIMAL, **folders_by, "format.class": kind, "value.converter": converter}
     (problem,) = S3ArchiverConfig.check(keys)[1]
 
@@ -645,7 +605,6 @@ def test_folders_by_fields_of_values_that_have_none_are_refused(
     ids=str,
 )
 def test_folders_by_fields_that_values_may_have_are_not_refused(keys: dict[str, str]) -> None:
-    """Values are read as JSON where they are bytes, and transforms make fields."""
     assert S3ArchiverConfig.check({**MINIMAL, **FIELD, **keys})[1] == []
 
 
@@ -659,7 +618,6 @@ LONGEST = "partition=2147483647/{0}+2147483647+9223372036854775807"
 
 
 def folder_that_fits(topic: str, end: str) -> str:
-    """The longest ``topics.dir`` with which keys of a topic's files fit S3."""
     return "d" * (1_024 - len(f"/{topic}/" + LONGEST.format(topic) + end))
 
 
@@ -682,7 +640,7 @@ def folder_that_fits(topic: str, end: str) -> str:
     ],
 )
 def test_a_prefix_and_a_topic_whose_keys_may_be_too_long_are_refused(keys: dict[str, str], end: str) -> None:
-    """Before the start: a partition would stop for ever at the first record of the offset that is too long."""
+    # The partition would fail for ever at the first record whose key is too long.
     topic = "t" * 249
     fits = {**MINIMAL, **keys, "topics": f"orders,{topic}", "topics.dir": folder_that_fits(topic, end)}
 
@@ -729,7 +687,6 @@ def test_a_prefix_and_a_topic_whose_keys_may_be_too_long_are_refused(keys: dict[
 def test_the_key_that_makes_names_too_long_is_named(
     key: str, keys: dict[str, str], topics: dict[str, str]
 ) -> None:
-    """Also where only the topics are unknown still."""
     raw = {name: text for name, text in {**MINIMAL, **keys, **topics}.items() if text}
     (problem,) = S3ArchiverConfig.check(raw)[1]
 
@@ -738,7 +695,6 @@ def test_the_key_that_makes_names_too_long_is_named(
 
 
 def test_a_topic_with_the_delimiter_of_folders_in_its_name_is_refused() -> None:
-    """Its keys would be read as another topic's."""
     (problem,) = S3ArchiverConfig.check({**MINIMAL, "topics": "a-b", "directory.delim": "-"})[1]
 
     assert problem.startswith("'directory.delim': ")

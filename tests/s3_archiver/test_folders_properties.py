@@ -1,4 +1,4 @@
-"""Folders of whole batches are those of their records one by one, by other means: ``datetime`` and ``json``."""
+"""Folders of whole batches are those of their records one by one, computed with ``datetime`` and ``json``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ FORMATS: Mapping[str, Callable[[dt.datetime], str]] = {
 
 
 def reference(timestamp: int, name: str, duration: int, pattern: str) -> str:
-    """The folder of one record, with Python's own zones and calendar."""
     utc = EPOCH.replace(tzinfo=dt.UTC) + dt.timedelta(milliseconds=timestamp)
     local = (utc.astimezone(ZoneInfo(name)).replace(tzinfo=None) - EPOCH) // dt.timedelta(milliseconds=1)
     bucket = abs(local) // duration * duration * (1 if local > 0 else -1)
@@ -59,7 +58,6 @@ def reference(timestamp: int, name: str, duration: int, pattern: str) -> str:
 
 @st.composite
 def timestamps(draw: st.DrawFn) -> list[int]:
-    """Of one hour, of a day, of years, or of all that ``datetime`` has."""
     center = draw(
         st.integers(-5_000_000_000_000, 5_000_000_000_000) | st.integers(-62 * 10**12, 253 * 10**12)
     )
@@ -79,7 +77,6 @@ DURATIONS = st.sampled_from(
 @example([1_325_239_200_000], "Pacific/Apia", 24 * HOUR, "YYYY/MM/dd/HH")  # a day was skipped
 @example([1_728_144_000_000], "Australia/Lord_Howe", HOUR, "mm:ss.SSSS k")  # half an hour was skipped
 def test_time_folders_are_those_of_datetime(times: list[int], name: str, duration: int, pattern: str) -> None:
-    """Every row has exactly one folder: the one that datetime and zoneinfo give its timestamp alone."""
     made = ValueFolders(
         names=(),
         are_named=True,
@@ -98,7 +95,6 @@ def test_time_folders_are_those_of_datetime(times: list[int], name: str, duratio
 @settings(max_examples=100, deadline=None)
 @given(st.integers(-3_000_000, 3_000_000))
 def test_dates_have_days_and_back(days: int) -> None:
-    """Date and days_of undo one another, in all years; in datetime's they say what it says."""
     assert days_of(*Date.of(days)) == days
     if -719_162 <= days <= 2_932_896:
         day = dt.date(1970, 1, 1) + dt.timedelta(days)
@@ -108,7 +104,6 @@ def test_dates_have_days_and_back(days: int) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 60) | st.integers(-(2**62), 2**62), min_size=1, max_size=60))
 def test_distinct_keys_are_found_in_the_order_they_come(keys: list[int]) -> None:
-    """_distinct: close keys and keys far apart, as a dict of Python finds them."""
     first, codes = _distinct(pa.array(keys, pa.int64()).to_numpy())
     places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
 
@@ -157,7 +152,6 @@ def encoded(value: Any) -> bytes | None:
 
 
 def plain(data: bytes | None, path: tuple[str, ...], *, enveloped: bool | None) -> str | None:  # noqa: PLR0911
-    """The folder of one field, by Python's json; None where it has none."""
     try:
         value = json.loads(data or b"")
     except ValueError:
@@ -196,7 +190,6 @@ def plain(data: bytes | None, path: tuple[str, ...], *, enveloped: bool | None) 
 def test_folders_of_json_are_those_of_each_record(
     values: list[Any], names: tuple[str, ...], enveloped: bool | None, small: int
 ) -> None:
-    """Records of any types, missing fields and broken ones in a batch: each is as alone, and no other shifts."""
     config = S3ArchiverConfig.model_construct(
         name="a",
         topics=("orders",),
@@ -220,7 +213,6 @@ def test_folders_of_json_are_those_of_each_record(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(MOSTLY | OBJECTS | st.just({"payload": 1}), min_size=20, max_size=60))
 def test_payloads_of_envelopes_are_those_of_each_record(values: list[Any]) -> None:
-    """schemas.enable: fields are the payload's; what is no envelope is told, or taken as it is."""
     data = [json.dumps({"schema": {}, "payload": value}).encode() for value in values]
     data[3] = json.dumps(values[3]).encode()
     for enveloped in (True, None):
@@ -253,7 +245,6 @@ TEXTS = (
 @settings(max_examples=100, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=60) | TEXTS.map(lambda text: [text] * 40))
 def test_texts_with_timestamps_are_read_as_each_alone(values: list[str]) -> None:
-    """Many texts at once are read as each by itself, whatever Arrow takes for a moment."""
     found, wrong = milliseconds(pa.array(values, pa.string()))
     alone = [milliseconds_of(value) for value in values]
 
@@ -266,7 +257,6 @@ def test_texts_with_timestamps_are_read_as_each_alone(values: list[str]) -> None
 @settings(max_examples=100, deadline=None)
 @given(st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)), st.integers(-1_439, 1_439))  # noqa: DTZ001
 def test_texts_in_iso_8601_are_those_of_datetime(at: dt.datetime, minutes: int) -> None:
-    """milliseconds_of: what datetime writes is read as what it was, and without an offset it is UTC."""
     at = at.replace(microsecond=at.microsecond // 1_000 * 1_000)
     there = at.replace(tzinfo=dt.timezone(dt.timedelta(minutes=minutes)))
     epoch = EPOCH.replace(tzinfo=dt.UTC)
@@ -299,7 +289,6 @@ def test_texts_in_iso_8601_are_those_of_datetime(at: dt.datetime, minutes: int) 
     ],
 )
 def test_forms_of_iso_8601_are_those_of_joda(text: str, expected: str | None) -> None:
-    """Ordinal days, weeks, fractions of minutes and years beyond datetime's are read; hour 24 and second 60 are not."""
     found = milliseconds_of(text)
 
     if expected == "wrong":

@@ -1,5 +1,3 @@
-"""Several files of a topic partition: open at a time, committed together, published together or not at all."""
-
 from __future__ import annotations
 
 import io
@@ -58,14 +56,12 @@ from tests.s3_archiver.support import (
 
 
 def grouped(limits: Limits | None = None, folders: Folders | None = None, **arguments: Any) -> Bench:
-    """A task whose records go to folders in turns."""
     limits = limits or Limits(records=10)
     grouping: Mapping[str, Any] = {"folders": folders or Turns(), "limits": limits}
     return bench(grouping={**grouping, **arguments}, records_sql="SELECT * FROM records")
 
 
 def files(b: Bench) -> dict[str, list[int]]:
-    """Offsets of each visible file, by the end of its key."""
     return {
         key.removeprefix("topics/orders/partition="): [row["offset"] for row in read(b.s3.data(key))]
         for key in b.visible()
@@ -73,21 +69,19 @@ def files(b: Bench) -> dict[str, list[int]]:
 
 
 def restarted(b: Bench) -> None:
-    """The next owner, after a crash or a failure."""
     b.harness.crash()
     b.harness.start()
     b.harness.assign(TP)
 
 
 def expire(b: Bench, *places: int) -> None:
-    """Uploads of the last commit expire, by their places in it."""
     tokens = b.harness.committed[TP].tokens
     for place in places:
         del b.s3.uploads[tokens[place].id]
 
 
 def stop_before(b: Bench, completed: int) -> None:
-    """The task dies when it has completed so many uploads, if something is committed."""
+    """Make the task die when it has completed this many uploads of a commit."""
     left = completed
 
     def plan(asked: Asked) -> Fault | None:
@@ -111,7 +105,6 @@ def problems(b: Bench) -> list[str]:
 
 
 def test_all_open_files_end_together_and_are_committed_in_one_write() -> None:
-    """Ten records in two folders: two files of five, one commit with both tokens."""
     b = grouped()
     b.put(14)
     b.harness.commit()
@@ -125,7 +118,6 @@ def test_all_open_files_end_together_and_are_committed_in_one_write() -> None:
 
 
 def test_a_folder_opens_again_under_a_later_start() -> None:
-    """Late records are neither dropped nor appended to a file that is there."""
     b = grouped(folders=Turns(2, 10))
     b.put(10)
     b.harness.commit()
@@ -141,7 +133,7 @@ def test_a_folder_opens_again_under_a_later_start() -> None:
 
 
 def test_one_note_serves_all_files_of_a_group() -> None:
-    """A note is a write to the store."""
+    # A note is a write to the store.
     b = grouped(folders=Turns(5))
     b.put(10)
     b.harness.commit()
@@ -151,7 +143,6 @@ def test_one_note_serves_all_files_of_a_group() -> None:
 
 
 def test_files_of_a_group_say_what_was_before_it_and_their_places() -> None:
-    """In their headers, and in the metadata of their objects, which formats without a header have, too."""
     b = grouped(folders=Turns(3))
     b.put(20)
     b.harness.revoke()
@@ -169,8 +160,7 @@ def test_files_of_a_group_say_what_was_before_it_and_their_places() -> None:
 
 
 def test_the_first_record_of_an_offset_names_the_file_and_so_does_the_third() -> None:
-    """A transform has made three records of offset 7, for three files of one folder: their keys differ."""
-
+    # A transform made three records of offset 7, for three files of one folder.
     class ByValue(RecordAvro):
         def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:  # type: ignore[override]
             values = batch.column("value").to_pylist()
@@ -195,7 +185,6 @@ def test_the_first_record_of_an_offset_names_the_file_and_so_does_the_third() ->
 
 @pytest.mark.parametrize("batch", [1, 3, 7, 1_000])
 def test_the_records_of_a_group_are_counted_not_those_of_a_file(batch: int) -> None:
-    """``flush.size`` is exact, whatever the batches."""
     b = grouped(Limits(records=10), Turns(3))
     left = 45
     while left:
@@ -211,7 +200,7 @@ def test_the_records_of_a_group_are_counted_not_those_of_a_file(batch: int) -> N
 
 @pytest.mark.parametrize("batch", [1, 4, 100])
 def test_record_time_ends_a_group_before_the_record_that_is_too_late(batch: int) -> None:
-    """Ten seconds from a group's first record; one second lies between two records."""
+    # Ten seconds from a group's first record; one second lies between two records.
     b = grouped(Limits(interval=10_000), Turns(2, 2))
     for _ in range(0, 100, batch):
         b.put(batch)
@@ -223,8 +212,6 @@ def test_record_time_ends_a_group_before_the_record_that_is_too_late(batch: int)
 
 
 def test_late_records_end_nothing() -> None:
-    """A record of long ago goes to its folder; only later ones rotate."""
-
     class Late(Turns):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             split = super().split(partition, batch, now)
@@ -238,8 +225,6 @@ def test_late_records_end_nothing() -> None:
 
 
 def test_an_offset_is_not_divided_by_record_time() -> None:
-    """Its later record would belong to the next group: both go there, unless the group would be empty."""
-
     class Jump(Turns):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             split = super().split(partition, batch, now)
@@ -260,7 +245,6 @@ def test_an_offset_is_not_divided_by_record_time() -> None:
 
 @pytest.mark.parametrize("batch", [1, 2, 5, 40])
 def test_another_folder_ends_a_group_if_it_is_asked_for(batch: int) -> None:
-    """``rotate.file.on.partition.change``, as Confluent's sink has it by default: files of a run each."""
     b = grouped(Limits(interval=1_000_000, is_of_one_folder=True), Turns(2, 5))
     for _ in range(0, 40, batch):
         b.put(batch)
@@ -270,7 +254,6 @@ def test_another_folder_ends_a_group_if_it_is_asked_for(batch: int) -> None:
 
 
 def test_no_more_files_are_open_than_allowed() -> None:
-    """The record that would need one more begins the next group."""
     b = grouped(Limits(files=2), Turns(3))
     b.put(9)
     b.harness.revoke()
@@ -280,8 +263,7 @@ def test_no_more_files_are_open_than_allowed() -> None:
 
 
 def test_one_offset_may_need_more_files_than_allowed() -> None:
-    """Regression: a transform has made three records of it, for three files; two may be open."""
-
+    # Regression: a transform made three records of it, for three files; two may be open.
     class ByValue(Turns):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             paths = sorted(set(batch.column("value").to_pylist()))
@@ -299,7 +281,6 @@ def test_one_offset_may_need_more_files_than_allowed() -> None:
 
 
 def test_the_largest_file_ends_its_group() -> None:
-    """``flush.bytes`` is about any file."""
     b = grouped(Limits(bytes=2_000), Turns(4))
     for _ in range(60):
         b.put(4)
@@ -311,7 +292,7 @@ def test_the_largest_file_ends_its_group() -> None:
 
 
 def test_a_group_ends_before_its_tokens_are_too_long() -> None:
-    """Which offsets a file has stands in its token, in as many runs as there are."""
+    # A token has the runs of offsets of its file.
     b = grouped(Limits(runs=20))
     b.put(12)
     b.put(12)
@@ -322,8 +303,6 @@ def test_a_group_ends_before_its_tokens_are_too_long() -> None:
 
 
 def test_kinds_have_files_of_their_own() -> None:
-    """Interleaved kinds make a file each, and not one for every change."""
-
     class Odd(RecordAvro):
         def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:  # type: ignore[override]
             return Kinds(["even", "odd"], (np.asarray(batch.column("offset")) % 2).astype(np.int32))
@@ -336,8 +315,7 @@ def test_kinds_have_files_of_their_own() -> None:
 
 
 def test_what_was_put_in_one_minute_lies_in_that_minutes_folder() -> None:
-    """Small batches are collected; folders of the wall clock are those of the moment at which they were put."""
-
+    # Small batches are collected; the wall clock is that of their put.
     class Clock(Folders):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             return Split([f"at={now:.0f}"], np.zeros(batch.num_rows, np.int32))
@@ -358,8 +336,6 @@ def test_what_was_put_in_one_minute_lies_in_that_minutes_folder() -> None:
 
 
 class Watched(RecordAvro):
-    """Record Avro that remembers what it was given to encode."""
-
     def __init__(self) -> None:
         super().__init__("null", None, 64)
         self.batches: list[pa.RecordBatch] = []
@@ -370,8 +346,6 @@ class Watched(RecordAvro):
 
 
 class Rig:
-    """A writer in front of S3 in memory."""
-
     def __init__(self, folders: Folders | None, grain: Grain = FINE, **arguments: Any) -> None:
         self.s3, self.clock, self.format = FakeS3(), HandClock(), Watched()
         self.reported: list[int] = []
@@ -413,7 +387,6 @@ class Rig:
 
 
 def test_a_batch_is_encoded_once_whatever_files_its_rows_go_to() -> None:
-    """Sorted by file, each file's rows in their order; then each takes its slice."""
     rig = Rig(Turns(3))
     rig.put(9)
 
@@ -423,7 +396,6 @@ def test_a_batch_is_encoded_once_whatever_files_its_rows_go_to() -> None:
 
 
 def test_rows_that_are_in_the_order_of_their_files_are_not_copied() -> None:
-    """One folder, or one after the other, as in most batches of a topic that is in order."""
     for folders in (None, Turns(2, 5)):
         rig = Rig(folders)
         batch = rig.put(9)
@@ -432,8 +404,6 @@ def test_rows_that_are_in_the_order_of_their_files_are_not_copied() -> None:
 
 
 class Picky(Watched):
-    """A format that cannot encode every fourth record."""
-
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         offsets = batch.column("offset").to_pylist()
         bad = {row: DataException("no") for row, offset in enumerate(offsets) if offset % 4 == 3}
@@ -444,8 +414,6 @@ class Picky(Watched):
 
 
 class Homeless(Turns):
-    """Folders that every fourth record has none of."""
-
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
         split = super().split(partition, batch, now)
         bad = np.flatnonzero(np.asarray(batch.column("offset")) % 4 == 3)
@@ -457,7 +425,6 @@ class Homeless(Turns):
 
 @pytest.mark.parametrize("way", ["format", "folders"])
 def test_bad_records_are_reported_once_and_the_others_are_archived(way: str) -> None:
-    """``flush.size`` counts those that are in files."""
     rig = Rig(
         Turns() if way == "format" else Homeless(),
         limits=Limits(records=6),
@@ -479,7 +446,6 @@ def test_bad_records_are_reported_once_and_the_others_are_archived(way: str) -> 
 
 
 def test_a_bad_record_that_is_not_tolerated_ends_its_partition() -> None:
-    """Whole groups before it are committed, and no record is in a file twice."""
     b = grouped(Limits(records=2), Homeless())
     b.put(2)
     b.harness.commit()
@@ -491,8 +457,6 @@ def test_a_bad_record_that_is_not_tolerated_ends_its_partition() -> None:
 
 
 def test_what_cannot_be_encoded_now_waits_and_is_in_no_file_twice() -> None:
-    """A registry does not answer: the batch was taken, the next one is refused until it does."""
-
     class Unsteady(Watched):
         def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
             if next(fates, True):
@@ -520,7 +484,6 @@ def test_what_cannot_be_encoded_now_waits_and_is_in_no_file_twice() -> None:
 
 
 def test_too_much_memory_sends_the_largest_part() -> None:
-    """Of all open files of the task, if one has enough for a part."""
     b = grouped(Limits(buffered=9 * MIB), Turns(2, 1_000))
     b.put(5_000, size=1_000)
     assert "UploadPart" not in b.s3.operations()
@@ -534,7 +497,6 @@ def test_too_much_memory_sends_the_largest_part() -> None:
 
 
 def test_too_much_memory_without_a_whole_part_ends_the_group_that_holds_most() -> None:
-    """And only that one: the files of others stay open."""
     b = bench(TP, OTHER, grouping={"folders": Turns(4), "limits": Limits(buffered=1_500_000)})
     b.put(1, OTHER)
     assert b.s3.log == []
@@ -547,7 +509,6 @@ def test_too_much_memory_without_a_whole_part_ends_the_group_that_holds_most() -
 
 
 def test_memory_is_not_freed_again_and_again_while_s3_is_down() -> None:
-    """The batch is accepted; the next one is refused until what is stuck was sent."""
     b = grouped(Limits(buffered=1))
     b.s3.plan = lambda asked: Fault(slow_down()) if asked.operation == "CreateMultipartUpload" else None
     b.put(10)
@@ -564,7 +525,6 @@ def test_memory_is_not_freed_again_and_again_while_s3_is_down() -> None:
 
 
 def test_a_group_of_which_an_upload_has_expired_is_not_published_in_part() -> None:
-    """All uploads are looked at first: nothing of it becomes visible, and all of it is archived again."""
     b = grouped(folders=Turns(3))
     b.put(10)
     b.harness.commit()
@@ -589,7 +549,6 @@ def test_a_group_of_which_an_upload_has_expired_is_not_published_in_part() -> No
 
 @pytest.mark.parametrize("batch", [1, 4, 100])
 def test_records_that_are_visible_are_passed_over_when_their_group_comes_again(batch: int) -> None:
-    """One of three files was visible when another one expired."""
     b = grouped(folders=Turns(3))
     b.put(25)
     stop_before(b, 4)  # the first group, and one file of the second
@@ -622,7 +581,7 @@ def test_records_that_are_visible_are_passed_over_when_their_group_comes_again(b
 
 
 def test_a_withdrawal_says_how_far_its_group_is_visible() -> None:
-    """For the engine, which does not read the task's metadata: the offset after the last visible record."""
+    # The engine does not read the task's metadata.
     b = grouped(folders=Turns(3))
     b.put(25)
     stop_before(b, 4)
@@ -635,7 +594,6 @@ def test_a_withdrawal_says_how_far_its_group_is_visible() -> None:
 
 
 def test_what_is_visible_above_a_commit_stays_in_its_metadata() -> None:
-    """A withdrawn group comes again in two: the first one's commit says what is visible above it."""
     b = grouped(Limits(records=100), Turns(2, 5))
     b.put(100)
     stop_before(b, 1)
@@ -658,7 +616,6 @@ def test_what_is_visible_above_a_commit_stays_in_its_metadata() -> None:
 
 
 def test_a_group_above_visible_records_may_be_withdrawn_too() -> None:
-    """What was to be passed over still is, and what has become visible meanwhile as well."""
     b = grouped(Limits(records=100), Turns(3))
     b.put(100)
     stop_before(b, 1)
@@ -682,7 +639,7 @@ def test_a_group_above_visible_records_may_be_withdrawn_too() -> None:
 
 
 def test_a_late_completion_cannot_make_a_withdrawn_groups_file_visible() -> None:
-    """All other uploads are aborted before it is looked which of the files are visible."""
+    # All other uploads are aborted before the archiver checks which files are visible.
     b = grouped(folders=Turns(3))
     b.put(10)
     stop_before(b, 0)
@@ -702,7 +659,6 @@ def test_a_late_completion_cannot_make_a_withdrawn_groups_file_visible() -> None
 
 
 def test_where_nobody_may_list_parts_groups_are_published_all_the_same() -> None:
-    """Looking first only spares readers a part of a group."""
     b = grouped()
     b.s3.plan = lambda asked: Fault(denied()) if asked.operation == "ListParts" else None
     b.put(10)
@@ -712,7 +668,6 @@ def test_where_nobody_may_list_parts_groups_are_published_all_the_same() -> None
 
 
 def test_looking_again_when_s3_is_back() -> None:
-    """An outage is no answer."""
     b = grouped()
     b.s3.fail_next("ListParts", slow_down())
     b.put(10)
@@ -723,7 +678,6 @@ def test_looking_again_when_s3_is_back() -> None:
 
 
 def test_groups_of_one_file_ask_nothing_more_than_before() -> None:
-    """Their publication is one request."""
     b = grouped(folders=Turns(1))
     b.put(10)
     b.harness.commit()
@@ -736,7 +690,6 @@ def test_groups_of_one_file_ask_nothing_more_than_before() -> None:
 
 
 def test_requests_of_a_groups_files_are_made_together() -> None:
-    """Creating, the last parts and completing: each in one go; and one listing, which shows that all are there."""
     sizes = []
 
     def counting(requests: Iterable[Callable[[], object]]) -> None:
@@ -752,7 +705,6 @@ def test_requests_of_a_groups_files_are_made_together() -> None:
 
 
 def test_eight_requests_are_made_at_a_time() -> None:
-    """In threads; all have ended when it returns."""
     barrier, done = threading.Barrier(8, timeout=30), []
 
     def request(number: int) -> None:
@@ -765,7 +717,6 @@ def test_eight_requests_are_made_at_a_time() -> None:
 
 
 def test_after_an_error_no_more_requests_are_begun() -> None:
-    """It is raised when those under way have ended."""
     begun, failing = [], Future[threading.Thread]()
 
     def request(number: int) -> None:
@@ -785,7 +736,6 @@ def test_after_an_error_no_more_requests_are_begun() -> None:
 
 
 def throttled(b: Bench, per_second: float, cost: float = 0.01) -> list[Asked]:
-    """S3 lets so many requests through from now on, each of which takes so long: those that it did."""
     let_through: list[Asked] = []
     began = b.clock.now
 
@@ -802,7 +752,7 @@ def throttled(b: Bench, per_second: float, cost: float = 0.01) -> list[Asked]:
 
 @pytest.mark.parametrize("per_second", [5, 20])
 def test_a_group_is_archived_by_one_attempt_however_little_s3_lets_through(per_second: int) -> None:
-    """Regression: each attempt made all requests of twenty files anew, and at five a second none ever ended."""
+    # Regression: each attempt repeated the requests of twenty files, and at five a second none completed.
     b = grouped(Limits(records=40), Turns(20))
     let_through = throttled(b, per_second)
 
@@ -821,7 +771,6 @@ def test_a_group_is_archived_by_one_attempt_however_little_s3_lets_through(per_s
 
 
 def test_a_publication_goes_on_where_the_last_attempt_stopped() -> None:
-    """What that one has made visible is neither looked at nor completed again."""
     b = grouped(folders=Turns(5))
     b.put(10)
     completed: list[str] = []
@@ -847,14 +796,12 @@ def test_a_publication_goes_on_where_the_last_attempt_stopped() -> None:
 
 
 def looks(b: Bench) -> Counter[str]:
-    """How uploads were looked at since the last time: requests by operation."""
     found = Counter(asked.operation for asked in b.s3.log if asked.operation.startswith("List"))
     b.s3.log.clear()
     return found
 
 
 def test_a_large_group_is_looked_at_with_one_listing() -> None:
-    """Of 200 files one request in four is saved; only of a group of two each is looked at by itself."""
     b = grouped(Limits(records=200), Turns(200))
     b.put(200)
     b.harness.commit()
@@ -868,7 +815,7 @@ def test_a_large_group_is_looked_at_with_one_listing() -> None:
 
 
 def test_uploads_that_a_listing_leaves_out_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be cut off after others' uploads; no file waits, or is taken for expired, for that."""
+    # The listing may be cut off after the uploads of others.
     b = grouped(folders=Turns(5))
     all_of_them = b.s3.list_uploads
 
@@ -885,7 +832,6 @@ def test_uploads_that_a_listing_leaves_out_are_looked_at_one_by_one(monkeypatch:
 
 
 def test_a_listing_ends_after_five_thousand_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others may have left any number of them under the same folders."""
     b = grouped(folders=Turns(3))
     taken = itertools.count()
 
@@ -904,7 +850,7 @@ def test_a_listing_ends_after_five_thousand_uploads(monkeypatch: pytest.MonkeyPa
 def test_where_uploads_cannot_be_listed_each_is_looked_at(
     monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    """Nobody may list them, or the store lists those of one key only (MinIO): it is not asked again."""
+    # Denied, or the store lists the uploads of one key only (MinIO).
     b = grouped(folders=Turns(5))
 
     def nothing(*_: str) -> Iterator[PendingUpload]:
@@ -924,7 +870,6 @@ def test_where_uploads_cannot_be_listed_each_is_looked_at(
 
 
 def test_a_listing_that_is_throttled_is_made_again() -> None:
-    """It is one of the group's requests: the publication waits, and goes on."""
     b = grouped(folders=Turns(5))
     b.s3.fail_next("ListMultipartUploads", slow_down())
     b.put(10)
@@ -935,8 +880,6 @@ def test_a_listing_that_is_throttled_is_made_again() -> None:
 
 
 class Unsteady:
-    """Requests of which some fail in each round, and a clock that sleeping moves."""
-
     def __init__(self, succeed: Iterable[int]) -> None:
         self.left = iter(succeed)
         self.room = 0
@@ -949,8 +892,6 @@ class Unsteady:
         self.now += seconds
 
     def make(self, count: int, seconds: float = 30.0) -> None:
-        """Make so many requests; in each round the next number of them succeeds."""
-
         def request(number: int) -> None:
             if not self.room:
                 raise slow_down()
@@ -966,7 +907,7 @@ class Unsteady:
 
 
 def test_what_succeeded_is_not_made_again() -> None:
-    """Round by round those that are left, with pauses that double up to a second."""
+    # Pauses double up to a second.
     unsteady = Unsteady([3, 0, 1, 1, 5])
     unsteady.make(10)
 
@@ -975,7 +916,6 @@ def test_what_succeeded_is_not_made_again() -> None:
 
 
 def test_where_nothing_succeeds_there_is_one_round() -> None:
-    """An outage is left to who made the requests."""
     unsteady = Unsteady([0, 10])
     with pytest.raises(S3Trouble):
         unsteady.make(10)
@@ -985,7 +925,7 @@ def test_where_nothing_succeeds_there_is_one_round() -> None:
 
 @pytest.mark.parametrize(("seconds", "longest"), [(30.0, 5.0), (2.0, 2.0), (0.0, 0.0)])
 def test_rounds_end(seconds: float, longest: float) -> None:
-    """After five seconds without a success, and when there is no time left."""
+    # After five seconds without a success, or without time left.
     unsteady = Unsteady([1])
     with pytest.raises(S3Trouble):
         unsteady.make(10, seconds)
@@ -994,7 +934,6 @@ def test_rounds_end(seconds: float, longest: float) -> None:
 
 
 def test_what_is_refused_for_good_is_not_made_again() -> None:
-    """Nor are the others."""
     begun = []
 
     def request(number: int) -> None:
@@ -1014,7 +953,6 @@ def test_what_is_refused_for_good_is_not_made_again() -> None:
 
 
 def test_hours_out_of_order_make_a_file_each() -> None:
-    """As configured for Confluent's sink: records of three hours that take turns, twelve to a commit."""
     fields = {
         "partitioner_class": "io.confluent.connect.storage.partitioner.TimeBasedPartitioner",
         "path_format": "'day'=dd/'hour'=HH",
@@ -1037,7 +975,6 @@ def test_hours_out_of_order_make_a_file_each() -> None:
 
 
 def test_record_time_ends_files_by_configuration() -> None:
-    """``rotate.interval.ms``, of the time that folders are named after."""
     fields = {
         "partitioner_class": "HourlyPartitioner",
         "timestamp_extractor": "Record",
@@ -1052,7 +989,6 @@ def test_record_time_ends_files_by_configuration() -> None:
 
 
 def test_groups_of_parquet_files() -> None:
-    """Row groups wait in memory; an expired upload and visible siblings are no other story than with Avro."""
     b = grouped(folders=Turns(3), file_format=RecordParquet())
     b.put(10)
     b.harness.commit()

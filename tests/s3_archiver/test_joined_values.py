@@ -1,5 +1,3 @@
-"""Values, one behind the other: the compiled loop and the one in Python do the same."""
-
 from __future__ import annotations
 
 import pyarrow as pa
@@ -27,7 +25,6 @@ def loop(request: pytest.FixtureRequest) -> ValueLoop:
 
 
 def joined(loop: ValueLoop, kind: ValueKind, value: bytes | None, before: bytes = b"") -> tuple[Fate, bytes]:
-    """What becomes of one value, between others."""
     column = pa.array([b"{}", value, b"[]"], pa.binary()).slice(1, 1)
     rows, fates = join_values(column, kind, before, b"|", loop)
     return Fate(fates[0]), bytes(rows.payload)
@@ -48,7 +45,6 @@ def joined(loop: ValueLoop, kind: ValueKind, value: bytes | None, before: bytes 
     ],
 )
 def test_json_is_written_as_it_is_or_without_space(loop: ValueLoop, value: bytes, expected: bytes) -> None:
-    """JSON: written as it is; without space between its parts where it holds a line's end."""
     assert joined(loop, ValueKind.JSON, value) == (Fate.TAKEN, expected + b"|")
 
 
@@ -64,13 +60,11 @@ def test_json_is_written_as_it_is_or_without_space(loop: ValueLoop, value: bytes
     ],
 )
 def test_framing_is_cut_off(loop: ValueLoop, value: bytes | None, expected: tuple[Fate, bytes]) -> None:
-    """Framing: five bytes are cut off where the first is zero."""
     assert joined(loop, ValueKind.FRAMED, value, bytes(5)) == expected
 
 
 @pytest.mark.parametrize("value", [b"", b"\n", bytes(100_000)])
 def test_bytes_are_bytes(loop: ValueLoop, value: bytes) -> None:
-    """Bytes: taken whatever they are."""
     assert joined(loop, ValueKind.PLAIN, value) == (Fate.TAKEN, value + b"|")
 
 
@@ -79,7 +73,6 @@ def test_bytes_are_bytes(loop: ValueLoop, value: bytes) -> None:
     [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()],
 )
 def test_columns_of_any_type_of_bytes(loop: ValueLoop, kind: pa.DataType) -> None:
-    """Columns: bytes and texts of every type, slices of them, with nulls, or of nulls only."""
     column = pa.array([b"x", b"a", None, b"bc"], pa.binary()).cast(kind).slice(1)
     rows, fates = join_values(column, ValueKind.PLAIN, after=b"|", loop=loop)
     assert bytes(rows.payload) == b"a|bc|"
@@ -89,7 +82,6 @@ def test_columns_of_any_type_of_bytes(loop: ValueLoop, kind: pa.DataType) -> Non
 
 
 def test_orders_that_do_not_hold_are_refused() -> None:
-    """The compiled loop refuses buffers that do not hold their rows, offsets out of order, and unknown kinds."""
     if compiled_values is None:
         missing("the compiled loop", "install with a C compiler")
     from sinksdk.connectors.s3_archiver.formats import _datums  # noqa: PLC0415 - it may be missing

@@ -1,5 +1,3 @@
-"""``JsonFormat``: each line is a value that a JSON reader gives back."""
-
 from __future__ import annotations
 
 import base64
@@ -18,7 +16,6 @@ from tests.s3_archiver.format_support import batch, encode, file_of, json_batch,
 
 
 def test_a_value_is_a_line() -> None:
-    """Values: each is a line, in their order, and as it was written unless it holds a line's end."""
     values = [
         b'{"a": 1.50}',
         b"[1, 2]",
@@ -35,7 +32,6 @@ def test_a_value_is_a_line() -> None:
 
 
 def test_files_are_read_by_others() -> None:
-    """Files: Python's json line by line, and Arrow's reader, give the values back."""
     values = [{"id": n, "name": "Ünïcode\n" * (n % 3), "tags": ["a", None]} for n in range(500)]
     indents = [
         json.dumps(value, indent=n % 2 or None, ensure_ascii=n % 5 == 0).encode()
@@ -47,14 +43,13 @@ def test_files_are_read_by_others() -> None:
 
 
 def test_an_extension_says_how_it_is_compressed() -> None:
-    """Names end as Confluent's do."""
     assert JsonLines().extension == ".json"
     assert JsonLines(gzip_level=-1).extension == ".json.gz"
 
 
 @pytest.mark.parametrize("level", [-1, 0, 1, 3, 6, 9])
 def test_gzip_of_the_same_lines(level: int) -> None:
-    """gzip: one member that holds the same lines, whatever the level; no time stands in it."""
+    # No time stands in the header: the same lines give the same bytes.
     rows = [
         encode(JsonLines(), json_batch([b'{"n":%d}' % n for n in range(start, start + 300)])).rows
         for start in (0, 300)
@@ -65,12 +60,10 @@ def test_gzip_of_the_same_lines(level: int) -> None:
 
 
 def test_gzip_of_nothing() -> None:
-    """gzip: a file without rows is read, too."""
     assert gzip.decompress(file_of(JsonLines(gzip_level=6), [])) == b""
 
 
 def test_what_gzip_holds_back() -> None:
-    """gzip: what is buffered is what waits for its block; without compression nothing waits."""
     rows = encode(JsonLines(), json_batch([b'{"n":%d}' % n for n in range(100)])).rows
     content = JsonLines(gzip_level=1, block_bytes=700).begin(None, "key", None)  # type: ignore[arg-type]
     b"".join(content.header())
@@ -89,7 +82,6 @@ def test_what_gzip_holds_back() -> None:
 
 
 def test_null_is_bad_or_left_out() -> None:
-    """Null: a record without a value is bad or left out, as it is configured."""
     encoded = encode(JsonLines(), json_batch([None, b"{}"]))
     assert list(encoded.bad) == [0]
     assert "'behavior.on.null.values' is fail" in reasons(encoded)[0]
@@ -101,7 +93,6 @@ def test_null_is_bad_or_left_out() -> None:
 @pytest.mark.parametrize("kind", [pa.null(), pa.binary(), pa.struct({"a": pa.int32()})])
 @pytest.mark.parametrize("nulls", ["fail", "ignore"])
 def test_batches_without_any_value(kind: pa.DataType, nulls: NullBehavior) -> None:
-    """Null: a batch of nothing but nulls, of whatever type, has no rows."""
     encoded = encode(JsonLines(nulls=nulls), batch([None, None], kind))
     assert len(encoded.rows) == 0
     assert set(encoded.bad) == {0, 1}
@@ -111,7 +102,6 @@ def test_batches_without_any_value(kind: pa.DataType, nulls: NullBehavior) -> No
 
 
 def test_text_becomes_json_text() -> None:
-    """Texts have a type, and become JSON texts, whatever is in them."""
     texts = ["x\ny", 'a"b', "", "17", "null", '{"a":1}', "hello"]
     encoded = encode(JsonLines(), batch(texts, pa.string()))
     assert [json.loads(piece) for piece in pieces_of(encoded)] == texts
@@ -120,13 +110,11 @@ def test_text_becomes_json_text() -> None:
 
 
 def test_bytes_become_base64() -> None:
-    """Bytes have a type, and become what Jackson writes of them."""
     encoded = encode(JsonLines(), [b"\xff\n", b"", b"{}"])
     assert [base64.b64decode(json.loads(piece)) for piece in pieces_of(encoded)] == [b"\xff\n", b"", b"{}"]
 
 
 def test_typed_values_become_connects_json() -> None:
-    """Typed columns are written as Connect's JsonConverter does, each in a line."""
     kind = pa.struct({"a": pa.int64(), "t": pa.timestamp("ms", "UTC"), "l": pa.list_(pa.string())})
     values: list[Any] = [{"a": 1, "t": 5, "l": ["x\n", None]}, {"a": None, "t": None, "l": None}]
     encoded = encode(JsonLines(), batch(values, kind))
@@ -135,6 +123,5 @@ def test_typed_values_become_connects_json() -> None:
 
 
 def test_a_type_without_json() -> None:
-    """A type of which there is no JSON is the configuration's fault, not a record's."""
     with pytest.raises(ConfigException, match="cannot be written as JSON"):
         encode(JsonLines(), batch([1], pa.duration("s")))

@@ -1,5 +1,3 @@
-"""Lenses' KCQL, as keys of the archiver."""
-
 from __future__ import annotations
 
 import pytest
@@ -62,7 +60,6 @@ SECOND = "insert into {} select * from {}"
     ],
 )
 def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
-    """In any case, with backticks or without; what is not written has Lenses' default."""
     found = read_kcql(f"{INTO} {clauses}")
 
     always = {"s3.bucket.name": "bucket", "topics.dir": "prefix", "topics": "orders"}
@@ -90,14 +87,12 @@ def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
     ],
 )
 def test_what_has_no_counterpart_is_said(statement: str, problem: str) -> None:
-    """It is no silent difference."""
     (found,) = read_kcql(statement).problems
 
     assert problem in found
 
 
 def test_statements_of_one_bucket_are_one_configuration() -> None:
-    """Their topics are joined."""
     found = read_kcql("; ".join([INTO, SECOND.format("`bucket:prefix`", "`customers`"), ""]))
 
     assert found.problems == []
@@ -105,7 +100,6 @@ def test_statements_of_one_bucket_are_one_configuration() -> None:
 
 
 def test_a_refusal_shows_the_equivalent() -> None:
-    """Who has KCQL reads what to write here, and what there is no key for."""
     (option,) = S3ArchiverConfig.judge({"connect.s3.kcql": f"{INTO} STOREAS `CSV` WITH_FLUSH_COUNT = 7"})
 
     assert "s3.bucket.name=bucket, topics.dir=prefix, " in option.verdict.why
@@ -114,7 +108,6 @@ def test_a_refusal_shows_the_equivalent() -> None:
 
 
 def test_a_property_without_counterpart_is_noted() -> None:
-    """It is left out, with a word."""
     found = read_kcql(f"{INTO} PROPERTIES('flush.count'=7, 'padding.length.partition'=12)")
 
     assert "PROPERTIES padding.length.partition has no counterpart, and is left out" in found.notes

@@ -1,5 +1,3 @@
-"""Keys and headers in files beside the values': named as Confluent's, committed with them, a row for a row."""
-
 from __future__ import annotations
 
 import io
@@ -35,7 +33,6 @@ FIRST = f"{FOLDER}0000000000"
 
 
 def deliver(made: Bench, count: int, **changed: Any) -> None:
-    """The next records: each says its offset in value, key and header."""
     first = made.harness.position(TP)
     given = [
         SinkRecord(
@@ -55,7 +52,6 @@ def lines(made: Bench, key: str) -> list[Any]:
 
 
 def all_lines(made: Bench, end: str) -> list[Any]:
-    """Of all files whose names end so, in the order of their names."""
     return [line for key in made.visible() if key.split(".", 1)[1] == end for line in lines(made, key)]
 
 
@@ -64,7 +60,6 @@ def found_by_verify(made: Bench, keys: dict[str, str]) -> list[str]:
 
 
 def test_lines_of_keys_and_headers_lie_beside_the_values() -> None:
-    """Names are Confluent's; each file has a row for each record; what is committed counts records once."""
     keys = {**JSON, "flush.size": "2"}
     made = bench(settings=config(keys))
     deliver(made, 3)
@@ -84,7 +79,6 @@ def test_lines_of_keys_and_headers_lie_beside_the_values() -> None:
 
 
 def test_keys_and_headers_are_avro_unless_their_format_is_set() -> None:
-    """Keys have the type that their converter gives."""
     made = bench(settings=config({**JSON, "keys.format.class": "", "headers.format.class": ""}))
     deliver(made, 2)
     made.harness.revoke()
@@ -99,7 +93,7 @@ def test_keys_and_headers_are_avro_unless_their_format_is_set() -> None:
 
 
 def test_keys_of_a_registry_are_spliced_and_each_schema_has_files_of_its_own() -> None:
-    """What must not be mixed among keys divides their records' values, too."""
+    # Keys of two schemas divide their records' values, too.
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
     with RegistryServer().running() as server:
         ids = [server.register("k", json.dumps({**schema, "doc": doc})) for doc in ("one", "two")]
@@ -121,7 +115,6 @@ def test_keys_of_a_registry_are_spliced_and_each_schema_has_files_of_its_own() -
 
 
 def test_parquet_wraps_keys_and_headers() -> None:
-    """A row of Parquet is a structure: of one field, as Confluent's sink makes it."""
     name = "io.confluent.connect.s3.format.parquet.ParquetFormat"
     made = bench(settings=config({**JSON, "keys.format.class": name, "headers.format.class": name}))
     deliver(made, 2)
@@ -135,7 +128,6 @@ def test_parquet_wraps_keys_and_headers() -> None:
 
 
 def test_gzip_and_bytes_beside() -> None:
-    """Compression and extensions are those of the formats."""
     keys = {**JSON, "s3.compression.type": "gzip", "keys.format.class": "ByteArrayFormat"}
     made = bench(settings=config({**keys, "key.converter": "bytes"}))
     deliver(made, 2)
@@ -154,7 +146,7 @@ def test_gzip_and_bytes_beside() -> None:
     ids=["no key", "key of bytes", "header of bytes"],
 )
 def test_a_record_whose_key_or_header_cannot_be_written_is_bad(changed: dict[str, Any], said: str) -> None:
-    """In none of the files, so that each row still has its row beside it."""
+    # In none of the files: rows must stay beside each other.
     made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
     deliver(made, 2)
     deliver(made, 1, **changed)
@@ -176,7 +168,6 @@ def test_a_record_whose_key_or_header_cannot_be_written_is_bad(changed: dict[str
 
 
 def test_a_null_value_that_is_left_out_is_left_out_of_all_files() -> None:
-    """``behavior.on.null.values=ignore``: neither is there a row of its key."""
     made = bench(settings=config({**JSON, "behavior.on.null.values": "ignore"}))
     deliver(made, 1)
     deliver(made, 1, value=None)
@@ -191,7 +182,6 @@ TOMBSTONES = {**JSON, "behavior.on.null.values": "write", "tombstone.encoded.par
 
 @pytest.mark.parametrize("partitioner", ["DefaultPartitioner", "HourlyPartitioner"])
 def test_keys_of_tombstones_lie_in_a_folder_of_their_own(partitioner: str) -> None:
-    """``behavior.on.null.values=write``: of records without a value keys and headers are written, and no value."""
     keys = {
         **TOMBSTONES,
         "partitioner.class": partitioner,
@@ -220,7 +210,6 @@ def test_keys_of_tombstones_lie_in_a_folder_of_their_own(partitioner: str) -> No
 
 
 def test_tombstones_alone_make_no_file_of_values() -> None:
-    """A topic of deletions has keys and headers only."""
     made = bench(settings=config(TOMBSTONES))
     deliver(made, 3, value=None)
     made.harness.revoke()
@@ -233,7 +222,6 @@ def test_tombstones_alone_make_no_file_of_values() -> None:
 
 
 def test_a_missing_file_of_keys_is_missed() -> None:
-    """``verify``: it is part of the chain as any other."""
     keys = {**JSON, "flush.size": "2"}
     made = bench(settings=config(keys))
     deliver(made, 6)
@@ -244,7 +232,6 @@ def test_a_missing_file_of_keys_is_missed() -> None:
 
 
 def test_a_file_of_keys_with_fewer_rows_than_values_is_noticed() -> None:
-    """``verify``: it counts the rows of both."""
     made = bench(settings=config(JSON))
     deliver(made, 3)
     made.harness.revoke()
@@ -259,7 +246,6 @@ def test_a_file_of_keys_with_fewer_rows_than_values_is_noticed() -> None:
 @pytest.mark.parametrize("batch", [1, 3, 100])
 @pytest.mark.parametrize("completed", [1, 2, 4])
 def test_what_expired_beside_visible_values_is_written_again_alone(completed: int, batch: int) -> None:
-    """Some of two commits' objects were visible when all others expired: each row is written once, of each view."""
     keys = {**JSON, "flush.size": "4"}
     made = bench(settings=config(keys))
     deliver(made, 8)
@@ -295,7 +281,7 @@ def test_what_expired_beside_visible_values_is_written_again_alone(completed: in
 def test_a_tombstone_whose_key_and_headers_are_visible_has_nothing_left_to_write(
     completed: int, batch: int
 ) -> None:
-    """It is passed over, as a record is whose value is visible, too; it had once failed its partition for ever."""
+    # Regression: it failed its partition for ever.
     keys = {**TOMBSTONES, "flush.size": "4"}
     made = bench(settings=config(keys))
     deliver(made, 1, value=None)
@@ -346,14 +332,12 @@ def test_a_tombstone_whose_key_and_headers_are_visible_has_nothing_left_to_write
     ids=str,
 )
 def test_what_cannot_be_written_beside_is_refused(keys: dict[str, str], said: str) -> None:
-    """One sentence that says what to do."""
     without = {"key.converter.schemas.enable": "false"} if keys.get("key.converter") == "json" else {}
     found = problems(**{key.replace(".", "_"): value for key, value in {**JSON, **keys, **without}.items()})
     assert len([problem for problem in found if said in problem]) == 1
 
 
 def test_whole_records_have_nothing_beside_them() -> None:
-    """They hold their keys and headers."""
     made = bench(settings=config({**JSON, "format.class": "AvroFormat", "archive.content": "record"}))
     deliver(made, 2)
     made.harness.revoke()
@@ -361,14 +345,13 @@ def test_whole_records_have_nothing_beside_them() -> None:
 
 
 def test_the_tokens_of_a_commit_are_no_more_for_keys_and_headers() -> None:
-    """So many fewer files may be open, and so many fewer runs of rows stand in each token."""
+    # Fewer files may be open, and fewer runs of rows stand in each token.
     alone, beside = config({"format.class": "JsonFormat"}).limits(), config(JSON).limits()
     assert (alone.files, beside.files) == (MOST_OPEN_FILES, MOST_OPEN_FILES // 3)
     assert beside.runs == alone.runs // 3
 
 
 def test_bytes_of_keys_stand_before_the_configured_separator() -> None:
-    """``format.bytearray.separator`` belongs to files of keys, too, whatever the format of values is."""
     keys = {
         "key.converter": "bytes",
         "keys.format.class": "ByteArrayFormat",
@@ -398,7 +381,6 @@ BROKEN = {"headers": (Header("h", b"text"), Header("trace", b"\xff"))}
     ids=["DropHeaders", "no headers", "Avro records", "Parquet records"],
 )
 def test_what_the_message_of_a_broken_header_advises_helps(advised: dict[str, str], files: int) -> None:
-    """The message names the header; each way out that it has archives the record."""
     strict = bench(settings=config(JSON))
     deliver(strict, 1, **BROKEN)
     strict.harness.revoke()

@@ -14,7 +14,6 @@ from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
 @pytest.mark.parametrize("topic", ["orders", "007", "2024-01-01", "a.avro", "a+b", "x_y", "partition=1"])
 @pytest.mark.parametrize("start", [0, 7, 12_345_678_901])
 def test_a_key_says_what_it_was_made_from(layout: Layout, topic: str, start: int) -> None:
-    """parse() undoes file(), whatever delimiters and topic names."""
     for path in ("partition=12", "year=2024/month=03", "a=x+1/b=partition=3"):
         name = FileName(TopicPartition(topic, 12), start, path.replace("/", layout.directory_delim))
 
@@ -37,12 +36,10 @@ def test_a_key_says_what_it_was_made_from(layout: Layout, topic: str, start: int
     ],
 )
 def test_other_keys_are_no_files(key: str) -> None:
-    """An object that happens to lie there is not taken for a file of the archive."""
     assert Layout().parse(key) is None
 
 
 def test_files_of_bytes_may_have_an_extension_of_their_own() -> None:
-    """As configured; other archives do not know it."""
     name = FileName(TopicPartition("orders", 0), 5, "partition=0", extension=".txt.gz")
 
     assert Layout(bytes_extension=".txt").parse(Layout().file(name)) == name
@@ -50,13 +47,11 @@ def test_files_of_bytes_may_have_an_extension_of_their_own() -> None:
 
 
 def test_markers_are_outside_of_the_topics_folders() -> None:
-    """Whoever lists a topic's folder sees its files only."""
     assert Layout().marker("orders") == "topics/_sinksdk/orders.json"
     assert not Layout().marker("orders").startswith(Layout().folder("orders"))
 
 
 def test_a_header_reads_back() -> None:
-    """What a file says of itself survives the Avro header, and the object's metadata."""
     withdrawn = Archived(3, 300, 412, withdrawn_to=0)
     for before, index in ((Archived(), 0), (withdrawn, 2), (Archived(end=50), 0)):
         header = FileHeader(TopicPartition("orders", 1), 500, "archivé", 7, before, index)
@@ -69,13 +64,11 @@ def test_a_header_reads_back() -> None:
 
 
 def test_a_file_of_somebody_else_is_told_as_such() -> None:
-    """An Avro file without our entries is no link of the chain."""
     with pytest.raises(ValueError, match="not written by this archiver"):
         FileHeader.of({"avro.codec": "null"})
 
 
 def test_a_commit_says_what_it_covers() -> None:
-    """Files, records and end travel in the commit's metadata."""
     archived = Archived().with_group(1, 100, 100).with_group(1, 50, 163)
 
     assert Archived.of(OffsetAndMetadata(170, archived.to_text())) == Archived(2, 150, 163)
@@ -83,10 +76,8 @@ def test_a_commit_says_what_it_covers() -> None:
 
 @pytest.mark.parametrize("metadata", ["", "by hand", "[]", '{"files": 1}'])
 def test_a_commit_made_by_hand_begins_a_new_chain(metadata: str) -> None:
-    """Without our metadata nothing is known but the offset."""
     assert Archived.of(OffsetAndMetadata(170, metadata)) == Archived(0, 0, 170)
 
 
 def test_without_a_commit_the_chain_begins_from_nothing() -> None:
-    """No files, no records, no offset to follow."""
     assert Archived.of(None) == Archived(0, 0, None)

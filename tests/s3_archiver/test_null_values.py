@@ -1,5 +1,3 @@
-"""Records without a value that are left out are reported, as Confluent's sink reports them."""
-
 from __future__ import annotations
 
 import json
@@ -37,7 +35,6 @@ VALUES = (b'{"a":1}', None, b'{"a":2}', None)
 
 
 def archived(keys: dict[str, str], records: list[SinkRecord], letters: Letters) -> Bench:
-    """A task that was given these records, and whose partition was revoked."""
     settings = config(keys)
     made = bench(settings=settings, options=EngineOptions.of(settings, connect), dead_letters=letters)
     made.harness.deliver(TP, SinkRecords.of(TP, records))
@@ -48,7 +45,6 @@ def archived(keys: dict[str, str], records: list[SinkRecord], letters: Letters) 
 def delivered(
     keys: dict[str, str], values: tuple[bytes | None, ...] = VALUES
 ) -> tuple[list[int], int | None]:
-    """Offsets of the dead letters, and the commit."""
     letters = Letters()
     records = [SinkRecord(*TP, offset=n, key=b"k", value=value) for n, value in enumerate(values)]
     made = archived(keys, records, letters)
@@ -58,35 +54,31 @@ def delivered(
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("said", [{}, {"report.null.values.to.dlq": "true"}])
 def test_null_values_that_are_left_out_are_dead_letters(name: str, said: dict[str, str]) -> None:
-    """``report.null.values.to.dlq`` is true by default."""
     assert delivered({**FORMATS[name], **IGNORE, **LETTERS, **said}) == ([1, 3], 4)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_null_values_are_no_dead_letters_where_that_is_not_wanted(name: str) -> None:
-    """``report.null.values.to.dlq=false``."""
     assert delivered({**FORMATS[name], **IGNORE, **LETTERS, "report.null.values.to.dlq": "false"}) == ([], 4)
 
 
 def test_null_values_vanish_without_dead_letters_or_a_log() -> None:
-    """Connect has no reporter then."""
     assert delivered({**LINES, **IGNORE}) == ([], 4)
 
 
 def test_null_values_that_are_left_out_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """With ``errors.log.enable`` alone."""
     with caplog.at_level(logging.ERROR):
         assert delivered({**LINES, **IGNORE, "errors.tolerance": "all", "errors.log.enable": "true"})[1] == 4
     assert [line.count("'report.null.values.to.dlq' false") for line in caplog.messages] == [1, 1]
 
 
 def test_a_reported_null_value_fails_its_partition_where_errors_are_not_tolerated() -> None:
-    """``errors.tolerance=none``: so does each report in Connect; the record is a dead letter all the same."""
+    # So does each report in Connect.
     assert delivered({**LINES, **IGNORE, **LETTERS, "errors.tolerance": "none"}) == ([1], None)
 
 
 def test_null_values_do_not_count_as_errors() -> None:
-    """A topic may hold mostly tombstones: the limits of errors are for what is not expected."""
+    # A topic may hold mostly tombstones.
     values = (b'{"a":1}', *[None] * 1_500)
 
     offsets, committed = delivered({**LINES, **IGNORE, **LETTERS}, values)
@@ -96,12 +88,13 @@ def test_null_values_do_not_count_as_errors() -> None:
 # -- nulls of Avro schemas ---------------------------------------------------------------------------------
 
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+# Schemas, their nulls as Java reads them (also with stray bytes, and numbers of too many bytes), and a
+# value.
 NULLS: dict[str, tuple[Any, list[bytes], bytes | None]] = {
     "of a union": (["null", RECORD], [b"\0", b"\0\7", b"\x80\0"], b"\2\2"),
     "of the last branch": ([RECORD, "null"], [b"\2", b"\x82\0"], b"\0\2"),
     "of no other type": ("null", [b"", b"\7"], None),
 }
-"""Schemas, nulls of them as Java reads them (also with stray bytes, and numbers of too many bytes), and a value."""
 BY_FIELD = {"partitioner.class": "FieldPartitioner", "partition.field.name": "a"}
 TRANSFORM = {
     "transforms": "h",
@@ -134,7 +127,6 @@ def of_registry(part: str, registry: RegistryServer) -> dict[str, str]:
 def test_the_null_of_an_avro_schema_is_a_null_value(
     name: str, more: dict[str, str], kind: str, registry: RegistryServer
 ) -> None:
-    """Each format and partitioner treats it as a tombstone: a dead letter with ``fail`` and with ``ignore``."""
     schema, nulls, value = NULLS[kind]
     values = [framed(registry, schema, datum) for datum in (*nulls, *([value] if value else []))]
     keys = {"format.class": name, **more, **of_registry("value", registry)}
@@ -153,7 +145,6 @@ def test_the_null_of_an_avro_schema_is_a_null_value(
 @pytest.mark.parametrize("kind", NULLS)
 @pytest.mark.parametrize("name", ["AvroFormat", "JsonFormat"])
 def test_the_key_of_an_avro_null_is_a_tombstones(name: str, kind: str, registry: RegistryServer) -> None:
-    """``behavior.on.null.values=write`` puts it into the tombstones' folder."""
     schema, nulls, _ = NULLS[kind]
     keys = {"format.class": name, "store.kafka.keys": "true", "key.converter": "string"}
     keys |= {**of_registry("value", registry), "behavior.on.null.values": "write"}
@@ -170,7 +161,6 @@ def test_the_key_of_an_avro_null_is_a_tombstones(name: str, kind: str, registry:
 def test_an_avro_key_that_is_null_is_no_key(
     name: str, registry: RegistryServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With ``store.kafka.keys`` the record is bad, as one whose key is null."""
     keys = {"format.class": "JsonFormat", "value.converter": "string", "store.kafka.keys": "true"}
     keys |= {
         **LETTERS,
@@ -187,7 +177,7 @@ def test_an_avro_key_that_is_null_is_no_key(
 
 
 def test_whole_records_keep_the_bytes_of_an_avro_null(registry: RegistryServer) -> None:
-    """They are archived as they were read; there is no field to make a folder of."""
+    # There is no field to make a folder of.
     values = tuple(framed(registry, ["null", RECORD], datum) for datum in (b"\0", b"\2\2"))
     record = {"archive.content": "record", **of_registry("value", registry)}
     assert delivered({**record, **LETTERS}, values) == ([], 2)

@@ -1,4 +1,4 @@
-"""Lines of JSON are those of Kafka's own converters and of JsonFormat, but for six groups of values."""
+"""Lines of JSON equal those of Kafka's converters and Confluent's JsonFormat, except for six groups of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.s3_archiver.original_lines import CASES, Case, ask, kept
 from tests.s3_archiver.support import TP, bench, config
 
 BAD, NULL = "!DataException", "!null"
-"""Instead of a line: the record is bad, or has no value; as the answers say it."""
 
 BEHIND = "what has more behind its first value is bad, not cut off"
 UNICODE = "what is no Unicode is bad or stays as it is written, and is not replaced"
@@ -27,7 +26,6 @@ LISTS = "lists of structures are written; Confluent's sink fails at them"
 
 
 def line_of(case: Case) -> str:
-    """What the archiver writes."""
     keys = {
         "format.class": "JsonFormat",
         "value.converter": case.converter,
@@ -54,19 +52,17 @@ def line_of(case: Case) -> str:
 
 
 def read(text: str) -> Any:
-    """As readers read it: whole numbers whole, others as doubles. Raises ValueError for what is no JSON."""
+    # As readers do: whole numbers stay whole, others are doubles.
     return json.loads(text, parse_constant=_refuse)
 
 
 def is_same(line: str, answer: str) -> bool:
-    """Whether both are the same value, or none for the same reason."""
     if line.startswith("!") or answer.startswith("!"):
         return line == answer
     return bool(read(line) == read(answer))
 
 
 def group_of(case: Case, line: str, answer: str) -> str:  # noqa: PLR0911 - a group each
-    """Which group a difference belongs to, each of which is told by what it says."""
     if answer == "!InvalidDefinitionException":
         assert read(line) == json.loads(case.value or b"")["payload"]
         return LISTS
@@ -101,7 +97,6 @@ def _refuse(constant: str) -> Any:
 
 
 def test_every_line_is_the_originals_or_in_a_group_of_differences() -> None:
-    """Counted, so that a change of what is the same is seen."""
     answers = kept()
     lines = [(case, line_of(case), answer) for case, answer in answers]
     groups = Counter(
@@ -114,14 +109,12 @@ def test_every_line_is_the_originals_or_in_a_group_of_differences() -> None:
 
 
 def test_the_kept_answers_are_of_these_cases() -> None:
-    """None was left out, none was written by hand."""
     assert [case for case, _ in kept()] == list(CASES)
 
 
 @pytest.mark.extended
 @pytest.mark.slow
 def test_lines_are_those_of_kafka() -> None:
-    """Asked anew, they are the same."""
     try:
         asked = ask(CASES)
     except MavenError as error:

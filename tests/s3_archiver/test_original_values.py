@@ -1,4 +1,4 @@
-"""Files hold what Connect and Confluent's sink write of each record; what is bad or null there is so here."""
+"""Files hold what Connect and Confluent's sink write of each record, except for the listed departures."""
 
 from __future__ import annotations
 
@@ -39,27 +39,22 @@ def registry_url() -> Iterator[str]:
 
 
 def is_bad(answer: Answer) -> bool:
-    """Whether the record is a dead letter."""
     return isinstance(answer, dict) and not _STAGES.isdisjoint(answer)
 
 
 def is_written(answer: Answer) -> bool:
-    """Whether a file has a row of the record."""
     return isinstance(answer, dict) and not is_bad(answer) and "refused" not in answer
 
 
 def is_refused(answer: Answer) -> bool:
-    """Whether the configuration does not start."""
     return isinstance(answer, dict) and "refused" in answer
 
 
 def original(answer: Answer, format_name: str) -> Answer:
-    """The table's answer for a format."""
     return answer[format_name] if isinstance(answer, dict) and format_name in answer else answer
 
 
 def comparable(answer: Answer) -> str:
-    """Equal for equal values: JSON without the order of names, whole numbers told from others."""
     if isinstance(answer, dict) and "text" in answer:
         with suppress(ValueError):  # what is no JSON is only equal to itself
             answer = {"json": json.loads(answer["text"], parse_constant=_no_constant)}
@@ -72,7 +67,6 @@ def _no_constant(name: str) -> Any:
 
 
 def is_same(setup: Setup, theirs: Answer, ours: Answer) -> bool:
-    """Whether both say the same of a record: each kind of answer is only equal to its own."""
     if is_bad(theirs):  # of the same stage: conversion, transforms, writing
         return is_bad(ours) and theirs.keys() == ours.keys()
     if theirs == "null" and setup.writes == "key":  # a DataException of its writer of keys
@@ -86,8 +80,6 @@ def table() -> dict[str, list[Answer]]:
 
 
 class Difference:
-    """A record of which the two do not say the same."""
-
     def __init__(self, setup: Setup, format_name: str, place: int, ours: Answer) -> None:
         self.setup = setup
         self.format_name = format_name
@@ -104,24 +96,20 @@ class Difference:
 
 
 def _says(one: Difference, *texts: str) -> bool:
-    """Whether the record is bad here, with one of these texts in the error."""
     return is_bad(one.ours) and any(text in str(one.ours) for text in texts)
 
 
 def _schema_of(one: Difference) -> Any:
-    """Of an Avro datum; None for other inputs."""
     given = one.given or b""
     is_framed = one.setup.converter.startswith("avro") and given[:1] == b"\0"
     return SCHEMAS.get(int.from_bytes(given[1:5])) if is_framed else None
 
 
 def _has_type(one: Difference, *types: Any) -> bool:
-    """Whether an Avro datum's schema holds one of these types, given as they stand in it."""
     return any(json.dumps(wanted) in json.dumps(_schema_of(one)) for wanted in types)
 
 
 def _is_json_or_text_as_bytes(one: Difference) -> bool:
-    """Whether ByteArrayFormat has written what a DataException is there: the text itself, or JSON."""
     if (
         one.format_name != "ByteArrayFormat"
         or one.theirs != {"write": "DataException"}
@@ -144,7 +132,7 @@ def _has_wide_number(one: Difference) -> bool:
 
 
 def _is_null_kept(one: Difference) -> bool:
-    """Whether a default is there again in Confluent's file, and a null here."""
+    # Confluent's file has the default, ours the null.
     has_default = b'"default":' in (one.given or b"") or one.setup.converter == "avro-nulls"
     if not one.setup.converter.endswith("-nulls") or not has_default:
         return False
@@ -152,7 +140,7 @@ def _is_null_kept(one: Difference) -> bool:
 
 
 def _is_union_of_fields(one: Difference) -> bool:
-    """Whether rows are the same but for a union, which is a structure of its members' types here."""
+    # A union is a structure of its members' types here.
     if not _has_type(one, ["int", "string"], ["null", "int", "string"]) or not is_written(one.ours):
         return False
     given = json.dumps(one.theirs).replace("member0", "int").replace("member1", "string")
@@ -165,7 +153,7 @@ def _is_union_of_fields(one: Difference) -> bool:
 
 
 def _is_map_of_pairs(one: Difference) -> bool:
-    """Whether a list of entries there is a map here."""
+    # A list of entries there is a map here.
     if one.format_name != "ParquetFormat" or not (is_written(one.theirs) and is_written(one.ours)):
         return False
     entries = re.sub(r'\{"key": ([^{}]*), "value": ([^{}]*)\}', r"[\1, \2]", json.dumps(one.theirs))
@@ -173,7 +161,6 @@ def _is_map_of_pairs(one: Difference) -> bool:
 
 
 def _is_same_float(one: Difference) -> bool:
-    """Whether two texts are one number of 32 bits."""
     if one.setup.chain != "cast-float32" or one.format_name != "JsonFormat" or not is_written(one.ours):
         return False
     theirs, ours = (np.float32(float(answer["text"])) for answer in (one.theirs, one.ours))
@@ -186,24 +173,25 @@ def _is_of_logical_type(one: Difference) -> bool:
 
 
 def _is_filled_item(one: Difference) -> bool:
-    """Whether the two are the same but for a null or its default in what a transform has made."""
+    # They differ by a null and its default in what a transform made.
     if one.setup.chain == "none" or not _has_type(one, ITEM):
         return False
     return json.dumps(one.theirs).replace("5", "null") == json.dumps(one.ours).replace("5", "null")
 
 
 def _is_ignored_decimal(one: Difference) -> bool:
-    """Whether bytes in a Parquet file there are a decimal here, or a bad record that says why."""
+    # Bytes in a Parquet file there are a decimal here, or a bad record.
     if one.format_name != "ParquetFormat" or not _has_type(one, *IGNORED_DECIMALS):
         return False
     return "$decimal" in str(one.ours) or _says(one, "of a scale outside of 0 to 76")
 
 
 _LOGICAL_TYPES: Final = ("decimal", "Decimal", "date", "time-millis", "timestamp-millis")
+# A record that contains itself.
 _NODE: Final = "Node"
-"""A record that contains itself."""
 
 
+# Deliberate departures, each with a predicate of the two answers.
 DEPARTURES: Final[Mapping[str, Callable[[Difference], bool]]] = {
     "a configuration is refused at the start where Confluent's sink could write none of its records": (
         lambda one: is_refused(one.ours) and not is_ever_written(one.setup, one.format_name)
@@ -281,22 +269,19 @@ DEPARTURES: Final[Mapping[str, Callable[[Difference], bool]]] = {
         lambda one: one.setup.chain == "extract-hoist" and one.theirs == {"transform": "DataException"}
     ),
 }
-"""Where the archiver deliberately says something else, each by what the two say."""
 
 
 def group_of(one: Difference) -> str | None:
-    """The departure that a difference belongs to; None if it is a defect."""
+    """Return the departure that a difference belongs to, or None if it is a defect."""
     return next((reason for reason, holds in DEPARTURES.items() if holds(one)), None)
 
 
 def is_ever_written(setup: Setup, format_name: str) -> bool:
-    """Whether Confluent's sink writes any record of a setup, but for those that are a departure."""
     answers = (original(answer, format_name) for answer in table()[setup.name])
     return any(is_written(answer) and not is_anything(answer) for answer in answers)
 
 
 def is_anything(answer: Answer) -> bool:
-    """Whether a row is, or holds, what Confluent's AvroData makes of a value without a schema."""
     text = json.dumps(answer)
     return all(f'"{name}":' in text for name in _FIELDS_OF_ANYTHING)
 
@@ -307,14 +292,13 @@ _FIELDS_OF_ANYTHING: Final = ("array", "boolean", "bytes", "double", "float", "i
 # -- tests -------------------------------------------------------------------------------------------------
 
 _PAIRS: Final = tuple(itertools.product(SETUPS, FORMATS))
+# A prime number, so that all setups and formats occur.
 _SAMPLE: Final = 23
-"""Of so many pairs of a setup and a format one is in the fast test; a prime number, so that all occur."""
 
 
 def differences(
     setup: Setup, format_name: str, registry_url: str, *, is_named: bool = True
 ) -> Iterator[Difference]:
-    """The records of a setup of which the two do not say the same."""
     for place, ours in enumerate(outcomes(setup, format_name, registry_url, is_named=is_named)):
         found = Difference(setup, format_name, place, ours)
         if not is_same(setup, found.theirs, ours):
@@ -322,7 +306,6 @@ def differences(
 
 
 def explained(pairs: Iterable[tuple[Setup, str]], registry_url: str) -> set[str]:
-    """The departures that occur. Fails if a difference belongs to none."""
     found, defects = set[str](), []
     for setup, format_name in pairs:
         for one in differences(setup, format_name, registry_url):
@@ -336,7 +319,6 @@ def explained(pairs: Iterable[tuple[Setup, str]], registry_url: str) -> set[str]
 
 
 def test_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> None:
-    """A sample of the table: each record is in the file, null, dropped or bad, as it is there."""
     assert explained(_PAIRS[::_SAMPLE], registry_url)
 
 
@@ -344,7 +326,6 @@ def test_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_all_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> None:
-    """The whole table; and each departure occurs."""
     assert explained(_PAIRS, registry_url) == DEPARTURES.keys()
 
 
@@ -352,7 +333,6 @@ def test_all_values_and_keys_are_confluents_or_a_departure(registry_url: str) ->
 def test_without_a_converter_values_are_what_the_format_takes(
     format_name: str, converter: str, registry_url: str
 ) -> None:
-    """JsonFormat reads JSON, and takes a payload out of its envelope; ByteArrayFormat takes bytes."""
     setup = Setup(converter, "none", "value", "value")
     found = differences(setup, format_name, registry_url, is_named=False)
     for one in (one for one in found if group_of(one) is None):
@@ -361,7 +341,6 @@ def test_without_a_converter_values_are_what_the_format_takes(
 
 
 def test_the_kept_answers_are_of_these_setups() -> None:
-    """None was left out, none was written by hand."""
     assert {setup.name: len(setup.inputs) for setup in SETUPS} == {
         name: len(answers) for name, answers in table().items()
     }
@@ -371,7 +350,6 @@ def test_the_kept_answers_are_of_these_setups() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_values_are_those_of_kafka_and_confluent() -> None:
-    """Asked again, they are the same."""
     try:
         asked = ask(SETUPS)
     except MavenError as error:

@@ -30,7 +30,6 @@ def connector(s3: FakeS3, identity: ConnectorIdentity = MINE) -> S3ArchiverConne
 
 
 def test_a_topic_is_claimed_once_and_found_claimed_after(s3: FakeS3) -> None:
-    """The first start writes the marker, later ones read it."""
     owners(s3).claim(["orders"])
     owners(s3).claim(["orders"])
 
@@ -52,7 +51,6 @@ def test_a_topic_is_claimed_once_and_found_claimed_after(s3: FakeS3) -> None:
     ],
 )
 def test_another_owner_is_refused_with_what_to_do(other: ConnectorIdentity, whose: str, s3: FakeS3) -> None:
-    """Archiving a topic twice into one place is stopped before any data is written."""
     owners(s3).claim(["orders"])
 
     with pytest.raises(ConfigException) as caught:
@@ -64,7 +62,6 @@ def test_another_owner_is_refused_with_what_to_do(other: ConnectorIdentity, whos
 
 
 def test_all_topics_that_belong_to_others_are_named_at_once(s3: FakeS3) -> None:
-    """One attempt shows everything, and the free topic is ours already."""
     owners(s3, replace(MINE, connector="backup")).claim(["orders", "payments"])
 
     with pytest.raises(ConfigException) as caught:
@@ -74,7 +71,6 @@ def test_all_topics_that_belong_to_others_are_named_at_once(s3: FakeS3) -> None:
 
 
 def test_a_lost_answer_finds_its_own_marker(s3: FakeS3) -> None:
-    """The first attempt took effect: the second one meets our marker, not another's."""
     s3.fail_next("PutObject", no_answer(), after_effect=True)
 
     with pytest.raises(S3Trouble):
@@ -83,7 +79,6 @@ def test_a_lost_answer_finds_its_own_marker(s3: FakeS3) -> None:
 
 
 def test_two_connectors_at_once_have_one_winner() -> None:
-    """Both find no marker; the condition lets one write, the other reads whose it is."""
     s3, rival = FakeS3(), replace(MINE, connector="rival")
     put = s3.put_if_absent
 
@@ -98,7 +93,7 @@ def test_two_connectors_at_once_have_one_winner() -> None:
 
 
 def test_a_store_that_ignores_conditions_is_read_back(s3: FakeS3) -> None:
-    """Some stores overwrite in spite of If-None-Match: who reads another's marker stops."""
+    # Some stores overwrite despite If-None-Match.
     put = s3.put_if_absent
 
     def overwritten(location: Location, body: bytes) -> bool:
@@ -113,7 +108,6 @@ def test_a_store_that_ignores_conditions_is_read_back(s3: FakeS3) -> None:
 
 
 def test_a_store_without_conditions_works() -> None:
-    """501: the marker is written all the same, since it was seen to be absent."""
     s3 = FakeS3(knows_conditions=False)
     owners(s3).claim(["orders"])
     owners(s3).claim(["orders"])
@@ -123,7 +117,6 @@ def test_a_store_without_conditions_works() -> None:
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"format": 2}'])
 def test_a_marker_that_cannot_be_read_is_not_taken_for_ours(content: bytes, s3: FakeS3) -> None:
-    """Damaged, or of a newer version: stop."""
     s3.objects[MARKER] = FakeObject(content, {}, "")
 
     with pytest.raises(ConfigException, match="newer version"):
@@ -134,14 +127,12 @@ def test_a_marker_that_cannot_be_read_is_not_taken_for_ours(content: bytes, s3: 
 
 
 def test_start_claims_the_topics_that_are_named(s3: FakeS3) -> None:
-    """Each has its marker before any task starts."""
     connector(s3).start(config(topics="orders,payments"))
 
     assert s3.visible() == ["topics/_sinksdk/orders.json", "topics/_sinksdk/payments.json"]
 
 
 def test_topics_of_a_regular_expression_are_claimed_when_they_are_seen(s3: FakeS3) -> None:
-    """The runtime says which they are."""
     made = connector(s3)
     made.start(config({"topics": "", "topics.regex": "ord.*"}))
     assert s3.visible() == []
@@ -151,13 +142,11 @@ def test_topics_of_a_regular_expression_are_claimed_when_they_are_seen(s3: FakeS
 
 
 def test_a_missing_bucket_is_one_clear_message() -> None:
-    """With the bucket's name, the endpoint and what to do."""
     with pytest.raises(ConfigException, match=r"bucket 'bucket' does not exist.*create it"):
         connector(FakeS3("elsewhere")).start(config())
 
 
 def test_denied_access_is_one_clear_message(s3: FakeS3) -> None:
-    """With the permissions that are needed."""
     s3.fail_next("HeadBucket", denied())
 
     with pytest.raises(ConfigException, match=r"access to bucket 'bucket'.*s3:PutObject"):
@@ -165,7 +154,6 @@ def test_denied_access_is_one_clear_message(s3: FakeS3) -> None:
 
 
 def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> None:
-    """With the address that was tried."""
     request = Request("HeadBucket", "bucket", "", "http://minio:9000")
     s3.fail_next("HeadBucket", failure_of(request, NO_ANSWER, "connection refused"))
 
@@ -187,7 +175,6 @@ def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> No
 def test_what_passes_by_itself_is_no_wrong_configuration(
     operation: str, code: str, status: int | None, s3: FakeS3
 ) -> None:
-    """No answer, throttling, an error of the server's: the start is tried again."""
     s3.fail_next(
         operation, failure_of(Request(operation, "bucket", "", "http://minio:9000"), code, "", status)
     )
@@ -198,7 +185,7 @@ def test_what_passes_by_itself_is_no_wrong_configuration(
 
 
 def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start(s3: FakeS3) -> None:
-    """The marker is the proof that objects can be made."""
+    # The marker proves that objects can be created.
     s3.fail_next("PutObject", denied())
 
     with pytest.raises(ConfigException, match="AccessDenied"):
@@ -213,7 +200,6 @@ def refusal(operation: str, code: str, status: int) -> S3Error | S3Trouble:
 
 
 def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
-    """A few requests try what uploads need, once for all topics; an upload under way elsewhere stays."""
     running = s3.create_upload(Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro"), {})
     made = connector(s3)
 
@@ -240,7 +226,6 @@ def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
 
 
 def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: FakeS3) -> None:
-    """What is as long as a name that was tried is not tried again."""
     made = connector(s3)
     made.start(config({"topics": "", "topics.regex": ".*"}))
 
@@ -276,7 +261,6 @@ def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: Fake
 def test_what_uploads_are_refused_is_found_at_the_start(
     operation: str, code: str, status: int, says: str, s3: FakeS3
 ) -> None:
-    """Said once, with the key of the configuration and what to do; nothing is left behind."""
     owners(s3).claim(["orders"])
     s3.plan = lambda asked: (
         Fault(refusal(operation, code, status))
@@ -294,7 +278,6 @@ def test_what_uploads_are_refused_is_found_at_the_start(
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "AbortMultipartUpload"])
 def test_a_lost_answer_at_the_start_leaves_no_upload(operation: str, s3: FakeS3) -> None:
-    """The start repeats what was disturbed; the next one sweeps what it has begun without knowing."""
     clock = HandClock()
     s3.time = clock  # type: ignore[method-assign] # the endpoint's
     lost = [Fault(no_answer(), after_effect=operation == "CreateMultipartUpload")]
@@ -313,7 +296,6 @@ def test_a_lost_answer_at_the_start_leaves_no_upload(operation: str, s3: FakeS3)
 
 
 def test_uploads_that_may_not_be_listed_stop_no_start(s3: FakeS3) -> None:
-    """s3:ListBucketMultipartUploads is not needed for anything else."""
     s3.fail_next("ListMultipartUploads", denied())
 
     connector(s3).start(config())
@@ -325,7 +307,6 @@ def test_uploads_that_may_not_be_listed_stop_no_start(s3: FakeS3) -> None:
 def test_tags_that_are_refused_are_found_at_the_start(
     on_error: str, s3: FakeS3, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They stop it where they would fail each file, and are logged once where they are ignored."""
     keys = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": on_error}
     connector(s3).start(config(keys))
     assert caplog.messages == []
@@ -344,7 +325,7 @@ def test_tags_that_are_refused_are_found_at_the_start(
 
 
 def test_a_deleted_connector_gives_up_what_is_its_own(s3: FakeS3) -> None:
-    """Others may take its topics' places, archived files stay; another connector's is not touched (KIP-883)."""
+    # KIP-883.
     owners(s3).claim(["orders", "ships"])
     owners(s3, replace(MINE, connector="backup")).claim(["planes"])
     archived = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
@@ -366,7 +347,7 @@ def test_a_deleted_connector_gives_up_what_is_its_own(s3: FakeS3) -> None:
 
 
 def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
-    """Regression: deletion aborted each upload it found, and 100 committed records were never seen by anybody."""
+    # Regression: deletion aborted each upload it found, and 100 committed records never became visible.
     made = bench(flush_size=100)
     owners(made.s3).claim([TP.topic])
     made.put(100)
@@ -381,7 +362,6 @@ def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
 
 
 def test_a_crash_while_giving_up_is_made_up_for(s3: FakeS3) -> None:
-    """The next attempt gives up what the first one could not."""
     owners(s3).claim(["orders", "ships"])
     s3.fail_next("PutObject", no_answer())
 
@@ -396,7 +376,7 @@ def test_a_crash_while_giving_up_is_made_up_for(s3: FakeS3) -> None:
 def test_a_process_that_wakes_up_in_a_deletion_takes_nothing_from_the_next_owner(
     frozen_at: int, s3: FakeS3
 ) -> None:
-    """Whatever request of the deletion it was frozen at: the marker of the next incarnation stays."""
+    # Frozen at each request of the deletion in turn.
     first, again = owners(s3), owners(s3, replace(MINE, incarnation="second"))
     first.claim(["orders"])
     left = [frozen_at]
@@ -423,7 +403,7 @@ def test_a_process_that_wakes_up_in_a_deletion_takes_nothing_from_the_next_owner
 
 
 def test_two_that_take_a_deleted_connectors_place_have_one_winner(s3: FakeS3) -> None:
-    """Both find that the marker's connector was deleted; the marker is replaced only as it was read."""
+    # The marker is replaced only as it was read.
     owners(s3).claim(["orders"])
     owners(s3).release()
     put, rival = s3.put_if_match, replace(MINE, connector="rival", incarnation="rival")
@@ -439,7 +419,6 @@ def test_two_that_take_a_deleted_connectors_place_have_one_winner(s3: FakeS3) ->
 
 
 def test_a_connector_that_could_not_start_releases_nothing(s3: FakeS3) -> None:
-    """It owns nothing, and must not take away what another one owns."""
     owners(s3, replace(MINE, connector="backup")).claim(["orders"])
     made = connector(s3)
     with pytest.raises(ConfigException):

@@ -1,5 +1,3 @@
-"""Parquet files: whole records with their columns, values with their fields, row groups of bounded size."""
-
 from __future__ import annotations
 
 import io
@@ -80,12 +78,10 @@ def as_row(one: SinkRecord) -> dict[str, Any]:
 
 
 def test_a_records_row_is_the_whole_record() -> None:
-    """Coordinates, key, value, headers in their order; null and empty are apart."""
     assert in_file(file(RecordParquet(), [columns(MIXED)])) == [as_row(one) for one in MIXED]
 
 
 def test_columns_that_a_connector_does_not_read_are_null() -> None:
-    """Only the offset is always there."""
     batch = columns(MIXED).select(["offset"])
     assert in_file(file(RecordParquet(), [batch])) == [
         as_row(record(one.offset, timestamp=None, timestamp_type=0)) for one in MIXED
@@ -94,7 +90,6 @@ def test_columns_that_a_connector_does_not_read_are_null() -> None:
 
 @pytest.mark.parametrize("unit", ["s", "us", "ns"])
 def test_timestamps_are_milliseconds_rounded_down(unit: str) -> None:
-    """Also before 1970."""
     ticks = {"s": 1, "us": 1_000_000, "ns": 1_000_000_000}[unit]
     moments = pa.array([-ticks - 1, ticks, None], pa.timestamp(unit, "UTC"))
     batch = pa.RecordBatch.from_arrays(
@@ -105,7 +100,7 @@ def test_timestamps_are_milliseconds_rounded_down(unit: str) -> None:
 
 
 def test_a_header_without_a_key_makes_a_bad_record_and_the_others_are_written() -> None:
-    """Parquet would take it, but what is archived must be a Kafka record."""
+    # Parquet would take it, but it is no Kafka record.
     batch = columns(MIXED)
     headers = pa.array(
         [[{"key": None, "value": b"1"}], [], [{"key": "a", "value": None}], []], RECORD_COLUMNS["headers"]
@@ -119,7 +114,6 @@ def test_a_header_without_a_key_makes_a_bad_record_and_the_others_are_written() 
 
 
 def test_a_values_row_has_the_fields_of_the_value() -> None:
-    """Nested ones stay nested, and the file's types are the value's."""
     kind = pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.list_(pa.string()))]))])
     rows = [{"a": 1, "b": {"c": ["x", None]}}, {"a": None, "b": None}]
     data = file(ValueParquet("zstd"), [values(rows, kind)], kind)
@@ -129,7 +123,6 @@ def test_a_values_row_has_the_fields_of_the_value() -> None:
 
 
 def test_a_row_without_a_value_is_bad() -> None:
-    """A tombstone is no row of fields; the others are of their kind."""
     found = ValueParquet().kinds(FLIGHTS, values([{"carrier": "UA", "delay": 1.0}, None], first=5))
     assert found.kinds == [DELAY]
     assert found.codes.tolist() == [0, -1]
@@ -137,7 +130,6 @@ def test_a_row_without_a_value_is_bad() -> None:
 
 
 def test_a_row_without_a_value_can_be_left_out() -> None:
-    """Also where no row has one."""
     left_out = ValueParquet(nulls="ignore")
 
     assert left_out.kinds(FLIGHTS, values([{"carrier": "UA", "delay": 1.0}, None])).bad == {1: None}
@@ -145,7 +137,7 @@ def test_a_row_without_a_value_can_be_left_out() -> None:
 
 
 def test_bytes_are_the_configurations_fault_where_no_converter_gives_fields() -> None:
-    """Else a topic would go to the dead letters record by record. Null is no record's type."""
+    # Otherwise the topic would go to the dead letters record by record.
     untyped = ValueParquet(gives_types=False)
 
     untyped.learn(values([None], pa.binary()))
@@ -178,7 +170,6 @@ def test_bytes_are_the_configurations_fault_where_no_converter_gives_fields() ->
     ],
 )
 def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, value: object, problem: str) -> None:
-    """Each is refused by itself, with what to do instead."""
     found = ValueParquet().kinds(FLIGHTS, values([value, value], kind))
     assert not found.kinds
     assert problem in str(found.bad[0])
@@ -186,7 +177,6 @@ def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, value: object, pr
 
 
 def test_a_type_that_parquet_refuses_only_in_rows_makes_bad_records() -> None:
-    """Dictionaries of lists: an empty file could be written, and no row."""
     lists = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([[1]], pa.list_(pa.int8())))
     column = pa.StructArray.from_arrays([lists], names=["a"])
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1], pa.int64()), column], names=["offset", "value"])
@@ -195,7 +185,6 @@ def test_a_type_that_parquet_refuses_only_in_rows_makes_bad_records() -> None:
 
 
 def test_the_file_says_what_it_follows() -> None:
-    """The header stands in the footer, for verify."""
     metadata = pq.read_metadata(io.BytesIO(file(RecordParquet(), [columns(MIXED)]))).metadata
     said = {name.decode(): text.decode() for name, text in metadata.items()}
     assert FileHeader.of(said) == HEADER
@@ -206,13 +195,11 @@ def test_the_file_says_what_it_follows() -> None:
     [("none", ".parquet"), ("snappy", ".snappy.parquet"), ("gzip", ".gz.parquet"), ("zstd", ".zstd.parquet")],
 )
 def test_a_files_name_says_its_codec(codec: str, extension: str) -> None:
-    """As Confluent's sink names them."""
     assert RecordParquet(codec).extension == extension
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec_compresses_what_is_written(codec: str) -> None:
-    """And a reader finds it."""
     if codec not in ("none", "lz4") and not pa.Codec.is_available(codec):
         with pytest.raises(ConfigException, match=r"'parquet\.codec'"):
             RecordParquet(codec)
@@ -224,7 +211,6 @@ def test_every_codec_compresses_what_is_written(codec: str) -> None:
 
 
 def test_a_row_group_is_written_once_it_is_big_enough() -> None:
-    """Until then it waits in memory, and says how much."""
     written = RecordParquet(row_group_bytes=100_000)
     content = written.begin(HEADER, "key", None)
     pieces = list(map(bytes, content.header()))
@@ -247,7 +233,6 @@ def test_a_row_group_is_written_once_it_is_big_enough() -> None:
 
 @given(st.lists(st.integers(0, 40), max_size=6))
 def test_however_batches_are_cut_the_rows_are_the_same(cuts: list[int]) -> None:
-    """A file's slices of batches, of any length, are its rows in their order."""
     many = [
         record(offset, key=b"%d" % offset, headers=(Header("n", b"%d" % offset),)) for offset in range(40)
     ]

@@ -1,5 +1,3 @@
-"""Publishing and discarding uploads of several tokens."""
-
 from __future__ import annotations
 
 import pytest
@@ -22,8 +20,7 @@ def token(s3: FakeS3, upload: str, bucket: str, key: str) -> Token:
 
 
 def test_an_upload_that_can_never_be_aborted_holds_up_no_other_one() -> None:
-    """Regression: those behind one in a bucket that is gone stayed open, and cost storage, for ever."""
-
+    # Regression: uploads behind one in a deleted bucket stayed open for ever.
     def gone(asked: Asked) -> Fault | None:
         if asked.operation != "AbortMultipartUpload" or asked.bucket != "old":
             return None
@@ -40,7 +37,6 @@ def test_an_upload_that_can_never_be_aborted_holds_up_no_other_one() -> None:
 
 
 def test_an_outage_is_waited_for_once_and_not_for_each_upload() -> None:
-    """What may pass is tried again by a later generation."""
     s3 = FakeS3(plan=lambda asked: Fault(no_answer()) if asked.operation == "AbortMultipartUpload" else None)
     with pytest.raises(S3Trouble):
         publisher(s3).discard([token(s3, str(number), "bucket", "k") for number in range(10)])

@@ -11,13 +11,11 @@ STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 1, 1, 2, 1_000]), st.booleans(
 
 
 def rows_of(steps: list[tuple[int, bool]], first: int) -> tuple[np.ndarray, np.ndarray, list[bool]]:
-    """Offsets of rows, their numbers, and which of them are chosen."""
     offsets = first + np.cumsum([step for step, _ in steps])
     return offsets, numbers_of(offsets), [chosen for _, chosen in steps]
 
 
 def ranges_of(offsets: np.ndarray, numbers: np.ndarray, chosen: list[bool]) -> RowRanges:
-    """Runs of the rows that are chosen."""
     runs: list[list[int]] = []
     for place, is_chosen in enumerate(chosen):
         row = [int(offsets[place]), int(numbers[place])]
@@ -30,7 +28,6 @@ def ranges_of(offsets: np.ndarray, numbers: np.ndarray, chosen: list[bool]) -> R
 
 @given(STEPS, st.sampled_from([0, 7, 2**40]))
 def test_ranges_hold_their_rows_and_survive_as_a_text(steps: list[tuple[int, bool]], first: int) -> None:
-    """Of several rows of one offset, too, each is told from the others."""
     offsets, numbers, chosen = rows_of(steps, first)
     ranges = RowRanges.of_text(ranges_of(offsets, numbers, chosen).to_text())
 
@@ -41,7 +38,6 @@ def test_ranges_hold_their_rows_and_survive_as_a_text(steps: list[tuple[int, boo
 
 @given(STEPS, st.data())
 def test_what_is_beyond_an_offset(steps: list[tuple[int, bool]], data: st.DataObject) -> None:
-    """Rows below it are dropped, all others stay, also of a run that it cuts."""
     offsets, numbers, chosen = rows_of(steps, 5)
     border = data.draw(st.integers(0, int(offsets[-1]) + 1))
     beyond = ranges_of(offsets, numbers, chosen).beyond(border)
@@ -52,7 +48,6 @@ def test_what_is_beyond_an_offset(steps: list[tuple[int, bool]], data: st.DataOb
 
 @given(STEPS)
 def test_ranges_that_have_no_row_in_common_are_put_together(steps: list[tuple[int, bool]]) -> None:
-    """Whatever their order."""
     offsets, numbers, chosen = rows_of(steps, 0)
     rest = ranges_of(offsets, numbers, [not is_chosen for is_chosen in chosen])
     both = RowRanges.union([rest, ranges_of(offsets, numbers, chosen)])
@@ -64,7 +59,7 @@ def test_ranges_that_have_no_row_in_common_are_put_together(steps: list[tuple[in
 def test_ranges_with_rows_in_common_are_put_together(
     steps: list[tuple[int, bool]], data: st.DataObject
 ) -> None:
-    """Regression: their text said other rows, far above, which then were passed over and lost."""
+    # Regression: their text named rows far above, which were then skipped and lost.
     offsets, numbers, chosen = rows_of(steps, 0)
     others = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
     both = RowRanges.union([ranges_of(offsets, numbers, chosen), ranges_of(offsets, numbers, others)])
@@ -74,14 +69,12 @@ def test_ranges_with_rows_in_common_are_put_together(
 
 
 def test_no_rows_are_an_empty_text() -> None:
-    """Commits that withdraw nothing say nothing."""
     assert RowRanges().to_text() == ""
     assert RowRanges.of_text("").runs == 0
     assert not RowRanges().holds(np.arange(3), np.zeros(3, np.int64)).any()
 
 
 def test_ranges_are_short() -> None:
-    """A file that gets one record of 500 at random takes less than three bytes for each."""
     offsets = np.cumsum(np.random.default_rng(1).integers(1, 1_000, 2_000))
     nothing = np.zeros(len(offsets), np.int64)
 
@@ -90,7 +83,7 @@ def test_ranges_are_short() -> None:
 
 @pytest.mark.parametrize("text", ["no base64!", "QUJD", "eJwDAAAAAAE="])
 def test_a_text_of_something_else_is_refused(text: str) -> None:
-    """What cannot be read must not be taken for no rows: they would be archived twice."""
+    # Taken for no rows, they would be archived twice.
     with pytest.raises(ValueError, match=r"."):
         RowRanges.of_text(text)
 
@@ -100,7 +93,6 @@ def test_a_text_of_something_else_is_refused(text: str) -> None:
     [([(3, 4)], True), ([(3, 9)], True), ([(2, 3)], False), ([(9, 10)], False), ([(3, 4), (20, 20)], True)],
 )
 def test_which_offsets_are_covered(others: list[tuple[int, int]], *, is_covered: bool) -> None:
-    """Runs that touch are one."""
     first, last = np.array([3, 6, 20]), np.array([5, 9, 20])
     nothing = np.zeros(3, np.int64)
     asked = np.array(others).T

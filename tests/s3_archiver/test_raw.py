@@ -1,5 +1,3 @@
-"""``ByteArrayFormat``: the bytes of values, a separator behind each."""
-
 from __future__ import annotations
 
 import gzip
@@ -13,7 +11,6 @@ from tests.s3_archiver.format_support import FIRST, batch, encode, file_of, reas
 
 
 def test_values_are_separated() -> None:
-    """Values stand as they are, whatever bytes they hold, with the separator behind each."""
     values = [b"a\nb", b"", b"\xff\x00", b"v" * 100_000]
     assert file_of(RawBytes(), [encode(RawBytes(), values).rows]) == b"".join(v + b"\n" for v in values)
     other = RawBytes(separator="-ä-")
@@ -23,20 +20,17 @@ def test_values_are_separated() -> None:
 
 
 def test_names_end_as_configured() -> None:
-    """The extension is ``.bin`` or a configured one, with the compression's behind it."""
     assert RawBytes().extension == ".bin"
     assert RawBytes(".log", gzip_level=6).extension == ".log.gz"
 
 
 def test_gzip() -> None:
-    """gzip: the same bytes."""
     made = RawBytes(gzip_level=6, block_bytes=100)
     rows = encode(made, [b"%d" % n for n in range(1_000)]).rows
     assert gzip.decompress(file_of(made, [rows])) == file_of(RawBytes(), [rows])
 
 
 def test_null_is_bad_or_left_out() -> None:
-    """Null: a record without a value is bad, or is left out."""
     encoded = encode(RawBytes(), [b"a", None, b"b"])
     assert (
         f"orders-3: the record at offset {FIRST + 1} cannot be archived: it has no value"
@@ -50,12 +44,10 @@ def test_null_is_bad_or_left_out() -> None:
 
 @pytest.mark.parametrize("kind", [pa.large_binary(), pa.string(), pa.binary_view(), pa.binary(2)])
 def test_any_column_of_bytes_or_text(kind: pa.DataType) -> None:
-    """Bytes and texts of any of Arrow's types are taken."""
     column = pa.array([b"ab", b"cd"], pa.binary()).cast(kind)
     assert file_of(RawBytes(), [encode(RawBytes(), batch(column)).rows]) == b"ab\ncd\n"
 
 
 def test_typed_values_are_refused() -> None:
-    """Values with fields are no bytes: the configuration must say what they become."""
     with pytest.raises(ConfigException, match=r"struct<a: int32> are no bytes.*'value.converter' to bytes"):
         encode(RawBytes(), batch([{"a": 1}], pa.struct({"a": pa.int32()})))

@@ -1,5 +1,3 @@
-"""docs/read-an-archive.md: its code reads what the archiver has written."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,7 +10,6 @@ from tests.helpers.archive_to_read import PAGE, code, copied, objects
 
 
 def test_the_keys_on_the_page_are_those_of_the_archiver() -> None:
-    """Word for word, but for those of other days and shops."""
     page = PAGE.read_text()
     named = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
     assert len(named) == 4
@@ -25,7 +22,6 @@ def test_the_keys_on_the_page_are_those_of_the_archiver() -> None:
 def test_duckdb_pyarrow_and_fastavro_read_what_was_archived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a copy, and from S3: days by their folders, values with the keys beside them, whole records."""
     from sinksdk.cli.demo.endpoint import S3Endpoint  # noqa: PLC0415 - fast tests do not need moto
 
     copied(tmp_path)

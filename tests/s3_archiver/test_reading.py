@@ -1,5 +1,3 @@
-"""Archived files as columns: the same as another reader gives, and damage is found."""
-
 from __future__ import annotations
 
 import io
@@ -67,7 +65,6 @@ def milliseconds(moment: datetime | None) -> int | None:
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=rows, first=st.sampled_from([0, 2**31 - 5, 2**40]))
 def test_whole_records_are_decoded_as_fastavro_does(codec: str, drawn: list[Any], first: int) -> None:
-    """Null and empty keys and values, headers, gaps, large offsets, blocks of a few rows, every codec."""
     data = file_of(records_of(drawn, first), codec)
     expected = [
         {
@@ -79,8 +76,8 @@ def test_whole_records_are_decoded_as_fastavro_does(codec: str, drawn: list[Any]
     assert columns(data) == expected
 
 
+# What reading a damaged file may raise.
 REFUSALS = (ValueError, LookupError, TypeError, ArithmeticError, EOFError, AssertionError, DataException)
-"""What reading a damaged file may raise: ``inspect`` says then that it cannot be read."""
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -88,7 +85,7 @@ REFUSALS = (ValueError, LookupError, TypeError, ArithmeticError, EOFError, Asser
 def test_file_with_a_damaged_byte_is_read_or_refused_in_bounded_memory(
     drawn: list[Any], at: int, flipped: int
 ) -> None:
-    """No size in it is believed: a MemoryError would be a failure here."""
+    # No size in the file is trusted: a MemoryError would be a failure here.
     data = bytearray(file_of(records_of(drawn)))
     data[at % len(data)] ^= flipped
     with suppress(*REFUSALS):
@@ -97,7 +94,7 @@ def test_file_with_a_damaged_byte_is_read_or_refused_in_bounded_memory(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_truncated_file_is_refused_wherever_it_ends(codec: str) -> None:
-    """A file that is cut at a block's end cannot be told from a shorter one; its chain of counts can."""
+    # A file cut at a block's end looks like a shorter one; the chain of counts finds it.
     records = [SinkRecord(*TP, offset=n, key=None, value=b"v" * 50, timestamp=1) for n in range(6)]
     data = file_of(records, codec)
     for length in range(len(data)):
@@ -112,7 +109,6 @@ def test_truncated_file_is_refused_wherever_it_ends(codec: str) -> None:
     "other", [TopicPartition("orders", 8), TopicPartition("orderz", 7), TopicPartition("order", 7)]
 )
 def test_record_of_another_partition_is_named(other: TopicPartition) -> None:
-    """With its offset."""
     data = file_of([SinkRecord(*TP, offset=41, value=b"v", timestamp=1)])
     with pytest.raises(ValueError, match=r"a record of orders-7 \(offset 41\)"):
         columns(data, other)
@@ -134,7 +130,6 @@ def test_headers_in_several_avro_blocks_are_decoded_in_order(has_sizes: bool) ->
 
 
 def datum(offset: int) -> bytes:
-    """Return a record without the array of its headers."""
     stream = io.BytesIO()
     record = {"topic": TP.topic, "partition": TP.partition, "offset": offset, "timestamp": None}
     record |= {"timestamp_type": 0, "key": None, "value": b"value", "headers": []}

@@ -1,4 +1,4 @@
-"""What stands in a file for a record depends on that record alone: not on its neighbours, nor on batches."""
+"""What a file holds of a record depends on that record alone, not on its neighbours or on batches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ def framed(schema_id: int, schema: Any, value: Any) -> bytes:
 
 
 def archived(keys: dict[str, str], values: list[bytes], at_once: int, registry: RegistryServer) -> Any:
-    """Names and bytes of the files, of batches of so many records."""
     converter = {"value.converter": "avro", "value.converter.schema.registry.url": registry.url}
     settings = config({**TOLERANT, **converter, **keys})
     made = bench(settings=settings, options=EngineOptions.of(settings, connect))
@@ -65,7 +64,6 @@ def archived(keys: dict[str, str], values: list[bytes], at_once: int, registry: 
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
 def test_a_line_is_what_it_would_be_alone(at_once: int) -> None:
-    """JSON lines: schemas of one topic share a file; no number is widened, no field of another schema is null."""
     registry = RegistryServer()
     with registry.running():
         values = [
@@ -79,7 +77,6 @@ def test_a_line_is_what_it_would_be_alone(at_once: int) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
 def test_a_row_of_parquet_is_what_it_would_be_alone(at_once: int) -> None:
-    """Parquet: each type has files of its own, side by side in one commit, whatever the batches were."""
     registry = RegistryServer()
     with registry.running():
         values = [
@@ -98,7 +95,6 @@ def test_a_row_of_parquet_is_what_it_would_be_alone(at_once: int) -> None:
 
 @pytest.mark.parametrize("keys", [{}, {"store.kafka.keys": "true", "key.converter": "string"}])
 def test_a_datum_that_does_not_fit_leaves_its_neighbours_intact(keys: dict[str, str]) -> None:
-    """Avro: bytes that are too few make a bad record, bytes that are too many are cut off; the others stay."""
     registry = RegistryServer()
     with registry.running():
         number = registry.register("v", json.dumps(OTHER))
@@ -160,7 +156,6 @@ CHOSEN = {
 
 
 def rows_of(name: str, data: bytes) -> list[Any]:
-    """The rows of a file with the types that it gives them, so that rows of several files can be counted."""
     if name.endswith(".json"):
         return data.splitlines()
     if name.endswith(".avro"):
@@ -171,7 +166,6 @@ def rows_of(name: str, data: bytes) -> list[Any]:
 
 
 def rows_in_files(keys: dict[str, str], records: list[tuple[bytes | None, bool]]) -> Counter[Any]:
-    """How often each row stands in the files, of records of which some have the header that chooses them."""
     settings = config({**TOLERANT, **keys, "behavior.on.null.values": "ignore"})
     made = bench(settings=settings, options=EngineOptions.of(settings, connect))
     batch = [
@@ -197,7 +191,6 @@ def rows_in_files(keys: dict[str, str], records: list[tuple[bytes | None, bool]]
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("name", ["JsonFormat", "AvroFormat", "ParquetFormat"])
 def test_a_record_is_transformed_as_if_alone(name: str, chain: str, has_predicate: bool) -> None:
-    """Tombstones, nulls that have a type, and records that a predicate leaves out change nothing for others."""
     keys = {
         "format.class": name,
         "value.converter": "json",
@@ -231,7 +224,7 @@ def test_a_record_is_transformed_as_if_alone(name: str, chain: str, has_predicat
 def test_types_that_change_with_each_record_are_one_put_of_json_lines(
     keys: dict[str, str], puts: int
 ) -> None:
-    """Where types make neither files nor folders: a put for each run of a type cost a millisecond a record."""
+    # A put for each run of a type cost a millisecond per record.
     registry = RegistryServer()
     with registry.running():
         converter = {"value.converter": "avro", "value.converter.schema.registry.url": registry.url}
@@ -247,7 +240,7 @@ def test_types_that_change_with_each_record_are_one_put_of_json_lines(
 
 
 def test_bad_records_divide_a_batch_of_several_types_no_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bad record hides the types of its half of the batch: what is found in all halves divides it at once."""
+    # A bad record hides the types of its half of the batch.
     converted = 0
     convert = JsonConverter.convert
 

@@ -1,5 +1,3 @@
-"""Configurations of Aiven's, Lenses' and Confluent Cloud's sinks, converted."""
-
 from __future__ import annotations
 
 import pytest
@@ -49,7 +47,6 @@ def lenses(fields: dict[str, str]) -> Converted:
 
 
 def test_keys_of_aivens_have_their_names_here_and_references_stay() -> None:
-    """Lines are compressed by default there, and files end with a number of records."""
     made = aivens()
 
     assert made.problems == []
@@ -67,7 +64,6 @@ def test_keys_of_aivens_have_their_names_here_and_references_stay() -> None:
 
 
 def test_timestamps_in_aivens_template_are_folders_by_time() -> None:
-    """Letters that stand there for themselves are quoted; partition and offset are in the files' names."""
     made = aivens(
         **{
             "file.name.template": "{{topic}}/dt={{timestamp:unit=yyyy}}-{{timestamp:unit=MM}}/"
@@ -91,7 +87,6 @@ def test_timestamps_in_aivens_template_are_folders_by_time() -> None:
 
 
 def test_a_commit_ends_files_of_aivens_unless_records_do() -> None:
-    """That is the schedule here."""
     raw = {key: text for key, text in AIVEN.items() if key != "file.max.records"}
 
     made = S3ArchiverConfig.converted({**raw, "offset.flush.interval.ms": "30000"})
@@ -101,7 +96,6 @@ def test_a_commit_ends_files_of_aivens_unless_records_do() -> None:
 
 
 def test_whole_records_of_aivens_need_a_format_that_has_them() -> None:
-    """Rows of Parquet and Avro; a line of JSON is a value."""
     fields = {"format.output.fields": "key,value,offset"}
 
     made = aivens(**fields, **{"format.output.type": "parquet", "file.compression.type": "zstd"})
@@ -113,7 +107,6 @@ def test_whole_records_of_aivens_need_a_format_that_has_them() -> None:
 
 
 def test_what_aivens_has_and_the_archiver_has_not_is_a_problem() -> None:
-    """What is printed is to be completed by hand."""
     made = aivens(
         **{
             "format.output.type": "csv",
@@ -146,7 +139,6 @@ def test_what_aivens_has_and_the_archiver_has_not_is_a_problem() -> None:
     ],
 )
 def test_aivens_folders_are_never_made_of_braces(template: str, path: str | None) -> None:
-    """YYYY is yyyy; a partition's folder is Confluent's."""
     made = aivens(**{"file.name.template": template})
 
     assert made.problems == []
@@ -165,7 +157,6 @@ def test_aivens_folders_are_never_made_of_braces(template: str, path: str | None
     ],
 )
 def test_a_template_of_aivens_without_counterpart_stays_and_is_refused(template: str) -> None:
-    """The result does not start, and writes elsewhere."""
     made = aivens(**{"file.name.template": template})
 
     assert made.config["file.name.template"] == template
@@ -175,7 +166,6 @@ def test_a_template_of_aivens_without_counterpart_stays_and_is_refused(template:
 
 
 def test_aivens_newer_names_of_timestamps_keys() -> None:
-    """``file.name.timestamp.*``, as ``timestamp.*``."""
     made = aivens(
         **{
             "file.name.template": "{{topic}}/{{timestamp:unit=yyyy}}/{{start_offset}}",
@@ -189,7 +179,7 @@ def test_aivens_newer_names_of_timestamps_keys() -> None:
 
 @pytest.mark.parametrize("name", ["protobuf.ProtobufConverter", "json.JsonSchemaConverter"])
 def test_a_converter_that_is_not_there_stays(name: str) -> None:
-    """Left out, values would be taken for JSON."""
+    # Without it values would be taken for JSON.
     converter = {"value.converter": f"io.confluent.connect.{name}", "format.class": "JsonFormat"}
     made = S3ArchiverConfig.converted({**MINIMAL, **converter})
 
@@ -198,7 +188,7 @@ def test_a_converter_that_is_not_there_stays(name: str) -> None:
 
 
 def test_another_sinks_endpoint_is_the_stores_url() -> None:
-    """Left out, files would go to AWS."""
+    # Without it files would go to AWS.
     made = S3ArchiverConfig.converted({**MINIMAL, "s3.endpoint": "http://minio:9000"})
 
     assert made.config["store.url"] == "http://minio:9000"
@@ -207,7 +197,6 @@ def test_another_sinks_endpoint_is_the_stores_url() -> None:
 
 @pytest.mark.parametrize("topics", [{"topics": "a,b"}, {"topics.regex": ".*"}])
 def test_kcql_from_star_reads_the_topics_of_the_configuration(topics: dict[str, str]) -> None:
-    """Which is what ``*`` means there."""
     kcql = {"connect.s3.kcql": "insert into b:p select * from `*` STOREAS `JSON`"}
     lenses = {"name": "l", "connector.class": "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector"}
     made = S3ArchiverConfig.converted({**lenses, **kcql, **topics})
@@ -220,7 +209,6 @@ def test_kcql_from_star_reads_the_topics_of_the_configuration(topics: dict[str, 
 
 
 def test_lenses_keys_beside_kcql() -> None:
-    """Credentials and the way of addressing buckets; the topic that KCQL names is the one that is read."""
     made = S3ArchiverConfig.converted(
         {
             "name": "archive",
@@ -251,7 +239,6 @@ def test_lenses_keys_beside_kcql() -> None:
 
 
 def test_confluent_clouds_keys_are_classes_here() -> None:
-    """Format, converter and partitioner; the cluster is an option of `run`."""
     made = S3ArchiverConfig.converted(CLOUD)
 
     assert made.problems == []
@@ -268,7 +255,6 @@ def test_confluent_clouds_keys_are_classes_here() -> None:
 
 
 def test_clouds_path_and_field() -> None:
-    """A path of one's own is of the interval, a field is the timestamp."""
     made = S3ArchiverConfig.converted(
         {**CLOUD, "path.format": "'y'=YYYY", "timestamp.field": "at", "compression.codec": "JSON - GZIP"}
     )
@@ -285,7 +271,6 @@ def test_clouds_path_and_field() -> None:
 
 
 def test_clouds_keys_and_headers_beside_values_are_kept() -> None:
-    """Their formats are classes here, Avro where none is named; keys are bytes unless it is said what they are."""
     made = S3ArchiverConfig.converted(
         {**CLOUD, "store.kafka.keys": "true", "store.kafka.headers": "true", "output.keys.format": "BYTES"}
     )
@@ -305,7 +290,6 @@ def test_clouds_keys_and_headers_beside_values_are_kept() -> None:
 
 
 def test_clouds_formats_of_files_that_are_not_written_are_left_out() -> None:
-    """With what they belong to."""
     made = S3ArchiverConfig.converted({**CLOUD, "output.keys.format": "JSON"})
 
     assert "keys.format.class" not in made.config
@@ -313,7 +297,6 @@ def test_clouds_formats_of_files_that_are_not_written_are_left_out() -> None:
 
 
 def test_clouds_unknown_formats_of_keys_are_told() -> None:
-    """Neither a format nor a converter is guessed."""
     made = S3ArchiverConfig.converted(
         {**CLOUD, "store.kafka.keys": "true", "output.keys.format": "ORC", "input.key.format": "PROTOBUF"}
     )
@@ -324,7 +307,6 @@ def test_clouds_unknown_formats_of_keys_are_told() -> None:
 
 
 def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:
-    """It may stay, and is converted to what it stands for."""
     raw = {
         "name": "archive",
         "topics": "orders",
@@ -345,7 +327,7 @@ def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:
 
 
 def test_confluents_keys_among_aivens_had_no_effect_and_get_none() -> None:
-    """Files end with each commit there, whatever ``flush.size`` says: it is left out, with a word."""
+    # Aiven's files end with each commit, whatever flush.size says.
     without_count = {key: value for key, value in AIVEN.items() if key != "file.max.records"}
     made = S3ArchiverConfig.converted(
         {**without_count, "flush.size": "1", "partitioner.class": "HourlyPartitioner", "topics.dir": "raw"}
@@ -359,7 +341,6 @@ def test_confluents_keys_among_aivens_had_no_effect_and_get_none() -> None:
 
 @pytest.mark.parametrize("prefix", ["connect.s3.", ""], ids=["newer", "older"])
 def test_lenses_endpoint_and_credentials_are_kept_by_either_name(prefix: str) -> None:
-    """Left out, files would go to AWS with the default credentials. Buckets are in the path there with 'vhost'."""
     endpoint = f"{prefix}custom.endpoint" if prefix else "aws.custom.endpoint"
     vhost = f"{prefix}vhost.bucket" if prefix else "aws.vhost.bucket"
     without_region = {key: text for key, text in LENSES.items() if key != "connect.s3.aws.region"}
@@ -390,7 +371,6 @@ def test_lenses_endpoint_and_credentials_are_kept_by_either_name(prefix: str) ->
 
 
 def test_a_newer_name_goes_before_the_older_one() -> None:
-    """As in Aiven's sink, also where the newer key has no value."""
     made = aivens(aws_s3_bucket="older", aws_s3_region="eu-north-1", **{"aws.s3.region": ""})
 
     assert made.config["s3.bucket.name"] == "bucket"
@@ -399,7 +379,6 @@ def test_a_newer_name_goes_before_the_older_one() -> None:
 
 
 def test_aivens_deprecated_names_are_converted_as_the_newer_ones() -> None:
-    """All of them: place, credentials, fields and compression."""
     made = S3ArchiverConfig.converted(
         {
             "name": "archive",
@@ -438,14 +417,12 @@ def test_aivens_deprecated_names_are_converted_as_the_newer_ones() -> None:
 
 
 def test_aivens_default_region_is_written_out() -> None:
-    """It is another one than here."""
     assert aivens().config["s3.region"] == "us-east-1"
     assert aivens(**{"aws.s3.region": "eu-west-1"}).config["s3.region"] == "eu-west-1"
 
 
 @pytest.mark.parametrize("text", ["0", "", " 0 "])
 def test_aivens_files_without_a_limit_of_records_end_with_each_commit(text: str) -> None:
-    """0 is its default: no limit."""
     made = aivens(**{"file.max.records": text})
 
     assert made.problems == []
@@ -456,7 +433,7 @@ def test_aivens_files_without_a_limit_of_records_end_with_each_commit(text: str)
 
 
 def test_keys_without_a_value_ask_for_nothing() -> None:
-    """An exported configuration holds every key: an empty role is not assumed."""
+    # Exported configurations hold every key.
     made = aivens(**{"aws.sts.role.arn": "", "aws.s3.endpoint": "", "file.compression.type": ""})
 
     assert made.problems == []
@@ -471,7 +448,6 @@ def test_keys_without_a_value_ask_for_nothing() -> None:
     ],
 )
 def test_aivens_retries_have_their_likes(given: dict[str, str], key: str, text: str) -> None:
-    """Of one request."""
     assert aivens(**given).config[key] == text
 
 
@@ -505,7 +481,7 @@ def test_aivens_retries_have_their_likes(given: dict[str, str], key: str, text: 
     ids=str,
 )
 def test_lenses_keys_have_their_likes(given: dict[str, str], expected: dict[str, str | None]) -> None:
-    """Left out, the first record without a value stopped its partition, or files ended otherwise."""
+    # Without them the first record without a value failed its partition.
     made = lenses(given)
 
     assert made.problems == []
@@ -523,7 +499,6 @@ def test_lenses_keys_have_their_likes(given: dict[str, str], expected: dict[str,
     ],
 )
 def test_lenses_keys_without_a_like_that_say_where_or_as_whom_stay(key: str) -> None:
-    """Without them the result would write elsewhere."""
     made = lenses({key: "x"})
 
     assert made.config[key] == "x"
@@ -565,7 +540,7 @@ def test_lenses_keys_without_a_like_that_say_where_or_as_whom_stay(key: str) -> 
     ],
 )
 def test_an_unknown_key_that_says_where_or_as_whom_is_refused(key: str, instead: str) -> None:
-    """By validate and by convert: dropped, files would go to AWS, or be written as somebody else."""
+    # Dropped, files would go to AWS, or with other credentials.
     raw = {**MINIMAL, "connector.class": "io.confluent.connect.s3.S3SinkConnector", key: "true"}
     made = S3ArchiverConfig.converted(raw)
 
@@ -590,7 +565,6 @@ def test_an_unknown_key_that_says_where_or_as_whom_is_refused(key: str, instead:
     ],
 )
 def test_other_unknown_keys_are_left_out(key: str) -> None:
-    """They say nothing about the archive's place."""
     made = S3ArchiverConfig.converted({**MINIMAL, key: "x"})
 
     assert made.problems == []
@@ -598,13 +572,11 @@ def test_other_unknown_keys_are_left_out(key: str) -> None:
 
 
 def test_an_endpoints_certificate_that_is_switched_off_is_no_place() -> None:
-    """False asks for nothing, whatever is called so."""
     assert S3ArchiverConfig.check({**MINIMAL, "s3.kms.enabled": "false"})[1] == []
 
 
 @pytest.mark.parametrize("key", ["aws.s3.path.style.access.enabled", "s3.path_style", "s3.force.path.style"])
 def test_buckets_in_the_path_are_the_default_by_any_name(key: str) -> None:
-    """In any case of letters; the host's name has to be asked for by the key."""
     for text in ("true", "TRUE", "True"):
         (option,) = S3ArchiverConfig.judge({key: text})
         assert option.verdict.meaning == "ignored"
@@ -614,7 +586,7 @@ def test_buckets_in_the_path_are_the_default_by_any_name(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["rotate.interval.ms", "rotate.schedule.interval.ms"])
 def test_intervals_of_0_are_none_in_confluents_sink(key: str) -> None:
-    """It compares with more than 0."""
+    # It compares with more than 0.
     made = S3ArchiverConfig.converted({**MINIMAL, key: "0"})
 
     assert key not in made.config
@@ -622,7 +594,6 @@ def test_intervals_of_0_are_none_in_confluents_sink(key: str) -> None:
 
 
 def test_two_endpoints_that_differ_are_refused() -> None:
-    """Neither is guessed; the same one twice is one."""
     both = {**MINIMAL, "s3.endpoint": "http://a:9000", "s3.endpoint.url": "http://b:9000"}
     made = S3ArchiverConfig.converted(both)
 

@@ -1,6 +1,6 @@
-"""The runbooks of docs/operations.md with the driver in this process: a store restored or lost, files lost.
+"""The runbooks of docs/operations.md with the driver in this process.
 
-``tests/integration/test_store_recovery.py`` carries them out with the commands, and Spark.
+``tests/integration/test_store_recovery.py`` runs them with the commands and Spark.
 """
 
 from __future__ import annotations
@@ -41,14 +41,11 @@ from tests.s3_archiver.support import FINE, MINIMAL, OTHER, TP, read
 
 
 def refused_to_publish(asked: Asked) -> Fault | None:
-    """S3 completes the uploads of a start, and no other ones."""
     is_file = asked.operation == "CompleteMultipartUpload" and "partition=" in asked.key
     return Fault(denied()) if is_file else None
 
 
 class Archiving(InProcess):
-    """Runs the archiver's tasks in this process."""
-
     def __init__(self, store: Store, s3: FakeS3, gaps: frozenset[int]) -> None:
         super().__init__(store, S3ArchiverTask, "archive")
         self._s3 = s3
@@ -91,8 +88,6 @@ class Archiving(InProcess):
 
 @dataclass
 class Place:
-    """A bucket, a store, and a topic of two partitions."""
-
     settings: dict[str, str] = field(default_factory=dict)
     gaps: frozenset[int] = frozenset()
     s3: FakeS3 = field(default_factory=FakeS3)
@@ -109,7 +104,6 @@ class Place:
         return made
 
     def run(self, count: int) -> None:
-        """Archive the topic as long as it is now, to its end."""
         ConnectorDriver(
             Environment(self.store),
             source=Source({TP: count, OTHER: count}),
@@ -154,6 +148,7 @@ class Place:
         assert self.problems() == []
 
 
+# Even offsets lie in one folder, odd ones in the other.
 TWO_FOLDERS = {
     "partitioner.class": "TimeBasedPartitioner",
     "path.format": "'hour'=HH",
@@ -162,11 +157,10 @@ TWO_FOLDERS = {
     "locale": "en-US",
     "timezone": "UTC",
 }
-"""Even offsets lie in one folder, odd ones in the other."""
 
 
 def half_published(count: int = 250) -> Place:
-    """A commit up to an offset of two files of TP, of which one is visible and the other one's upload is gone."""
+    """Commit two files of TP up to an offset, of which one is visible and the other's upload is gone."""
     place = Place({**TWO_FOLDERS, "restart.max.attempts": "0"})
     place.run(200)
     complete = place.s3.complete_upload
@@ -186,7 +180,7 @@ def half_published(count: int = 250) -> Place:
 
 
 def test_records_missing_beside_a_visible_file_are_archived_after_offsets_are_recovered() -> None:
-    """Regression: the archive ended above them, so that they were committed and in no file."""
+    # Regression: the archive ended above them: they were committed and in no file.
     place = half_published()
 
     assert place.recover() == {TP: 200, OTHER: 250}
@@ -195,7 +189,7 @@ def test_records_missing_beside_a_visible_file_are_archived_after_offsets_are_re
 
 
 def test_recovering_offsets_again_keeps_a_withdrawn_commit() -> None:
-    """Only the store knows which records above it are visible."""
+    # Only the store knows which records above it are visible.
     place = half_published()
     place.recover()
 
@@ -205,7 +199,7 @@ def test_recovering_offsets_again_keeps_a_withdrawn_commit() -> None:
 
 
 def test_what_a_withdrawn_commit_knows_to_be_visible_is_archived_again_once_it_is_moved_away() -> None:
-    """Regression: the offset was refused for records that nobody sees any more; a start would have passed them over."""
+    # Regression: the offset was refused because of records that had been moved away.
     place = half_published()
     place.recover()
 
@@ -220,7 +214,7 @@ def test_what_a_withdrawn_commit_knows_to_be_visible_is_archived_again_once_it_i
 
 
 def test_offsets_are_not_altered_to_below_the_last_record_of_a_withdrawn_commit() -> None:
-    """Regression: only the files that were committed last were read, and these ended one record earlier."""
+    # Regression: only the last committed files were read, which ended one record earlier.
     place = half_published(249)
     place.recover()
     place.run(249)
@@ -234,7 +228,7 @@ def test_offsets_are_not_altered_to_below_the_last_record_of_a_withdrawn_commit(
 
 @pytest.mark.parametrize("missing", [200, 201])
 def test_a_lost_store_is_not_recovered_past_a_commit_of_which_a_file_is_missing(missing: int) -> None:
-    """Regression: a crash while the last commit was published cost the records of the files that were not visible."""
+    # Regression: a crash during the last publication lost the records of the files that were not visible.
     place = Place(TWO_FOLDERS)
     place.run(250)
     (lost,) = [key for key in place.files() if key.endswith(f"+{missing:010d}.avro")]
@@ -252,7 +246,6 @@ def test_a_lost_store_is_not_recovered_past_a_commit_of_which_a_file_is_missing(
 
 
 def test_a_lost_store_is_recovered_from_commits_of_several_files() -> None:
-    """Their offsets have no gaps: no file is missing."""
     place = Place(TWO_FOLDERS)
     place.run(250)
     place.restore({})
@@ -263,7 +256,6 @@ def test_a_lost_store_is_recovered_from_commits_of_several_files() -> None:
 
 
 def test_gaps_in_a_topic_are_taken_for_missing_files_unless_they_are_committed() -> None:
-    """What the store has committed and published is all there; after it was lost, the operator decides."""
     place = Place(TWO_FOLDERS, gaps=frozenset({220}))
     place.run(250)
     assert place.recover() == {TP: 250, OTHER: 250}
@@ -277,7 +269,7 @@ def test_gaps_in_a_topic_are_taken_for_missing_files_unless_they_are_committed()
 
 
 def test_a_store_older_than_a_withdrawal_is_refused_what_was_archived_since() -> None:
-    """Regression: files that begin below the last visible record were taken for the ones that the commit knows."""
+    # Regression: files that begin below the last visible record were taken for those of the commit.
     place = half_published()
     place.recover()
     older = place.backup()
@@ -292,7 +284,6 @@ def test_a_store_older_than_a_withdrawal_is_refused_what_was_archived_since() ->
 
 
 def test_a_store_restored_from_an_older_copy_goes_on_where_the_archive_ends() -> None:
-    """Its start is refused before anything is written; one command, and each record is there once."""
     place = Place()
     place.run(250)
     older = place.backup()
@@ -310,7 +301,7 @@ def test_a_store_restored_from_an_older_copy_goes_on_where_the_archive_ends() ->
 
 
 def kept_unpublished(place: Place, count: int) -> dict[str, Any]:
-    """A copy of the store whose commits S3 refuses to publish; then the uploads expire, and all is archived."""
+    """Return a copy of the store with commits that S3 refuses to publish; then let the uploads expire and archive everything."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(place.s3, "plan", refused_to_publish)
         with pytest.raises(ConnectException, match="AccessDenied"):
@@ -325,10 +316,8 @@ def kept_unpublished(place: Place, count: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("later", [250, 777])
 def test_a_copy_of_the_store_with_an_unpublished_commit_is_recovered(later: int) -> None:
-    """Regression: its uploads had expired, and the records were archived again under the same keys.
-
-    The start referred to ``offsets recover``, which referred to a start, for ever.
-    """
+    # Regression: its uploads had expired, and the records were archived again under the same keys. The
+    # start referred to offsets recover, which referred to a start.
     place = Place()
     older = kept_unpublished(place, 250)
     place.run(later)
@@ -344,7 +333,6 @@ def test_a_copy_of_the_store_with_an_unpublished_commit_is_recovered(later: int)
 
 
 def test_a_copy_whose_commit_may_still_be_published_is_recovered_once_it_is() -> None:
-    """S3 refuses it for now: the reason is named, and nothing is given up."""
     place = Place()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(place.s3, "plan", refused_to_publish)
@@ -357,7 +345,6 @@ def test_a_copy_whose_commit_may_still_be_published_is_recovered_once_it_is() ->
 
 
 def test_an_unpublished_commit_is_not_given_up_for_an_object_of_others() -> None:
-    """Its key is taken by another writer: the operator moves that away first."""
     place = Place()
     older = kept_unpublished(place, 50)
     place.restore(older)
@@ -370,7 +357,6 @@ def test_an_unpublished_commit_is_not_given_up_for_an_object_of_others() -> None
 
 
 def test_a_lost_store_is_recovered_from_the_archive() -> None:
-    """The owner marker refuses the new store, with the command that mends it."""
     place = Place()
     place.run(250)
     place.restore({})
@@ -383,7 +369,6 @@ def test_a_lost_store_is_recovered_from_the_archive() -> None:
 
 
 def test_files_lost_in_the_bucket_are_archived_again() -> None:
-    """What follows the hole is moved away; offsets below what is left are refused until then."""
     place = Place()
     place.run(350)
     keys = [key for key in place.s3.visible() if "partition=0" in key]
@@ -401,7 +386,6 @@ def test_files_lost_in_the_bucket_are_archived_again() -> None:
 
 
 def test_a_deleted_connector_that_is_created_again_does_not_archive_twice() -> None:
-    """Its archive stays: the next of its name goes on there, or elsewhere."""
     place = Place()
     place.run(250)
     place.restore({})
@@ -417,7 +401,6 @@ def test_a_deleted_connector_that_is_created_again_does_not_archive_twice() -> N
 
 
 def test_values_are_recovered_with_the_operators_word() -> None:
-    """They do not say where they end."""
     place = Place({"format.class": "JsonFormat", "value.converter": "bytes"})
     place.run(250)
     place.restore({})

@@ -1,4 +1,4 @@
-"""Values whose schema's id is in a header of the record, as Confluent Platform 8's producers write them."""
+"""Values whose schema id is in a record header, as Confluent Platform 8's producers write them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def guid_header(name: str, guid: str) -> Header:
 
 
 def archived(registry: RegistryServer, keys: dict[str, str], records: list[dict[str, Any]]) -> Any:
-    """The visible files, by the end of their names, and the store."""
     url = {"value.converter.schema.registry.url": registry.url}
     settings = config({**KEYS, **REGISTRY, **url, **keys})
     made = bench(settings=settings, options=EngineOptions.of(settings, connect))
@@ -42,7 +41,6 @@ def archived(registry: RegistryServer, keys: dict[str, str], records: list[dict[
 
 
 def read(made: Any) -> list[Any]:
-    """The rows of all files of values."""
     found: list[Any] = []
     for key in sorted(made.visible()):
         data = io.BytesIO(made.s3.data(key))
@@ -59,7 +57,6 @@ def read(made: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["AvroFormat", "JsonFormat", "ParquetFormat"])
 def test_a_header_has_the_id_of_the_schema(name: str) -> None:
-    """Headers: a GUID, an id, the last one of several; a value without one has its framing."""
     registry = RegistryServer()
     with registry.running():
         number = registry.register("v", json.dumps(ORDER))
@@ -82,7 +79,6 @@ def test_a_header_has_the_id_of_the_schema(name: str) -> None:
 
 
 def test_keys_have_a_header_of_their_own() -> None:
-    """Headers: ``__key_schema_id`` is that of keys."""
     registry = RegistryServer()
     with registry.running():
         header = guid_header("__key_schema_id", registry.guid(registry.register("k", json.dumps(ORDER))))
@@ -100,7 +96,6 @@ def test_keys_have_a_header_of_their_own() -> None:
 
 
 def test_headers_are_not_read_where_the_configuration_says_so() -> None:
-    """Headers: ``PrefixSchemaIdDeserializer`` looks before the datum only."""
     registry = RegistryServer()
     with registry.running():
         number = registry.register("v", json.dumps(ORDER))
@@ -116,7 +111,6 @@ def test_headers_are_not_read_where_the_configuration_says_so() -> None:
 
 
 def test_records_hold_values_as_they_are() -> None:
-    """Headers: whole records have the bytes that were produced, whatever their headers say."""
     registry = RegistryServer()
     with registry.running():
         header = guid_header("__value_schema_id", registry.guid(registry.register("v", json.dumps(ORDER))))

@@ -19,14 +19,12 @@ FIRST_FILE = "topics/orders/partition=0/orders+0+0000000000.avro"
 
 
 def failing(operation: str, error: BaseException, folder: str = "partition=0/") -> FakeS3:
-    """S3 that refuses one operation under one folder, until its plan is taken away."""
     return FakeS3(
         plan=lambda asked: Fault(error) if asked.operation == operation and folder in asked.key else None
     )
 
 
 def test_full_files_are_committed_and_the_tail_is_not() -> None:
-    """A periodic commit covers whole files; the open one keeps growing."""
     b = bench(flush_size=100)
     b.put(250)
     b.harness.commit()
@@ -36,7 +34,7 @@ def test_full_files_are_committed_and_the_tail_is_not() -> None:
 
 
 def test_a_partial_file_is_flushed_and_committed_on_close() -> None:
-    """KIP-275: what would have been read again is committed instead."""
+    # KIP-275.
     b = bench(flush_size=100_000)
     b.put(60)
     b.harness.revoke()
@@ -46,7 +44,6 @@ def test_a_partial_file_is_flushed_and_committed_on_close() -> None:
 
 
 def test_the_next_owner_goes_on_where_the_partial_file_ended() -> None:
-    """Over a rebalance each offset is archived once, in files that follow one another."""
     b = bench(flush_size=100)
     for count in (60, 70, 130):
         b.put(count)
@@ -58,7 +55,6 @@ def test_the_next_owner_goes_on_where_the_partial_file_ended() -> None:
 
 
 def test_nothing_is_visible_before_its_commit() -> None:
-    """Whatever S3 holds, readers see nothing until the offsets are durable."""
     b = bench(flush_size=100, settings=config(flush_size=100, part_size=500))
     b.put(250)
 
@@ -67,7 +63,6 @@ def test_nothing_is_visible_before_its_commit() -> None:
 
 
 def test_an_upload_is_noted_before_it_holds_data() -> None:
-    """At every request with data, the log already knows the upload."""
     b = bench(settings=config(flush_size=1000, part_size=500))
     unnoted = []
 
@@ -84,7 +79,7 @@ def test_an_upload_is_noted_before_it_holds_data() -> None:
 
 
 def test_one_note_serves_all_partitions_of_a_closing_commit() -> None:
-    """A note is a write to the store: 20 small files cost one."""
+    # A note is a write to the store.
     b = bench(TP, OTHER, flush_size=10)
     b.put(45)
     b.put(45, OTHER)
@@ -103,7 +98,6 @@ def test_one_note_serves_all_partitions_of_a_closing_commit() -> None:
 
 
 def test_a_due_file_is_committed_though_no_record_comes() -> None:
-    """The schedule ends a file at the next periodic commit."""
     b = bench(flush_size=1000, rotate_schedule_interval_ms=60_000)
     b.put(10)
     b.harness.commit()
@@ -116,7 +110,6 @@ def test_a_due_file_is_committed_though_no_record_comes() -> None:
 
 
 def test_visible_files_and_bytes_are_counted() -> None:
-    """They stand in the progress of a run."""
     b = bench(flush_size=10)
     b.put(25)
     b.harness.revoke()
@@ -126,7 +119,6 @@ def test_visible_files_and_bytes_are_counted() -> None:
 
 
 def test_published_files_are_not_committed_again() -> None:
-    """A commit carries the tokens of new files only."""
     b = bench(flush_size=10)
     b.put(10)
     b.harness.commit()
@@ -147,7 +139,6 @@ def restarted(b: Bench) -> None:
 
 
 def test_a_crash_before_the_commit_leaves_nothing_behind() -> None:
-    """The next owner aborts what was noted and reads the records again."""
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.put(100)
     restarted(b)
@@ -160,7 +151,6 @@ def test_a_crash_before_the_commit_leaves_nothing_behind() -> None:
 
 
 def test_a_crash_between_commit_and_publish_is_made_up_for() -> None:
-    """The next owner publishes what is committed, before it reads anything."""
     b = bench(flush_size=10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt())
     b.put(10)
@@ -176,7 +166,7 @@ def test_a_crash_between_commit_and_publish_is_made_up_for() -> None:
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_a_crash_after_publish_publishes_again_without_harm(*, forgets: bool) -> None:
-    """Complete is idempotent, also when S3 has forgotten the upload."""
+    # Also when S3 has forgotten the upload.
     b = bench(flush_size=10, s3=FakeS3(forgets_completed=forgets))
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
     b.put(10)
@@ -190,7 +180,7 @@ def test_a_crash_after_publish_publishes_again_without_harm(*, forgets: bool) ->
 
 
 def test_a_fenced_task_aborts_nothing() -> None:
-    """Its commit may have taken effect: only the successor may say what is discarded."""
+    # Its commit may have taken effect: the successor decides what is discarded.
     b = bench(settings=config(flush_size=100, part_size=500))
     b.put(100)
     b.harness.fence()
@@ -202,7 +192,7 @@ def test_a_fenced_task_aborts_nothing() -> None:
 
 
 def test_what_is_aborted_has_no_part_on_its_way(late: Late) -> None:
-    """A partition that failed is cleaned up in the same task: a part that arrived later would cost for ever."""
+    # A part that arrived after the abort would cost for ever.
     b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
     b.put(15)
     assert late.waiting
@@ -215,7 +205,7 @@ def test_what_is_aborted_has_no_part_on_its_way(late: Late) -> None:
 
 
 def test_a_part_on_its_way_is_left_behind_when_its_partition_is_closed(late: Late) -> None:
-    """A task that is fenced must go at once: the part is aborted by who comes next."""
+    # A fenced task must end at once: the next owner aborts the part.
     b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
     b.put(15)
     b.harness.task.close([TP])
@@ -227,7 +217,6 @@ def test_a_part_on_its_way_is_left_behind_when_its_partition_is_closed(late: Lat
 
 
 def test_lost_partitions_are_closed_and_nothing_else() -> None:
-    """They are somebody else's: no commit, no abort, no request at all."""
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.put(100)
     before = len(b.s3.log)
@@ -241,12 +230,10 @@ def test_lost_partitions_are_closed_and_nothing_else() -> None:
 
 
 def waits(b: Bench) -> bool:
-    """Whether a batch awaits redelivery."""
     return b.harness.worker.pending
 
 
 def test_one_partitions_s3_failure_costs_the_others_nothing() -> None:
-    """Its sibling commits; the failed one is reported with the cause and starts from its last commit."""
     b = bench(TP, OTHER, s3=failing("UploadPart", denied()), flush_size=100)
     b.put(60)
     b.put(60, OTHER)
@@ -261,7 +248,6 @@ def test_one_partitions_s3_failure_costs_the_others_nothing() -> None:
 
 
 def test_a_throttled_closing_commit_is_tried_again_within_the_deadline() -> None:
-    """Three refusals, growing delays, and everything is committed."""
     b = bench(flush_size=100)
     b.put(60)
     b.s3.fail_next("UploadPart", slow_down(), times=3)
@@ -272,7 +258,7 @@ def test_a_throttled_closing_commit_is_tried_again_within_the_deadline() -> None
 
 
 def test_a_closing_commit_leaves_half_of_its_time_to_the_commit() -> None:
-    """When S3 stays down the others must still be committed before the deadline."""
+    # With S3 down the other partitions must be committed before the deadline.
     b = bench(TP, OTHER, s3=failing("UploadPart", slow_down()), flush_size=100)
     b.put(60)
     b.put(60, OTHER)
@@ -286,7 +272,6 @@ def test_a_closing_commit_leaves_half_of_its_time_to_the_commit() -> None:
 
 
 def test_files_that_were_sent_are_committed_though_a_later_one_fails() -> None:
-    """Of a partition in trouble, what S3 has is kept; only the rest is read again."""
     b = bench(flush_size=100, settings=config(flush_size=100, part_size=1500))
     b.put(100)
     b.s3.plan = lambda asked: Fault(denied()) if "0000000100" in asked.key else None
@@ -299,7 +284,6 @@ def test_files_that_were_sent_are_committed_though_a_later_one_fails() -> None:
 
 
 def test_a_part_that_fails_for_a_while_delays_its_batch_only() -> None:
-    """RetriableException: the engine puts the same batch again until S3 takes it."""
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.s3.fail_next("UploadPart", no_answer(), times=4)
     b.put(100)
@@ -314,7 +298,6 @@ def test_a_part_that_fails_for_a_while_delays_its_batch_only() -> None:
 
 
 def test_closing_while_a_batch_waits_commits_what_was_accepted() -> None:
-    """The waiting batch is dropped; what came before it is committed, not a row more."""
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.s3.fail_next("UploadPart", slow_down(), times=2)
     b.put(100)
@@ -327,7 +310,6 @@ def test_closing_while_a_batch_waits_commits_what_was_accepted() -> None:
 
 
 def test_a_put_that_fails_for_good_keeps_the_files_before_it() -> None:
-    """Access denied in the middle: sent files are committed, the half-taken batch is not."""
     b = bench(flush_size=100, settings=config(flush_size=100, part_size=1500))
     b.put(100)
     b.s3.plan = lambda asked: Fault(denied()) if "0000000100" in asked.key else None
@@ -339,7 +321,7 @@ def test_a_put_that_fails_for_good_keeps_the_files_before_it() -> None:
 
 
 def test_when_put_has_tried_for_long_the_closing_commit_tries_once() -> None:
-    """errors.retry.timeout is spent: another minute of waiting would only hold up the siblings."""
+    # errors.retry.timeout is used up: another minute would only delay the other partitions.
     b = bench(s3=failing("UploadPart", slow_down()), settings=config(flush_size=1000, part_size=500))
     b.put(100)
     b.put(100)
@@ -351,7 +333,6 @@ def test_when_put_has_tried_for_long_the_closing_commit_tries_once() -> None:
 
 
 def test_every_upload_of_a_failed_partition_is_aborted() -> None:
-    """Nothing that costs money is left by a partition that ended."""
     b = bench(s3=failing("UploadPart", denied()), flush_size=10)
     b.put(55)
     b.harness.revoke()
@@ -363,7 +344,6 @@ def test_every_upload_of_a_failed_partition_is_aborted() -> None:
 
 
 def test_publishing_is_tried_again_until_s3_does_it() -> None:
-    """The commit is durable; what it covers becomes visible as soon as S3 answers."""
     b = bench(flush_size=10)
     b.s3.fail_next("CompleteMultipartUpload", slow_down(), times=3)
     b.put(10)
@@ -373,7 +353,6 @@ def test_publishing_is_tried_again_until_s3_does_it() -> None:
 
 
 def test_a_foreign_object_stops_the_partition_loudly() -> None:
-    """Somebody else's object at the key is neither overwritten nor taken for ours."""
     b = bench(flush_size=10)
     b.s3.objects[Location("bucket", FIRST_FILE)] = FakeObject(b"theirs", {}, "")
     b.put(10)
@@ -387,7 +366,6 @@ def test_a_foreign_object_stops_the_partition_loudly() -> None:
 
 
 def test_an_expired_upload_withdraws_its_commit_and_is_archived_again() -> None:
-    """The commit goes back to where the lost file began, loudly; the next owner reads from there."""
     b = bench(flush_size=10)
     b.put(10)
     b.harness.commit()
@@ -412,7 +390,6 @@ def test_an_expired_upload_withdraws_its_commit_and_is_archived_again() -> None:
 
 
 def test_only_what_follows_the_lost_file_is_withdrawn() -> None:
-    """Two files in one commit, the second expires: the first one stays, and the chain goes on after it."""
     b = bench(flush_size=10)
     gone = []
 
@@ -432,7 +409,7 @@ def test_only_what_follows_the_lost_file_is_withdrawn() -> None:
 
 
 def test_tokens_of_another_endpoint_are_published_there() -> None:
-    """The configuration was changed to another store while a commit was not published yet."""
+    # The configuration was changed before the commit was published.
     old, new = FakeS3(endpoint="http://old"), FakeS3(endpoint="http://new")
     b = bench(flush_size=10, s3=old)
     old.fail_next("CompleteMultipartUpload", KeyboardInterrupt())
@@ -452,7 +429,6 @@ def test_tokens_of_another_endpoint_are_published_there() -> None:
 
 
 def test_visible_objects_are_tagged_if_asked_for() -> None:
-    """Confluent's tags, and the configured ones, on every object, also after a crash."""
     fields = {"s3.object.tagging": "true", "s3.object.tagging.key.value.pairs": "team:data"}
     b = bench(settings=config(fields))
     b.put(30)
@@ -464,7 +440,6 @@ def test_visible_objects_are_tagged_if_asked_for() -> None:
 
 @pytest.mark.parametrize(("behaviour", "fails"), [("ignore", False), ("fail", True)])
 def test_an_object_that_cannot_be_tagged_fails_only_if_asked_for(*, behaviour: str, fails: bool) -> None:
-    """By default it is archived and logged."""
     fields = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": behaviour}
     b = bench(settings=config(fields), s3=failing("PutObjectTagging", denied()))
     b.put(30)
@@ -475,7 +450,6 @@ def test_an_object_that_cannot_be_tagged_fails_only_if_asked_for(*, behaviour: s
 
 
 def test_stop_and_close_forget_and_ask_nothing() -> None:
-    """What is noted is discarded by the engine, never by close or stop."""
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.put(100)
     before = len(b.s3.log)
@@ -486,7 +460,6 @@ def test_stop_and_close_forget_and_ask_nothing() -> None:
 
 
 def test_committed_metadata_says_what_is_archived() -> None:
-    """Files, records and the last end, for the next file's header and for verify."""
     b = bench(flush_size=100)
     b.put(250)
     b.harness.revoke()
@@ -497,7 +470,6 @@ def test_committed_metadata_says_what_is_archived() -> None:
 
 
 def test_committed_offsets_of_others_begin_a_chain() -> None:
-    """An offset set by hand is where the archive begins."""
     b = bench(flush_size=100)
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(500)})
     b.harness._build()
@@ -510,6 +482,5 @@ def test_committed_offsets_of_others_begin_a_chain() -> None:
 
 
 def test_errors_are_the_sdks() -> None:
-    """The engine sees ConnectException and RetriableException, nothing of boto3's."""
     assert isinstance(slow_down(), S3Trouble)
     assert isinstance(denied(), S3Error)

@@ -33,7 +33,6 @@ def registry() -> Iterator[RegistryServer]:
 
 
 def archived(keys: Mapping[str, str], **record: Any) -> Bench:
-    """An archive of lines of one record; it fails at a bad record, and leaves null values out."""
     settings = config({"format.class": JSON_FORMAT, "behavior.on.null.values": "ignore", **keys})
     made = bench(settings=settings, options=EngineOptions.of(settings, connect))
     made.harness.deliver(TP, SinkRecords.of(TP, [SinkRecord(*TP, offset=0, timestamp=5, **record)]))
@@ -42,7 +41,6 @@ def archived(keys: Mapping[str, str], **record: Any) -> Bench:
 
 
 def line(made: Bench, *, of_keys: bool = False) -> str | None:
-    """The line of the value, or of the key; None if there is none. Raises AssertionError: the record is bad."""
     failure = made.harness.outcome(TP).failure
     assert failure is None, failure.message
     names = [name for name in made.visible() if (".keys." in name) is of_keys]
@@ -54,14 +52,12 @@ def line(made: Bench, *, of_keys: bool = False) -> str | None:
 
 
 def chain(name: str, part: str, **keys: str) -> dict[str, str]:
-    """A chain of one transform."""
     return {"transforms": "t", "transforms.t.type": f"{TRANSFORMS}.{name}${part}"} | {
         f"transforms.t.{key.replace('_', '.')}": value for key, value in keys.items()
     }
 
 
 def framed(registry: RegistryServer, schema: Any, value: Any) -> bytes:
-    """As Confluent's serializer for Avro writes it."""
     text = json.dumps(schema)
     number = registry.register(f"s{abs(hash(text))}", text)
     out = io.BytesIO()
@@ -70,7 +66,6 @@ def framed(registry: RegistryServer, schema: Any, value: Any) -> bytes:
 
 
 def converters(side: str, registry: RegistryServer) -> dict[str, dict[str, str]]:
-    """Configurations of converters of keys, or of values."""
     name = f"{side}.converter"
     return {
         "json": {name: "json", f"{name}.schemas.enable": "false"},
@@ -89,7 +84,6 @@ def envelope(schema: Any, payload: Any) -> bytes:
 
 
 def texts(registry: RegistryServer, text: str) -> Iterator[tuple[str, bytes, str | None]]:
-    """A text as each converter reads it whose values can be texts: its name, the bytes, a field of it if any."""
     yield "string", text.encode(), None
     yield "json", json.dumps(text).encode(), None
     yield "envelope", envelope({"type": "string"}, text), None
@@ -109,7 +103,6 @@ def texts(registry: RegistryServer, text: str) -> Iterator[tuple[str, bytes, str
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("side", ["key", "value"])
 def test_texts_are_json_texts_whatever_they_look_like(registry: RegistryServer, side: str, text: str) -> None:
-    """By every converter, alone or taken out of a structure by ExtractField, as values and as keys."""
     of_keys = side == "key"
     beside = {"store.kafka.keys": "true", "keys.format.class": JSON_FORMAT} if of_keys else {}
     if of_keys:
@@ -127,7 +120,6 @@ def test_texts_are_json_texts_whatever_they_look_like(registry: RegistryServer, 
 
 @pytest.mark.parametrize("text", ["17", "null", "hello"])
 def test_texts_stay_texts_within_what_transforms_make(registry: RegistryServer, text: str) -> None:
-    """HoistField puts a text into a structure, Cast makes a text of a number: neither is taken for JSON."""
     for kind, data, field in texts(registry, text):
         hoisted = archived(
             {**converters("value", registry)[kind], **chain("HoistField", "Value", field="f")}, value=data
@@ -147,7 +139,6 @@ def test_texts_stay_texts_within_what_transforms_make(registry: RegistryServer, 
 
 
 def test_keys_that_are_made_of_values_keep_their_types(registry: RegistryServer) -> None:
-    """ValueToKey and ExtractField: a key is a structure, or the text that was in it, in quotes."""
     keys = {
         **converters("value", registry)["json"],
         "store.kafka.keys": "true",
@@ -184,7 +175,6 @@ def test_keys_that_are_made_of_values_keep_their_types(registry: RegistryServer)
 def test_scalars_are_written_by_their_converter(
     registry: RegistryServer, side: str, kind: str, data: bytes, expected: Any
 ) -> None:
-    """Numbers, booleans, bytes and JSON as values and as keys; hoisted they are the field of a structure."""
     of_keys = side == "key"
     keys = converters(side, registry)[kind]
     if of_keys:
@@ -200,7 +190,6 @@ def test_scalars_are_written_by_their_converter(
     [("json", b'{"m":null}'), ("json", b"{}"), ("declared", b'{"n":1}')],
 )
 def test_a_null_that_a_transform_makes_is_no_value(registry: RegistryServer, kind: str, data: bytes) -> None:
-    """ExtractField of a field that is null or missing leaves a record without a value."""
     made = archived(
         {**converters("value", registry)[kind], **chain("ExtractField", "Value", field="m")}, value=data
     )
@@ -240,7 +229,6 @@ GOOD = (b'{"a":1}', b' { "a" : 1.50 } ', b'{"a":"\\u00e9"}', b'{"a":[{}]}', '{"a
     ids=str,
 )
 def test_the_same_json_is_bad_whatever_else_is_configured(keys: dict[str, str]) -> None:
-    """Formats, partitioners, transforms: none of them decides what is no JSON."""
     for value in BAD:
         made = archived({**JSON, **keys}, key=b"k", value=value)
         failure = made.harness.outcome(TP).failure
@@ -251,7 +239,6 @@ def test_the_same_json_is_bad_whatever_else_is_configured(keys: dict[str, str]) 
 
 
 def test_json_is_written_as_it_stands() -> None:
-    """Spaces, numbers and escapes stay as the producer wrote them."""
     for value in GOOD:
         assert line(archived(JSON, value=value)) == value.decode()
         untouched = {
@@ -265,7 +252,7 @@ def test_json_is_written_as_it_stands() -> None:
 
 @pytest.mark.parametrize("data", [b"", b" ", b"\n\t", b"null", None])
 def test_empty_json_is_null(data: bytes | None) -> None:
-    """No byte, only space, or JSON's null: no value, and no key (KAFKA-10477)."""
+    # KAFKA-10477.
     assert line(archived(JSON, value=data)) is NULL
     keys = {**JSON, "store.kafka.keys": "true", "keys.format.class": JSON_FORMAT, "key.converter": "json"}
     failure = archived(keys, key=data, value=b"{}").harness.outcome(TP).failure
@@ -283,7 +270,6 @@ def test_empty_json_is_null(data: bytes | None) -> None:
 def test_decimals_are_written_by_json_decimal_format(
     registry: RegistryServer, digits: str, packed: str, number: str
 ) -> None:
-    """BASE64, Connect's default, and NUMERIC: in structures, whatever converter has typed them."""
     from decimal import Decimal  # noqa: PLC0415 - one test needs it
 
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
@@ -317,7 +303,7 @@ DEFAULTS = {
 
 
 def test_null_gets_the_default_as_configured(registry: RegistryServer) -> None:
-    """``replace.null.with.default`` (KIP-581): true by default; false leaves null, which must be allowed."""
+    # KIP-581.
     keys = converters("value", registry)["envelope"]
     kept = {**keys, "value.converter.replace.null.with.default": "false"}
     assert line(archived(keys, value=envelope(DEFAULTS, {"o": None}))) == '{"o":"x","r":5}'
@@ -351,7 +337,7 @@ ITEM = ["null", {"type": "int", "connect.default": 5}]
 def test_nulls_in_arrays_and_maps_have_their_default_in_lines_alone(
     registry: RegistryServer, kind: Any, value: Any, filled: Any
 ) -> None:
-    """Connect's JsonConverter puts the default of the items' type there; AvroData keeps null, as do lists."""
+    # Connect's JsonConverter writes the default of the items' type; AvroData keeps null.
     record = {"type": "record", "name": "D", "fields": [{"name": "d", "type": kind}]}
     data = framed(registry, record, {"d": value})
     keys = converters("value", registry)["avro"]
@@ -366,13 +352,12 @@ def test_nulls_in_arrays_and_maps_have_their_default_in_lines_alone(
 
 
 def test_an_array_by_itself_keeps_its_nulls(registry: RegistryServer) -> None:
-    """Jackson writes what is no structure as it is."""
     data = framed(registry, {"type": "array", "items": ITEM}, [None, 1])
     assert line(archived(converters("value", registry)["avro"], value=data)) == "[null,1]"
 
 
 def test_the_schema_of_json_is_given_as_connect_takes_it(registry: RegistryServer) -> None:
-    """``schema.content`` (KIP-1054): values without an envelope are of this schema, also with schemas.enable."""
+    # KIP-1054.
     keys = converters("value", registry)["envelope"]
     given = {**keys, "value.converter.schema.content": json.dumps(DEFAULTS)}
     assert line(archived(given, value=b'{"r":1}')) == '{"o":"x","r":1}'
@@ -394,7 +379,6 @@ def config_of(keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def test_avro_whose_schema_contains_itself_becomes_json(registry: RegistryServer) -> None:
-    """Recursive schemas: lines as Connect writes them, with branches of unions by name; Parquet says why not."""
     moment = {"type": "long", "logicalType": "timestamp-millis"}
     cost = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
     node = {

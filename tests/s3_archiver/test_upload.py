@@ -42,7 +42,6 @@ def finished(s3: FakeS3, data: bytes = b"data", nonce: str = "mine") -> Token:
 
 
 def test_nothing_is_visible_before_it_is_completed(s3: FakeS3) -> None:
-    """A finished upload is data on S3 that no reader sees."""
     token = finished(s3)
 
     assert s3.objects == {}
@@ -52,7 +51,6 @@ def test_nothing_is_visible_before_it_is_completed(s3: FakeS3) -> None:
 
 
 def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished(s3: FakeS3) -> None:
-    """Writing is memory only until a part is full."""
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"x" * 100)
 
@@ -63,7 +61,7 @@ def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished(s3: FakeS
 
 
 def test_data_is_never_sent_before_it_is_noted(s3: FakeS3) -> None:
-    """What a crash leaves un-noted must be empty: sending first is a programming error."""
+    # What a crash leaves without a note must be empty.
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"data")
     upload.create()
@@ -74,7 +72,7 @@ def test_data_is_never_sent_before_it_is_noted(s3: FakeS3) -> None:
 
 
 def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload(s3: FakeS3) -> None:
-    """The second attempt's upload is the one that is noted and fed."""
+    # The second attempt's upload is noted and filled.
     s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
 
@@ -90,7 +88,7 @@ def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload(s3: FakeS3) 
 
 
 def test_parts_are_equal_but_for_the_last(s3: FakeS3) -> None:
-    """Some stores want it so, and S3 wants 5 MiB of all but the last."""
+    # Some stores require it; S3 requires 5 MiB of all but the last.
     upload = begun(s3, capacity=10)
     upload.write(b"x" * 25)
     upload.finish()
@@ -109,7 +107,6 @@ def test_parts_are_equal_but_for_the_last(s3: FakeS3) -> None:
 def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
     chunks: list[bytes], capacity: int, outcomes: list[str], way: Any
 ) -> None:
-    """Throttled parts, lost answers, at any point and however parts travel: each byte once, size and checksum."""
     s3, plan = FakeS3(), iter(outcomes)
     beside = Late() if way is Late else way
 
@@ -138,7 +135,7 @@ def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
 
 
 def test_what_was_written_may_be_overwritten_by_the_caller() -> None:
-    """An encoder may use its buffer again: bytes beyond the part are copied too."""
+    # An encoder reuses its buffer.
     s3, scratch = FakeS3(), bytearray(b"a" * 30)
     upload = begun(s3, capacity=10)
     upload.write(scratch)
@@ -151,7 +148,6 @@ def test_what_was_written_may_be_overwritten_by_the_caller() -> None:
 
 
 def test_finishing_twice_sends_once(s3: FakeS3) -> None:
-    """finish() may be called again when something after it failed."""
     upload = begun(s3)
     upload.write(b"data")
     upload.finish()
@@ -161,7 +157,7 @@ def test_finishing_twice_sends_once(s3: FakeS3) -> None:
 
 
 def test_an_upload_ends_before_s3_has_no_more_parts() -> None:
-    """10,000 parts are S3's limit; a file rotates before."""
+    # 10,000 parts.
     upload = Upload(FakeS3(), WHERE, PartPool(1), "mine", {})
     upload.write(b"x" * 9_899)
     assert not upload.is_at_limit
@@ -170,7 +166,6 @@ def test_an_upload_ends_before_s3_has_no_more_parts() -> None:
 
 
 def test_the_token_says_where_and_what() -> None:
-    """Its data is JSON and enough for another process to complete or abort the upload."""
     s3 = FakeS3(endpoint="http://127.0.0.1:9000")
     token = finished(s3)
 
@@ -183,7 +178,6 @@ def test_the_token_says_where_and_what() -> None:
 
 
 def test_the_next_part_is_filled_while_one_is_on_its_way(s3: FakeS3, late: Late) -> None:
-    """Nobody waits for a full part before the next one is full."""
     upload = begun(s3, capacity=10, beside=late)
     upload.write(b"a" * 15)
     upload.send()
@@ -196,7 +190,6 @@ def test_the_next_part_is_filled_while_one_is_on_its_way(s3: FakeS3, late: Late)
 
 
 def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive(s3: FakeS3, late: Late) -> None:
-    """What is completed is what was written, and S3 agrees on the checksum of the whole."""
     upload = begun(s3, capacity=10, beside=late)
     for letter in (b"a", b"b", b"c", b"d"):
         upload.write(letter * 9)
@@ -209,7 +202,6 @@ def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive(s3: Fak
 
 
 def test_finishing_waits_for_the_part_on_its_way(s3: FakeS3, late: Late) -> None:
-    """A token names all parts: nothing is finished before S3 has the last of them."""
     upload = begun(s3, capacity=10, beside=late)
     upload.write(b"a" * 15)
     upload.send()
@@ -222,7 +214,6 @@ def test_finishing_waits_for_the_part_on_its_way(s3: FakeS3, late: Late) -> None
 
 
 def test_a_file_of_one_part_is_sent_without_a_thread(s3: FakeS3, late: Late) -> None:
-    """Small files must not pay for what they have no use for; nor is the last part sent beside."""
     upload = begun(s3, capacity=10, beside=late)
     upload.write(b"a" * 10)
     upload.finish()
@@ -231,7 +222,6 @@ def test_a_file_of_one_part_is_sent_without_a_thread(s3: FakeS3, late: Late) -> 
 
 
 def test_a_part_that_failed_on_its_way_is_told_of_once_and_sent_again_here(s3: FakeS3, late: Late) -> None:
-    """The first call raises what happened; the next one makes the request and waits for its answer."""
     upload = begun(s3, capacity=10, beside=late)
     s3.fail_next("UploadPart", slow_down(), times=2)
     upload.write(b"a" * 15)
@@ -255,7 +245,6 @@ def test_a_part_that_failed_on_its_way_is_told_of_once_and_sent_again_here(s3: F
 
 
 def test_finishing_raises_what_the_part_on_its_way_failed_with() -> None:
-    """Refused is refused, and trouble is tried again: as if it had been sent by who finishes."""
     for error, kind in ((slow_down(), S3Trouble), (denied(), S3Error)):
         s3, late = FakeS3(), Late()
         upload = begun(s3, capacity=10, beside=late)
@@ -270,7 +259,7 @@ def test_finishing_raises_what_the_part_on_its_way_failed_with() -> None:
 
 
 def test_whatever_ends_the_request_reaches_who_waits_for_it(s3: FakeS3, late: Late) -> None:
-    """An error that nobody thought of, too: a part that is not there must never count."""
+    # A part that is not there must never count.
     upload = begun(s3, capacity=10, beside=late)
     s3.fail_next("UploadPart", KeyboardInterrupt())
     upload.write(b"a" * 15)
@@ -282,7 +271,6 @@ def test_whatever_ends_the_request_reaches_who_waits_for_it(s3: FakeS3, late: La
 
 
 def test_a_part_on_its_way_is_touched_by_nobody(s3: FakeS3, late: Late) -> None:
-    """Its buffer serves another file once S3 has the part, and not before."""
     pool = PartPool(10, late)
     first = begun(s3, pool=pool)
     first.write(b"a" * 15)
@@ -299,7 +287,7 @@ def test_a_part_on_its_way_is_touched_by_nobody(s3: FakeS3, late: Late) -> None:
 
 
 def test_few_parts_of_a_task_are_on_their_way_at_a_time(s3: FakeS3, late: Late) -> None:
-    """Each takes memory: those beyond are sent by who fills them."""
+    # Each takes memory.
     pool = PartPool(10, late, in_flight=2)
     uploads = [begun(s3, nonce=str(n), pool=pool) for n in range(4)]
     for upload in uploads:
@@ -313,7 +301,6 @@ def test_few_parts_of_a_task_are_on_their_way_at_a_time(s3: FakeS3, late: Late) 
 
 
 def test_what_has_arrived_makes_room_though_its_file_stands_still(s3: FakeS3, late: Late) -> None:
-    """A partition without records must not keep the others from sending beside."""
     pool = PartPool(10, late, in_flight=1)
     quiet, busy = (begun(s3, nonce=nonce, pool=pool) for nonce in ("quiet", "busy"))
     quiet.write(b"a" * 15)
@@ -332,7 +319,7 @@ def test_what_has_arrived_makes_room_though_its_file_stands_still(s3: FakeS3, la
 
 
 def test_a_part_that_failed_keeps_its_place_until_it_is_sent_or_given_up(s3: FakeS3, late: Late) -> None:
-    """It holds its memory: with S3 away and many files, few of them have two parts in memory."""
+    # It holds its memory.
     pool = PartPool(10, late, in_flight=1)
     failed, other = (begun(s3, nonce=nonce, pool=pool) for nonce in ("failed", "other"))
     s3.fail_next("UploadPart", slow_down())
@@ -352,7 +339,6 @@ def test_a_part_that_failed_keeps_its_place_until_it_is_sent_or_given_up(s3: Fak
 
 
 def test_a_part_travels_in_a_thread_that_nobody_waits_for_at_the_end() -> None:
-    """The default: a thread for each part, begun when it is needed, gone when the part has arrived."""
     s3, may_go = FakeS3(), threading.Event()
     threads: list[threading.Thread] = []
 
@@ -383,7 +369,6 @@ def test_a_part_travels_in_a_thread_that_nobody_waits_for_at_the_end() -> None:
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["while S3 remembers", "when S3 has forgotten"])
 def test_completing_again_is_as_good(*, forgets: bool) -> None:
-    """The next owner publishes what a crash left, done already or not."""
     s3 = FakeS3(forgets_completed=forgets)
     token = finished(s3)
 
@@ -395,7 +380,7 @@ def test_completing_again_is_as_good(*, forgets: bool) -> None:
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_a_lost_answer_to_complete_is_found_out(*, forgets: bool) -> None:
-    """It took effect: the second attempt recognises its own object by the nonce."""
+    # The nonce identifies the own object.
     s3 = FakeS3(forgets_completed=forgets)
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", no_answer(), after_effect=True)
@@ -408,7 +393,7 @@ def test_a_lost_answer_to_complete_is_found_out(*, forgets: bool) -> None:
 
 
 def test_a_412_about_our_own_object_is_success() -> None:
-    """The client library itself repeats a Complete whose answer was lost, and meets its own object."""
+    # boto3 repeats a Complete whose response was lost.
     s3 = FakeS3(forgets_completed=True)
     token = finished(s3)
     complete(s3, token)
@@ -418,7 +403,6 @@ def test_a_412_about_our_own_object_is_success() -> None:
 
 
 def test_another_ones_object_is_never_overwritten(s3: FakeS3) -> None:
-    """A foreign object at the key stops the partition, and both writers are named."""
     theirs = finished(s3, b"theirs", nonce="theirs")
     mine = finished(s3, b"mine", nonce="mine")
     complete(s3, theirs)
@@ -429,7 +413,7 @@ def test_another_ones_object_is_never_overwritten(s3: FakeS3) -> None:
 
 
 def test_an_object_nobody_signed_is_foreign_too(s3: FakeS3) -> None:
-    """Somebody copied something there by hand."""
+    # Somebody may have copied it there.
     token = finished(s3)
     s3.objects[WHERE] = FakeObject(b"by hand", {}, "")
 
@@ -438,7 +422,6 @@ def test_an_object_nobody_signed_is_foreign_too(s3: FakeS3) -> None:
 
 
 def test_an_expired_upload_says_which_records_are_missing_and_what_to_do(s3: FakeS3) -> None:
-    """A lifecycle rule took a committed upload away: nothing can be published any more."""
     token = finished(s3)
     s3.uploads.clear()
 
@@ -454,7 +437,7 @@ def test_an_expired_upload_says_which_records_are_missing_and_what_to_do(s3: Fak
 
 
 def test_an_object_that_vanishes_between_two_answers_is_tried_again(s3: FakeS3) -> None:
-    """412, and a moment later nothing is there: somebody deleted it, the next attempt decides."""
+    # 412, and then it is gone: the next attempt decides.
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", S3Error("exists", "PreconditionFailed"))
 
@@ -465,7 +448,6 @@ def test_an_object_that_vanishes_between_two_answers_is_tried_again(s3: FakeS3) 
 
 
 def test_a_conflict_is_tried_again(s3: FakeS3) -> None:
-    """409: another request on the key was under way."""
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", S3Trouble("conflict", "ConditionalRequestConflict"))
 
@@ -476,7 +458,7 @@ def test_a_conflict_is_tried_again(s3: FakeS3) -> None:
 
 
 def test_a_store_without_conditions_is_looked_at_first() -> None:
-    """501 to If-None-Match: HEAD, then complete; a foreign object is still not overwritten."""
+    # 501 to If-None-Match.
     s3 = FakeS3(knows_conditions=False)
     complete(s3, finished(s3, b"data", nonce="mine"))
     assert s3.data(WHERE.key) == b"data"
@@ -487,7 +469,6 @@ def test_a_store_without_conditions_is_looked_at_first() -> None:
 
 
 def test_a_store_without_conditions_recognises_a_lost_answer() -> None:
-    """Its second attempt sees its own object."""
     s3 = FakeS3(knows_conditions=False, forgets_completed=True)
     token = finished(s3)
     complete(s3, token)
@@ -495,7 +476,6 @@ def test_a_store_without_conditions_recognises_a_lost_answer() -> None:
 
 
 def test_a_refused_completion_is_fatal(s3: FakeS3) -> None:
-    """Access denied at the last moment: said, and the object is not there."""
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", denied())
 
@@ -508,7 +488,6 @@ def test_a_refused_completion_is_fatal(s3: FakeS3) -> None:
 
 
 def test_aborting_frees_the_data_and_may_be_repeated(s3: FakeS3) -> None:
-    """Nothing is left that costs money, however often it is asked."""
     token = finished(s3)
 
     abort(s3, token)
@@ -518,7 +497,7 @@ def test_aborting_frees_the_data_and_may_be_repeated(s3: FakeS3) -> None:
 
 
 def test_a_part_that_arrives_while_aborting_is_freed_too(s3: FakeS3) -> None:
-    """A zombie's part may land after the first abort was answered: it is aborted until S3 forgets it."""
+    # A zombie's part may arrive after the first abort: it is repeated until S3 has forgotten the upload.
     token = finished(s3)
     late, aborts = s3.uploads[token.id], 0
 
@@ -536,7 +515,6 @@ def test_a_part_that_arrives_while_aborting_is_freed_too(s3: FakeS3) -> None:
 
 
 def test_aborting_what_was_never_finished_works_from_the_noted_token(s3: FakeS3) -> None:
-    """The note is written before there are parts; it is enough."""
     upload = begun(s3)
 
     abort(s3, upload.token)
@@ -545,7 +523,6 @@ def test_aborting_what_was_never_finished_works_from_the_noted_token(s3: FakeS3)
 
 
 def test_a_throttled_abort_is_retriable(s3: FakeS3) -> None:
-    """The tokens stay noted, and a later generation tries again."""
     token = finished(s3)
     s3.fail_next("AbortMultipartUpload", slow_down())
 

@@ -1,5 +1,3 @@
-"""Files of values, by a task: named, filled and committed as those of records are."""
-
 from __future__ import annotations
 
 import gzip
@@ -30,7 +28,6 @@ DECLARED = {"value.converter": "json", "value.converter.schema": "n BIGINT, s ST
 
 
 def deliver(made: Bench, *values: bytes | None) -> None:
-    """The next records of a partition, with these values."""
     first = made.harness.position(TP)
     given = [
         SinkRecord(*TP, offset=first + number, key=b"k", value=value) for number, value in enumerate(values)
@@ -45,7 +42,6 @@ def framed(schema_id: int, number: int) -> bytes:
 
 
 def test_json_lines_are_archived() -> None:
-    """JSON: files end by their count, are named ``.json``, and hold the values' lines."""
     made = bench(settings=config({**JSON, "flush.size": "2"}))
     deliver(made, b'{"n": 1}', b'{"n":\n2}', b"3")
     made.harness.revoke()
@@ -56,7 +52,6 @@ def test_json_lines_are_archived() -> None:
 
 
 def test_gzip_of_json_lines() -> None:
-    """gzip: names end with ``.json.gz``."""
     made = bench(settings=config({**JSON, "s3.compression.type": "gzip"}))
     deliver(made, b"[1]", b"[2]")
     made.harness.revoke()
@@ -66,7 +61,6 @@ def test_gzip_of_json_lines() -> None:
 
 
 def test_null_values_are_left_out() -> None:
-    """Null: with ``ignore`` a record without a value is in no file, and its offset is committed."""
     made = bench(settings=config({**JSON, "behavior.on.null.values": "ignore"}))
     deliver(made, b"[1]", None, b"[2]", None)
     made.harness.revoke()
@@ -75,7 +69,6 @@ def test_null_values_are_left_out() -> None:
 
 
 def test_bytes_are_archived() -> None:
-    """Bytes: with the extension and the separator that are configured."""
     keys = {"format.class": "ByteArrayFormat", "format.bytearray.extension": ".log"}
     made = bench(settings=config({**keys, "format.bytearray.separator": ";"}))
     deliver(made, b"a", b"\xff")
@@ -90,7 +83,6 @@ TYPED = {**PARQUET, **DECLARED}
 
 
 def archived(keys: Mapping[str, str], *offsets: int) -> tuple[Bench, S3ArchiverConfig]:
-    """An archive of files of two values each, whose rows have one field."""
     settings = config({**keys, "flush.size": "2"})
     made = bench(settings=settings)
     given = SinkRecords.of(TP, [SinkRecord(*TP, offset=n, value=b'{"n": %d}' % n) for n in offsets])
@@ -122,7 +114,6 @@ every_format = pytest.mark.parametrize(
 
 @every_format
 def test_files_of_values_are_verified(keys: dict[str, str]) -> None:
-    """``verify``: it counts the rows of each format, sees no gaps where none are, and misses a file that is gone."""
     made, settings = archived(keys, *range(7))
     (found,) = verified(made, settings).partitions
     assert (found.files, found.records, found.first, found.last) == (4, 7, 0, 6)
@@ -133,7 +124,6 @@ def test_files_of_values_are_verified(keys: dict[str, str]) -> None:
 
 @every_format
 def test_gaps_of_the_topic_are_counted_between_values(keys: dict[str, str]) -> None:
-    """``verify``: as many offsets as there are between the first and the last, without those of the rows."""
     (found,) = verified(*archived(keys, 5, 6, 9, 20, 22)).partitions
     assert (found.first, found.last, found.gaps, found.problems) == (5, 22, 2 + 10 + 1, [])
 
@@ -141,7 +131,7 @@ def test_gaps_of_the_topic_are_counted_between_values(keys: dict[str, str]) -> N
 @every_format
 @pytest.mark.parametrize("index", [1, 3], ids=["in between", "at the end"])
 def test_a_file_of_values_that_is_not_whole_is_found(keys: dict[str, str], index: int) -> None:
-    """``verify``: a row less is missed by what follows, or by the commit, also where S3 keeps no checksum."""
+    # Also where S3 keeps no checksum.
     made, settings = archived(keys, *range(8))
     shorter, _ = archived(keys, 2 * index)
     location = Location("bucket", made.visible()[index])
@@ -152,7 +142,7 @@ def test_a_file_of_values_that_is_not_whole_is_found(keys: dict[str, str], index
 
 
 def test_bytes_that_hold_the_separator_are_as_many_as_are_committed() -> None:
-    """``verify``: their file cannot tell them apart, the commit can."""
+    # The file cannot tell them apart, the commit can.
     made = bench(settings=config(BYTES))
     deliver(made, b"a\nb", b"c")
     made.harness.revoke()
@@ -161,7 +151,6 @@ def test_bytes_that_hold_the_separator_are_as_many_as_are_committed() -> None:
 
 
 def test_nulls_that_are_left_out_are_gaps() -> None:
-    """``verify``: no file holds them, and nothing is wrong."""
     keys = {**JSON, "behavior.on.null.values": "ignore"}
     made = bench(settings=config(keys))
     deliver(made, b"1", None, b"2")
@@ -171,7 +160,6 @@ def test_nulls_that_are_left_out_are_gaps() -> None:
 
 
 def test_damaged_gzip_is_found_also_without_a_checksum() -> None:
-    """``verify``: JSON and bytes are inflated to their end."""
     for keys in (JSON, BYTES):
         made, settings = archived({**keys, "s3.compression.type": "gzip"}, *range(4))
         location = Location("bucket", made.visible()[0])
@@ -185,7 +173,6 @@ def test_damaged_gzip_is_found_also_without_a_checksum() -> None:
 
 
 def test_an_offset_that_parquet_holds_twice_is_found() -> None:
-    """``verify``: rows of whole records say where they come from, in Parquet too."""
     keys = {**PARQUET, "archive.content": "record"}
     made, settings = archived(keys, 0, 1)
     (key,) = made.visible()
@@ -211,7 +198,6 @@ def avro(registry: str) -> dict[str, Any]:
 
 
 def test_avro_values_are_spliced() -> None:
-    """Avro: a file for each schema, each schema beside the data; the registry is asked once."""
     with RegistryServer().running() as server:
         first = server.register("orders-value", json.dumps(SCHEMA))
         second = server.register("orders-value", json.dumps({**SCHEMA, "doc": "another"}))
@@ -231,7 +217,6 @@ def test_avro_values_are_spliced() -> None:
 
 
 def test_while_the_registry_is_away_nothing_is_taken() -> None:
-    """Avro: a batch whose schema cannot be asked for is put again, and is whole then."""
     with RegistryServer().running() as server:
         schema_id = server.register("orders-value", json.dumps(SCHEMA))
         made = bench(settings=config(avro(server.url)))
@@ -278,13 +263,11 @@ def test_while_the_registry_is_away_nothing_is_taken() -> None:
     ids=str,
 )
 def test_who_converts(keys: dict[str, str], *, takes_bytes: bool, kind: str) -> None:
-    """Converters: the engine applies one unless the format takes what was read; JSON is what none is named for."""
     settings = config(keys)
     assert (settings.takes_bytes, settings.converter_spec(is_key=False).kind) == (takes_bytes, kind)
 
 
 def test_transforms_get_what_converters_make() -> None:
-    """Converters: with transforms the engine converts, and Avro is given types."""
     chain = {
         "transforms": "a",
         "transforms.a.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
@@ -300,7 +283,6 @@ def test_transforms_get_what_converters_make() -> None:
 
 
 def test_typed_values_become_avro() -> None:
-    """Avro: values that a converter types are written by a schema of their types; what it refuses is bad."""
     keys = {"format.class": "AvroFormat", **DECLARED, "errors.tolerance": "all"}
     made = bench(settings=config(keys))
     deliver(made, b'{"n":1,"s":"a"}', b"no JSON", b'{"n":2}')
@@ -311,7 +293,6 @@ def test_typed_values_become_avro() -> None:
 
 
 def test_typed_values_become_json() -> None:
-    """JSON: values that a converter types are lines as Connect's JsonConverter writes them."""
     made = bench(settings=config({**JSON, **DECLARED}))
     deliver(made, b'{"s":"a","n":1,"more":0}')
     made.harness.revoke()
@@ -319,7 +300,6 @@ def test_typed_values_become_json() -> None:
 
 
 def test_bad_values_end_a_partition_or_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """Bad values: tolerated, the others are archived and all is committed; else the partition fails there."""
     made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
     deliver(made, b"[1]", b"\xff", b"{", b"[2]")
     made.harness.revoke()
@@ -360,13 +340,11 @@ def problems(**keys: str) -> list[str]:
     ],
 )
 def test_what_cannot_be_archived_is_refused(keys: dict[str, str], said: str) -> None:
-    """Configurations: what a format cannot do is one sentence that says what to do."""
     found = [problem for problem in problems(**keys) if said in problem]
     assert len(found) == 1
 
 
 def test_typed_values_become_parquet() -> None:
-    """Parquet: what a converter types, a column for each field; named after its codec."""
     made = bench(settings=config({**PARQUET, **DECLARED, "parquet.codec": "ZSTD", "errors.tolerance": "all"}))
     deliver(made, b'{"n":1,"s":"a"}', b"no JSON", b'{"n":2}')
     made.harness.revoke()
@@ -380,7 +358,6 @@ def test_typed_values_become_parquet() -> None:
 
 
 def test_whole_records_become_parquet() -> None:
-    """Parquet of records: whatever the values are, no converter is asked."""
     made = bench(
         settings=config({**PARQUET, "archive.content": "record", "value.converter": "com.example.X"})
     )
@@ -395,7 +372,7 @@ def test_whole_records_become_parquet() -> None:
 
 
 def test_values_that_nobody_types_stop_a_partition_of_parquet(caplog: pytest.LogCaptureFixture) -> None:
-    """Parquet without a converter: it is the configuration's fault, so no record goes to the dead letters."""
+    # The configuration is at fault: no record becomes a dead letter.
     made = bench(settings=config({**PARQUET, "errors.tolerance": "all"}))
     deliver(made, b"{}")
     assert "set 'value.converter' to Avro's" in caplog.text
@@ -404,7 +381,6 @@ def test_values_that_nobody_types_stop_a_partition_of_parquet(caplog: pytest.Log
 
 
 def test_lines_in_folders_by_a_field_and_by_hour() -> None:
-    """Folders: files of several folders are committed together, each named by its first record."""
     keys = {
         **JSON,
         "partitioner.class": "FieldAndTimeBasedPartitioner",
@@ -424,7 +400,6 @@ def test_lines_in_folders_by_a_field_and_by_hour() -> None:
 
 
 def test_record_time_ends_files_without_a_number_of_records() -> None:
-    """rotate.interval.ms: flush.size is not needed."""
     keys = {
         **JSON,
         "flush.size": None,
@@ -450,7 +425,6 @@ def test_record_time_ends_files_without_a_number_of_records() -> None:
 def test_texts_and_bytes_behind_transforms_are_typed(
     converter: str, transform: dict[str, str], value: bytes, row: object
 ) -> None:
-    """AvroFormat writes a text or bytes that a converter or a transform gives; it does not stop the partition."""
     keys = {"format.class": "AvroFormat", "value.converter": converter, "transforms": "t"}
     keys |= {f"transforms.t.{name}": text for name, text in transform.items()}
     made = bench(settings=config(keys))
@@ -461,7 +435,6 @@ def test_texts_and_bytes_behind_transforms_are_typed(
 
 
 def test_value_without_fields_is_a_bad_record_of_parquet() -> None:
-    """A text that a transform gives is no row; the other records are archived."""
     keys = {
         "format.class": "ParquetFormat",
         "value.converter": "json",

@@ -35,7 +35,6 @@ from tests.s3_archiver.support import MINIMAL, OTHER, TP, Bench, Turns, bench, c
 
 
 def archive(*counts: int, flush_size: int = 100, codec: str = "null") -> Bench:
-    """An archive of one partition, closed after each of these counts of records."""
     b = bench(flush_size=flush_size, avro_codec=codec)
     for count in counts:
         b.put(count)
@@ -56,7 +55,6 @@ def remove(b: Bench, index: int) -> str:
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"])
 def test_a_whole_archive_has_no_problems(codec: str) -> None:
-    """Files, records, first and last offset per partition, in any codec."""
     report = checked(archive(250, 30, codec=codec))
 
     assert report.problems == []
@@ -69,7 +67,6 @@ def test_a_whole_archive_has_no_problems(codec: str) -> None:
     ("index", "words"), [(0, "the first 1 files"), (1, "in between"), (-1, "at the end")]
 )
 def test_a_missing_file_is_found_wherever_it_was(index: int, words: str) -> None:
-    """The chain breaks behind it, or the commit misses it at the end."""
     b = archive(450)
     remove(b, index)
 
@@ -80,7 +77,6 @@ def test_a_missing_file_is_found_wherever_it_was(index: int, words: str) -> None
 
 
 def test_several_missing_files_are_counted() -> None:
-    """The last three of five."""
     b = archive(450)
     for _ in range(3):
         remove(b, -1)
@@ -89,7 +85,6 @@ def test_several_missing_files_are_counted() -> None:
 
 
 def test_an_archive_that_is_gone_is_missed() -> None:
-    """A commit without a single file."""
     b = archive(250)
     b.s3.objects.clear()
 
@@ -97,7 +92,6 @@ def test_an_archive_that_is_gone_is_missed() -> None:
 
 
 def test_gaps_of_the_topic_are_counted_and_not_wrong() -> None:
-    """Compaction and transactions leave gaps within files, between them and at the end."""
     b = bench(flush_size=3)
     b.harness.deliver(
         TP, SinkRecords.of(TP, [SinkRecord(*TP, offset=offset, value=b"v") for offset in (5, 6, 9, 20, 22)])
@@ -111,7 +105,6 @@ def test_gaps_of_the_topic_are_counted_and_not_wrong() -> None:
 
 
 def test_overlapping_files_are_found() -> None:
-    """Some offsets in two files: said with the keys and the offsets."""
     b = archive(100)
     other = bench(flush_size=100)
     other.harness.log = type(other.harness.log)({TP: OffsetAndMetadata(90)})
@@ -134,7 +127,6 @@ def test_overlapping_files_are_found() -> None:
 
 
 def groups(*counts: int, folders: int = 3) -> Bench:
-    """An archive of one partition in several folders, whose groups have ten records."""
     b = bench(grouping={"folders": Turns(folders), "limits": Limits(records=10)})
     for count in counts:
         b.put(count)
@@ -144,7 +136,6 @@ def groups(*counts: int, folders: int = 3) -> Bench:
 
 
 def test_groups_of_files_are_whole() -> None:
-    """Files of a group hold records in turns: no gaps, no overlaps."""
     report = checked(groups(25, 8))
 
     assert report.problems == []
@@ -154,7 +145,6 @@ def test_groups_of_files_are_whole() -> None:
 
 @pytest.mark.parametrize("index", range(9))
 def test_a_missing_file_of_a_group_is_found_whichever_it_is(index: int) -> None:
-    """In the first group, in one in between, in the last one; by its next group, or by the commit."""
     b = groups(30)
     remove(b, index)
 
@@ -165,7 +155,6 @@ def test_a_missing_file_of_a_group_is_found_whichever_it_is(index: int) -> None:
 
 @pytest.mark.parametrize("index", range(6))
 def test_a_damaged_file_of_a_group_is_found(index: int) -> None:
-    """By its checksum, and because the group is not whole without it."""
     b = groups(20)
     key = b.visible()[index]
     data = b.s3.objects[Location("bucket", key)].data
@@ -179,7 +168,6 @@ def test_a_damaged_file_of_a_group_is_found(index: int) -> None:
 
 @pytest.mark.parametrize("index", range(6))
 def test_a_file_of_a_group_that_is_there_twice_is_found(index: int) -> None:
-    """A copy in another folder: its records are in both."""
     b = groups(20)
     one = Location("bucket", b.visible()[index])
     other = Location("bucket", one.key.replace("turn=", "copy="))
@@ -192,7 +180,6 @@ def test_a_file_of_a_group_that_is_there_twice_is_found(index: int) -> None:
 
 
 def test_a_group_that_is_gone_is_missed() -> None:
-    """All three files of the second of three."""
     b = groups(30)
     for key in b.visible():
         if FileHeader.of(header(b.s3.data(key))).before.files == 3:
@@ -205,7 +192,6 @@ def test_a_group_that_is_gone_is_missed() -> None:
 
 
 def test_a_group_that_is_not_visible_yet_is_said_file_by_file() -> None:
-    """A crash came in the middle of its publication."""
     b = groups(10)
     b.put(10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
@@ -219,7 +205,6 @@ def test_a_group_that_is_not_visible_yet_is_said_file_by_file() -> None:
 
 
 def test_what_is_visible_of_a_withdrawn_group_is_said() -> None:
-    """It is above the commit, which says so; without that it would be a problem."""
     b = groups(10)
     b.put(10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
@@ -241,8 +226,6 @@ def test_what_is_visible_of_a_withdrawn_group_is_said() -> None:
 
 
 class TurnsOfRows(Turns):
-    """Folders that rows go to, whatever their offsets: each row of a value that says to which."""
-
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
         """See :class:`~sinksdk.connectors.s3_archiver.partitioners.folders.Folders`."""
         turns = np.array([int(value) for value in batch.column("value").to_pylist()], np.int32)
@@ -250,7 +233,6 @@ class TurnsOfRows(Turns):
 
 
 def of_turns(first: int, *turns: str) -> SinkRecords:
-    """Offsets from a first one on, each with rows of these turns: as a transform makes them."""
     rows = [(offset, turn.encode()) for offset, several in enumerate(turns, first) for turn in several]
     batch = records(TP, len(rows)).arrow
     for name, column in (
@@ -270,7 +252,6 @@ def of_turns(first: int, *turns: str) -> SinkRecords:
     ids="-".join,
 )
 def test_rows_of_one_offset_in_files_of_two_commits_are_whole(turns: Sequence[str]) -> None:
-    """One file was visible when its commit was withdrawn; the other rows of its offsets are of later commits."""
     settings = config({"records.transform": "tests.s3_archiver.support:config"})
     b = bench(settings=settings, grouping={"folders": TurnsOfRows(), "limits": Limits(records=10)})
     b.harness.deliver(TP, of_turns(0, *turns))
@@ -294,15 +275,11 @@ def test_rows_of_one_offset_in_files_of_two_commits_are_whole(turns: Sequence[st
 
 
 class LinesOf(list[bytes]):
-    """Rows that are lines."""
-
     def slice(self, start: int, stop: int) -> LinesOf:
         return LinesOf(self[start:stop])
 
 
 class Lines:
-    """A format of values only, one to a line, that has no place for a header."""
-
     extension = ".json"
     columns = None
 
@@ -338,7 +315,6 @@ def values_archive() -> Bench:
 
 
 def test_files_of_values_are_checked_by_their_objects_metadata() -> None:
-    """They say neither offsets nor where they come from; their number is checked all the same."""
     report = checked(values_archive())
 
     assert report.problems == []
@@ -347,7 +323,7 @@ def test_files_of_values_are_checked_by_their_objects_metadata() -> None:
 
 
 def test_gaps_between_values_of_a_running_connector_are_those_below_its_last_group() -> None:
-    """The commit of that group was not read yet, so its end is not known."""
+    # That group's commit was not read yet.
     b = values_archive()
     behind = OffsetAndMetadata(20, Archived(6, 20, 20).to_text())
     answers = iter([{TP: behind}, {TP: OffsetAndMetadata(40, Archived(12, 40, 40).to_text())}])
@@ -358,7 +334,6 @@ def test_gaps_between_values_of_a_running_connector_are_those_below_its_last_gro
 
 
 def test_gaps_are_not_told_where_a_transform_may_have_made_several_values_of_an_offset() -> None:
-    """The command shows a dash for them."""
     b = values_archive()
     settings = config({"records.transform": "tests.s3_archiver.support:config"})
     report = verify(settings, b.s3, lambda: b.harness.committed)
@@ -371,7 +346,6 @@ def test_gaps_are_not_told_where_a_transform_may_have_made_several_values_of_an_
 
 @pytest.mark.parametrize("index", range(9))
 def test_a_missing_file_of_values_is_found(index: int) -> None:
-    """By what follows its group, or by the commit."""
     b = values_archive()
     remove(b, index)
 
@@ -381,7 +355,6 @@ def test_a_missing_file_of_values_is_found(index: int) -> None:
 
 
 def test_a_damaged_or_shortened_file_of_values_is_found() -> None:
-    """By its checksum; a line less would be missed by the chain, too."""
     b = values_archive()
     made = b.s3.objects[Location("bucket", b.visible()[4])]
     made.data = made.data[made.data.index(b"\n") + 1 :]
@@ -391,8 +364,7 @@ def test_a_damaged_or_shortened_file_of_values_is_found() -> None:
 
 @pytest.mark.parametrize("line", [b"{a:1}", b'{"a":1}{"a":2}', b'{"a":2,,}', b'"\xff"', b"", b"nope"])
 def test_line_that_no_json_reader_takes_makes_its_file_unreadable(line: bytes) -> None:
-    """Its checksum is right, and so is the number of lines: only reading the values finds it."""
-
+    # Checksum and number of lines are right.
     class Broken(Lines):
         def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[LinesOf]:
             good = super().encode(partition, batch)
@@ -408,7 +380,7 @@ def test_line_that_no_json_reader_takes_makes_its_file_unreadable(line: bytes) -
 
 @pytest.mark.parametrize("datum", [b"\x06ab", b"\x06abcd", b"\x01", b"\x06\xff\xff\xff"])
 def test_datum_that_does_not_fit_its_schema_makes_its_file_unreadable(datum: bytes) -> None:
-    """Values of Avro are walked by the schema in their file's header: readers do not skip a datum they cannot read."""
+    # Readers do not skip a datum that they cannot read.
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
     name = FileName(TP, 0, "partition=0")
     metadata = FileHeader(TP, 0, "archive", 1, Archived()).to_metadata()
@@ -423,7 +395,6 @@ def test_datum_that_does_not_fit_its_schema_makes_its_file_unreadable(datum: byt
 
 
 def archived_in(b: Bench, settings: S3ArchiverConfig, values: Sequence[bytes]) -> Bench:
-    """The same connector and bucket, with another configuration from now on."""
     made = bench(settings=settings, s3=b.s3)
     made.harness.log = type(made.harness.log)(dict(b.harness.committed))
     made.harness._build()
@@ -456,7 +427,6 @@ JSON: Mapping[str, str] = {
     ids=str,
 )  # fmt: skip
 def test_files_are_judged_by_what_was_configured_when_they_were_committed(changed: dict[str, str]) -> None:
-    """After a change of format, content or folder, files of before and after are whole, and there and back again."""
     before, after = config({"flush.size": "2"}), config({"flush.size": "2", **changed})
     b = bench(settings=before)
     b.put(4)
@@ -472,7 +442,6 @@ def test_files_are_judged_by_what_was_configured_when_they_were_committed(change
 
 
 def test_file_lost_from_a_folder_of_before_is_missed() -> None:
-    """Also where the connector writes to another folder now."""
     one = bench(settings=config({"flush.size": "2"}))
     one.put(4)
     one.harness.revoke()
@@ -485,7 +454,7 @@ def test_file_lost_from_a_folder_of_before_is_missed() -> None:
 
 
 def test_what_is_visible_above_the_commit_is_found() -> None:
-    """Its records would come again."""
+    # Its records would be archived again.
     b = archive(250)
     commits = {TP: OffsetAndMetadata(200, '{"files": 2, "records": 200, "end": 200}')}
 
@@ -495,14 +464,13 @@ def test_what_is_visible_above_the_commit_is_found() -> None:
 
 
 def test_an_archive_without_any_commit_is_not_ours() -> None:
-    """The store was lost, or it is another one's."""
     b = archive(10)
 
     assert "nothing is committed" in verify(config(), b.s3, dict).problems[0]
 
 
 def test_what_is_committed_and_not_yet_visible_is_said() -> None:
-    """A crash came between commit and publish: the next start makes it visible."""
+    # After a crash between commit and publish; the next start publishes it.
     b = bench(flush_size=10)
     b.put(10)
     b.harness.commit()
@@ -519,7 +487,7 @@ def test_what_is_committed_and_not_yet_visible_is_said() -> None:
 
 
 def test_tokens_that_are_published_already_are_no_problem() -> None:
-    """The store learns of a publication with its next write; the object is there."""
+    # The store learns of a publication with its next write.
     b = archive(10)
     assert b.harness.committed[TP].tokens or b.harness.committed[TP].offset == 10
 
@@ -527,7 +495,7 @@ def test_tokens_that_are_published_already_are_no_problem() -> None:
 
 
 def test_a_running_connector_does_not_look_wrong() -> None:
-    """Files that appear while the archive is listed are below the commit read afterwards."""
+    # Files that appear during the listing are below the commit, which is read afterwards.
     b = archive(100)
     early = dict(b.harness.committed)
     b.put(100)
@@ -551,7 +519,6 @@ def test_a_running_connector_does_not_look_wrong() -> None:
 )
 @pytest.mark.parametrize("codec", ["null", "deflate", "zstandard", "snappy"])
 def test_a_damaged_file_is_found(damage: Any, codec: str) -> None:
-    """Every byte is read, decoded and checksummed."""
     b = archive(100, codec=codec, flush_size=1000)
     made = b.s3.objects[Location("bucket", b.visible()[0])]
     assert len(made.data) > 2000
@@ -563,7 +530,6 @@ def test_a_damaged_file_is_found(damage: Any, codec: str) -> None:
 
 
 def test_a_file_under_another_name_is_found() -> None:
-    """A copy at another offset's key does not pass for that offset's file."""
     b = archive(250)
     one, two = (Location("bucket", key) for key in b.visible()[:2])
     b.s3.objects[two] = b.s3.objects[one]
@@ -572,7 +538,6 @@ def test_a_file_under_another_name_is_found() -> None:
 
 
 def test_a_file_of_another_partition_is_found() -> None:
-    """Its records say where they come from."""
     b = bench(TP, OTHER, flush_size=100)
     b.put(10)
     b.put(10, OTHER)
@@ -584,7 +549,6 @@ def test_a_file_of_another_partition_is_found() -> None:
 
 
 def test_offsets_altered_by_hand_begin_a_new_chain() -> None:
-    """A note, not a problem: somebody wanted it so."""
     b = archive(100)
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(150)})
     b.harness._build()
@@ -600,7 +564,6 @@ def test_offsets_altered_by_hand_begin_a_new_chain() -> None:
 
 
 def test_uploads_under_way_are_listed_with_what_they_hold() -> None:
-    """With data: a running task's, or left by a dead one; empty ones cost nothing."""
     b = bench(settings=config(flush_size=1000, part_size=500))
     for name in ("empty", "too"):
         b.s3.create_upload(Location("bucket", f"topics/orders/partition=0/{name}"), {})
@@ -614,7 +577,7 @@ def test_uploads_under_way_are_listed_with_what_they_hold() -> None:
 
 
 def test_uploads_in_places_of_before_are_listed() -> None:
-    """`topics.dir` or the bucket has changed: what a killed task has left in the old place costs money there, too."""
+    # They cost money in the old place, too.
     one = bench(settings=config({"flush.size": "2"}))
     one.put(4)
     one.harness.revoke()
@@ -632,7 +595,6 @@ def test_uploads_in_places_of_before_are_listed() -> None:
 
 
 def test_other_objects_in_the_folder_are_named() -> None:
-    """They are not read, and not hidden either."""
     b = archive(10)
     b.s3.put(Location("bucket", "topics/orders/_SUCCESS"), b"")
 
@@ -650,7 +612,7 @@ RECORDS = [
 
 
 def write_source(directory: Path, records: list[SinkRecord], name: str = "a") -> None:
-    """Parquet as Spark writes it: microseconds."""
+    # Spark writes microseconds.
     batch = SinkRecords.of(TP, records).arrow
     index = batch.schema.get_field_index("timestamp")
     batch = batch.set_column(index, "timestamp", batch.column(index).cast(pa.timestamp("us", tz="UTC")))
@@ -669,7 +631,6 @@ def compared(directory: Path, records: list[SinkRecord] = RECORDS) -> list[str]:
 
 
 def test_an_archive_is_the_same_as_its_source(tmp_path: Path) -> None:
-    """Key, value, timestamp, its type and headers, byte for byte, with source files in any order."""
     write_source(tmp_path, RECORDS[2:], "a")
     write_source(tmp_path, RECORDS[:2], "b")
     write_source(tmp_path, [SinkRecord(*TP, offset=10, value=b"not committed yet")], "c")
@@ -688,7 +649,6 @@ def test_an_archive_is_the_same_as_its_source(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_that_differs_is_named_with_the_field(tmp_path: Path, field: str, value: Any) -> None:
-    """One sentence per record, with its offset."""
     write_source(tmp_path, [RECORDS[0], replace(RECORDS[1], **{field: value}), *RECORDS[2:]])
 
     (problem,) = compared(tmp_path)
@@ -697,7 +657,6 @@ def test_a_record_that_differs_is_named_with_the_field(tmp_path: Path, field: st
 
 
 def test_an_archive_of_parquet_is_compared_too(tmp_path: Path) -> None:
-    """Whole records are the same in both formats."""
     settings = config({"format.class": "ParquetFormat", "archive.content": "record", "flush.size": "2"})
     b = bench(settings=settings)
     b.harness.deliver(TP, SinkRecords.of(TP, RECORDS))
@@ -711,7 +670,6 @@ def test_an_archive_of_parquet_is_compared_too(tmp_path: Path) -> None:
 
 
 def test_records_missing_on_either_side_are_named(tmp_path: Path) -> None:
-    """In the source and not archived, or the other way round."""
     write_source(tmp_path, [RECORDS[0], SinkRecord(*TP, offset=1, value=b"lost"), *RECORDS[1:3]])
 
     assert compared(tmp_path) == [
@@ -721,7 +679,6 @@ def test_records_missing_on_either_side_are_named(tmp_path: Path) -> None:
 
 
 def test_headers_have_the_type_the_source_has() -> None:
-    """The test's own source is what tasks see."""
     assert SinkRecords.of(TP, RECORDS).arrow.schema.field("headers").type == HEADERS_TYPE
 
 
@@ -747,7 +704,6 @@ def run(
 def test_the_command_ends_with_0_for_a_whole_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And says so in one line."""
     assert run(tmp_path, archive(250), monkeypatch) == 0
     assert "250 records in 3 files of 1 topic partitions: each offset once" in capsys.readouterr().out
 
@@ -755,7 +711,6 @@ def test_the_command_ends_with_0_for_a_whole_archive(
 def test_the_command_ends_with_1_when_anything_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every problem has its line."""
     b = archive(250)
     remove(b, 1)
 
@@ -766,7 +721,6 @@ def test_the_command_ends_with_1_when_anything_is_wrong(
 def test_the_command_ends_with_2_when_it_cannot_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Access denied, no configuration: neither whole nor wrong."""
     b = archive(10)
     b.s3.fail_next("HeadBucket", denied())
 
@@ -779,7 +733,6 @@ def test_the_command_ends_with_2_when_it_cannot_tell(
 def test_values_are_not_compared_with_a_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They do not say which offsets they are of: that is said before anything is read."""
     values = {"format.class": "JsonFormat"}
 
     assert run(tmp_path, archive(3), monkeypatch, "--topic-directory", str(tmp_path), keys=values) == 2
@@ -789,7 +742,6 @@ def test_values_are_not_compared_with_a_source(
 def test_the_command_compares_with_a_source_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--topic-directory makes differences problems."""
     write_source(tmp_path, [SinkRecord(*TP, offset=0, value=b"other")])
 
     assert run(tmp_path, archive(1), monkeypatch, "--topic-directory", str(tmp_path)) == 1
@@ -800,7 +752,6 @@ def test_the_command_compares_with_a_source_directory(
 def test_a_report_is_a_table_on_a_terminal_and_lines_elsewhere(
     *, is_terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same figures either way."""
     monkeypatch.setenv("COLUMNS", "120")
     out = io.StringIO()
     out.isatty = lambda: is_terminal  # type: ignore[method-assign] # pretends
@@ -818,7 +769,6 @@ def test_a_report_is_a_table_on_a_terminal_and_lines_elsewhere(
 
 
 def test_an_empty_archive_of_a_new_connector_is_whole() -> None:
-    """Nothing committed, nothing there."""
     report = verify(config(), FakeS3(), dict)
 
     assert report.problems == []

@@ -21,8 +21,6 @@ from tests.s3_archiver.support import FINE, TP, HandClock, config, header, read,
 
 
 class Rig:
-    """A writer in front of S3 in memory; notes are counted, not kept."""
-
     def __init__(
         self, beside: Beside = at_once, committed: OffsetAndMetadata | None = None, **fields: Any
     ) -> None:
@@ -45,7 +43,6 @@ class Rig:
         self.accepted = batch.next_offset
 
     def close(self) -> OffsetAndMetadata | None:
-        """What a closing commit does."""
         self.begin(TP, self.writer.prepare(is_closing=True))
         self.writer.send()
         return self.committable()
@@ -54,7 +51,6 @@ class Rig:
         return self.writer.committable(OffsetAndMetadata(self.accepted))
 
     def publish(self, offset: OffsetAndMetadata | None) -> list[list[int]]:
-        """Offsets of each visible file, after publishing."""
         assert offset is not None
         for token in offset.tokens:
             complete(self.s3, token)
@@ -66,7 +62,6 @@ class Rig:
 
 
 def test_files_end_at_exactly_flush_size_whatever_the_batches() -> None:
-    """250 records in batches of 70 make files of 100, 100 and 50."""
     rig = Rig(flush_size=100)
     for first in range(0, 250, 70):
         rig.put(records(count=min(70, 250 - first), first=first))
@@ -78,7 +73,6 @@ def test_files_end_at_exactly_flush_size_whatever_the_batches() -> None:
 
 
 def test_one_batch_may_fill_many_files() -> None:
-    """A batch of 1,000 records with flush.size 10 makes 100 files, each exact."""
     rig = Rig(flush_size=10)
     rig.put(records(count=1000))
 
@@ -88,7 +82,7 @@ def test_one_batch_may_fill_many_files() -> None:
 
 
 def test_small_files_share_their_notes() -> None:
-    """A note is a write to the store: small files wait for one another, or for the commit."""
+    # A note is a write to the store.
     rig = Rig(flush_size=10)
     rig.put(records(count=1000))
 
@@ -99,7 +93,6 @@ def test_small_files_share_their_notes() -> None:
 
 
 def test_small_files_do_not_wait_in_memory_for_ever() -> None:
-    """Once they make up a quarter part they are sent."""
     rig = Rig(flush_size=10, part_size=40_000)
     rig.put(records(count=100))
 
@@ -108,7 +101,7 @@ def test_small_files_do_not_wait_in_memory_for_ever() -> None:
 
 
 def test_finished_files_hold_no_data() -> None:
-    """Between two commits there may be thousands: of each, only the token stays."""
+    # There may be thousands between two commits.
     rig = Rig(flush_size=100)
     rig.put(records(count=1000))
     rig.close()
@@ -119,7 +112,6 @@ def test_finished_files_hold_no_data() -> None:
 
 
 def test_offsets_with_gaps_are_archived_as_they_are() -> None:
-    """Compaction leaves gaps; the files hold what there is, and the keys say where each begins."""
     rig = Rig(flush_size=3)
     batch = SinkRecords.of(TP, [r for r in records(count=40) if r.offset % 7 == 5])
     rig.put(batch)
@@ -132,7 +124,7 @@ def test_offsets_with_gaps_are_archived_as_they_are() -> None:
 
 @pytest.mark.slow
 def test_files_end_near_flush_bytes() -> None:
-    """Size is checked sixteen times per file, so a file is hardly larger."""
+    # The size is checked sixteen times per file.
     rig = Rig(flush_size=1_000_000, flush_bytes=2_000_000)
     rig.put(records(count=20_000, size=500))
 
@@ -145,7 +137,6 @@ def test_files_end_near_flush_bytes() -> None:
 
 
 def test_the_schedule_ends_a_file_at_the_next_multiple() -> None:
-    """A file begun at 10 past ends at the hour, and the next record begins another."""
     rig = Rig(flush_size=100, rotate_schedule_interval_ms=3_600_000)
     rig.clock.now += 600
     rig.put(records(count=10))
@@ -160,7 +151,6 @@ def test_the_schedule_ends_a_file_at_the_next_multiple() -> None:
 
 
 def test_a_file_that_is_due_is_sealed_without_a_new_record() -> None:
-    """The periodic commit finds it due."""
     rig = Rig(flush_size=100, rotate_schedule_interval_ms=60_000)
     rig.put(records(count=10))
 
@@ -170,7 +160,6 @@ def test_a_file_that_is_due_is_sealed_without_a_new_record() -> None:
 
 
 def test_only_finished_files_may_be_committed_while_one_is_open() -> None:
-    """The open file's records come again if nothing else happens."""
     rig = Rig(flush_size=100)
     rig.put(records(count=150))
     rig.begin(TP, rig.writer.prepare(is_closing=False))
@@ -184,7 +173,6 @@ def test_only_finished_files_may_be_committed_while_one_is_open() -> None:
 
 
 def test_with_nothing_open_everything_accepted_may_be_committed() -> None:
-    """Records that were filtered out behind the last one of a file leave no lag."""
     rig = Rig(flush_size=100)
     rig.put(records(count=100))
     rig.accepted = 117
@@ -198,7 +186,6 @@ def test_with_nothing_open_everything_accepted_may_be_committed() -> None:
 
 
 def test_nothing_finished_means_nothing_to_commit() -> None:
-    """An open file alone commits nothing."""
     rig = Rig(flush_size=100)
     rig.put(records(count=10))
 
@@ -206,7 +193,6 @@ def test_nothing_finished_means_nothing_to_commit() -> None:
 
 
 def test_each_file_says_what_it_follows() -> None:
-    """Number, records and end of what is before it, across writers and generations."""
     rig = Rig(flush_size=100)
     rig.put(records(count=150))
     closed = rig.close()
@@ -228,7 +214,6 @@ def test_each_file_says_what_it_follows() -> None:
 
 
 def test_a_file_is_byte_for_byte_the_same_when_it_is_made_again() -> None:
-    """Same records, same generation: same bytes, sync markers included."""
     made = []
     for batches in ([100], [1] * 100, [33, 67]):
         rig, first = Rig(flush_size=100, avro_codec="deflate"), 0
@@ -245,7 +230,6 @@ def test_a_file_is_byte_for_byte_the_same_when_it_is_made_again() -> None:
 
 
 def test_a_batch_is_accepted_though_a_part_could_not_be_sent() -> None:
-    """Its rows are in memory, all of them; the next put tries the part again before it takes anything."""
     rig = Rig(flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=500))
@@ -257,7 +241,6 @@ def test_a_batch_is_accepted_though_a_part_could_not_be_sent() -> None:
 
 
 def test_a_batch_that_was_refused_is_not_in_the_file() -> None:
-    """Closing while S3 is in trouble commits what was accepted, and not a row of what was not."""
     rig = Rig(flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=500))
@@ -272,7 +255,7 @@ def test_a_batch_that_was_refused_is_not_in_the_file() -> None:
 
 
 def test_requests_are_not_repeated_within_a_put_once_one_failed() -> None:
-    """Each attempt costs seconds of retries; one failure is enough to know."""
+    # Each attempt costs seconds of retries.
     rig = Rig(flush_size=10, part_size=400)
     rig.s3.fail_next("CreateMultipartUpload", slow_down(), times=50)
     rig.put(records(count=500))
@@ -281,7 +264,6 @@ def test_requests_are_not_repeated_within_a_put_once_one_failed() -> None:
 
 
 def test_memory_does_not_grow_while_s3_is_down() -> None:
-    """Batches are refused until what is stuck has been sent."""
     rig = Rig(flush_size=100_000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=20)
     rig.put(records(count=500))
@@ -296,7 +278,6 @@ def test_memory_does_not_grow_while_s3_is_down() -> None:
 
 
 def test_a_lost_answer_to_create_or_part_changes_nothing() -> None:
-    """What took effect is made again or replaced; readers see each offset once."""
     rig = Rig(flush_size=100, part_size=500)
     rig.s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
     rig.s3.fail_next("UploadPart", no_answer(), after_effect=True, times=3)
@@ -319,7 +300,7 @@ def test_a_lost_answer_to_create_or_part_changes_nothing() -> None:
 
 
 def test_after_a_refusal_only_finished_files_count() -> None:
-    """A put that failed for good may have taken half a batch: the open file is never committed."""
+    # The failed put may have taken half a batch.
     rig = Rig(flush_size=100, part_size=500)
     rig.put(records(count=120))
     rig.s3.fail_next("UploadPart", denied(), times=1)
@@ -334,7 +315,7 @@ def test_after_a_refusal_only_finished_files_count() -> None:
 
 
 def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
-    """A batch can end one file and break in the next: it counts as not accepted, so neither file does."""
+    # A batch can end one file and fail in the next: all of it counts as not accepted.
     rig = Rig(flush_size=100, part_size=500)
     rig.put(records(count=90))
     rig.s3.fail_next("CreateMultipartUpload", denied())
@@ -349,7 +330,6 @@ def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
 
 
 def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_taken(late: Late) -> None:
-    """The batch that filled it was accepted: the next one is refused while the part still fails."""
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=30))
@@ -369,7 +349,6 @@ def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_ta
 
 
 def test_a_part_that_was_refused_on_its_way_breaks_the_partition_at_the_next_batch(late: Late) -> None:
-    """Refused is for good: nothing more is taken, and only files that S3 has are committed."""
     rig = Rig(late, flush_size=40, part_size=2000)
     rig.put(records(count=40))
     rig.s3.fail_next("UploadPart", denied())
@@ -385,7 +364,7 @@ def test_a_part_that_was_refused_on_its_way_breaks_the_partition_at_the_next_bat
 
 
 def test_a_closing_commit_makes_the_request_again_that_failed_on_its_way(late: Late) -> None:
-    """It may have one attempt only: what failed before it began is no answer to it."""
+    # It may have one attempt only, which an earlier failure must not use up.
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down())
     rig.put(records(count=30))
@@ -395,7 +374,7 @@ def test_a_closing_commit_makes_the_request_again_that_failed_on_its_way(late: L
 
 
 def test_what_is_on_its_way_is_not_committed(late: Late) -> None:
-    """A file is finished when S3 has all of it: sealed is not enough."""
+    # A sealed file is finished when S3 has all of it.
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.put(records(count=30))
     rig.writer.prepare(is_closing=True)
@@ -410,7 +389,6 @@ def test_what_is_on_its_way_is_not_committed(late: Late) -> None:
 
 
 def test_nothing_travels_before_its_upload_is_noted(late: Late) -> None:
-    """A part that nobody could find again must not be on its way, in whatever thread."""
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("CreateMultipartUpload", slow_down())
     rig.put(records(count=30))
@@ -432,7 +410,6 @@ def test_nothing_travels_before_its_upload_is_noted(late: Late) -> None:
 def test_each_offset_is_archived_once_under_any_trouble(
     batches: list[int], fates: list[str], flush_size: int, part_size: int, way: Any
 ) -> None:
-    """Any request may fail before or after its effect, however parts travel; a batch is put until it is taken."""
     beside = Late() if way is Late else way
     rig, plan = Rig(beside, flush_size=flush_size, part_size=part_size), iter(fates)
 

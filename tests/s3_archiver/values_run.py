@@ -1,4 +1,4 @@
-"""Runs the setups of :mod:`tests.s3_archiver.original_values` through the archiver's task, as a batch each."""
+"""Run the setups of :mod:`tests.s3_archiver.original_values` through the archiver's task, each in one batch."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ _EXTENSIONS: Final = {
     "AvroFormat": ".avro",
     "ParquetFormat": ".snappy.parquet",
 }
+# End of a file's name, by the row that it has.
 _ROWS: Final = ".headers.json"
-"""What the name of the file ends with that says which rows another one has."""
 _BETWEEN: Final = "<\x1e>"
 
 
 def registry() -> RegistryServer:
-    """A registry with the schemas of the table under their ids."""
     server = RegistryServer()
     for number, schema in SCHEMAS.items():
         assert server.register(f"subject-{number}", json.dumps(schema)) == number
@@ -50,13 +49,11 @@ def registry() -> RegistryServer:
 
 
 def outcomes(setup: Setup, format_name: str, registry_url: str, *, is_named: bool = True) -> list[Answer]:
-    """What became of each input, as the table says it, with an error's message in the place of its class.
+    """Return what became of each input, as the table says it, with an error's message instead of its class.
 
-    ``{"refused": message}`` for all of them where the configuration is refused. All are one batch, so that
-    each record has neighbours. ``is_named`` false leaves the converter out of the configuration.
-
-    Raises:
-        AssertionError: the partition stopped, which no record may cause.
+    ``{"refused": message}`` stands for all of them if the configuration is refused. All are in one batch, so
+    that each record has neighbours. ``is_named`` false leaves the converter out of the configuration. Raises
+    AssertionError if the partition stopped, which no record may cause.
     """
     try:
         keys = _keys_of(setup, format_name, registry_url)
@@ -83,7 +80,7 @@ def outcomes(setup: Setup, format_name: str, registry_url: str, *, is_named: boo
 
 
 def _keys_of(setup: Setup, format_name: str, registry_url: str) -> dict[str, str]:
-    """The configuration. Headers beside the values name the rows; null values are told from dropped ones."""
+    # Headers beside the values name the rows, so that null values differ from dropped ones.
     converter = CONVERTERS[setup.converter]
     other: dict[str, str] = {"key.converter": "string"}
     if setup.reads == "key":
@@ -125,7 +122,6 @@ def _record(setup: Setup, place: int) -> SinkRecord:
 
 
 def _rows(made: Bench, setup: Setup, format_name: str) -> Iterator[tuple[int, Answer]]:
-    """The rows of all files, with the places of their records."""
     for name in made.visible():
         if not name.endswith(_ROWS):
             continue
