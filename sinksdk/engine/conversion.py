@@ -1,4 +1,4 @@
-"""From what was read to what a task is given: converters, then transforms."""
+"""The way from read records to those that a task gets: converters, then transforms."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, JsonStyle, to_bytes
 
 
 class Divided(Exception):
-    """A batch holds values of several types: it is converted in parts, so that no row depends on another.
+    """A batch has values of several types: it is converted in parts, so that no row depends on another.
 
     Args:
-        lengths: of the parts, in their order.
+        lengths: of the parts, in order.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -36,13 +36,13 @@ class Divided(Exception):
 
 
 class Conversion:
-    """Key and value converters and transforms over batches. Without them no record is touched.
+    """Key and value converters and transforms over batches. Without them, records stay as they are.
 
-    What comes out says by itself what it is: a column of a type, of bytes where nothing has read them, of
-    JSON texts (:data:`~sinksdk.values.json_text.JSON`), or objects where a task takes neither bytes nor JSON.
+    Keys and values of the result are columns of a type, of bytes if nothing has converted them, of JSON texts
+    (:data:`~sinksdk.values.json_text.JSON`), or objects for a task that takes neither bytes nor JSON.
 
     Args:
-        task: says what it takes; asked when there are records.
+        task: returns the task, whose ``takes_…`` are read when there are records.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Conversion:
         """The batch as the task gets it.
 
         Raises:
-            Divided: its parts are to be converted, one after the other.
+            Divided: its parts must be converted one after the other.
             ConnectException: a record cannot be converted or transformed and ``errors.tolerance`` is none.
             RetriableException: a converter or transform requests another attempt.
-            ConfigException: a converter or transform cannot work as it is configured.
+            ConfigException: a converter or transform cannot work as configured.
         """
         records = self._framed(records)
         offsets = records.offsets
@@ -96,7 +96,7 @@ class Conversion:
         return as_json(made, read) if task.takes_json else made
 
     def _framed(self, records: SinkRecords) -> SinkRecords:
-        """With a registry's framing where a header has the id of the schema."""
+        """Put the registry's framing before values whose header has the id of their schema."""
         place = records.arrow.schema.get_field_index("headers")
         for part in self._with_framing if place >= 0 else ():
             index = records.arrow.schema.get_field_index(part)
@@ -113,7 +113,6 @@ class Conversion:
         return SPARK_JSON if self._converters[part] is None else CONNECT_JSON
 
     def _read_again(self, part: Part, topic: str, data: pa.Array) -> Content:
-        """Keys, or values, as the converter gives them: JSON texts are no objects yet."""
         converter = self._converters[part]
         return (
             _content(converter.convert(topic, data), len(data))
@@ -158,7 +157,6 @@ class Conversion:
         return records.take(rows), {part: flags[rows] for part, flags in untyped.items()}
 
     def _part(self, part: Part, records: SinkRecords, *, keeps_json: bool) -> Converted | None:
-        """Keys or values, converted; None where they stay."""
         converter = self._converters[part]
         index = records.arrow.schema.get_field_index(part)
         if converter is None or index < 0:
@@ -173,10 +171,10 @@ class Conversion:
     def _transformed(
         self, chain: Chain, records: SinkRecords, untyped: Untyped, failed: list[_Failed]
     ) -> SinkRecords:
-        """What a chain makes of a batch.
+        """Apply the chain to a batch.
 
-        Tombstones, which no schema describes, are transformed separately from nulls that have a type:
-        Connect's HoistField makes a map of the first and a structure of the second.
+        Tombstones, which have no schema, are transformed separately from typed nulls: Connect's HoistField
+        turns the first into a map and the second into a structure.
 
         Raises:
             TypesDiffer: the batch must be transformed in parts.
@@ -199,14 +197,14 @@ class Conversion:
         return in_order(pieces, rows)
 
     def _joined(self, pieces: Sequence[SinkRecords], given: SinkRecords) -> SinkRecords:
-        """Pieces of a batch, in which bad records were found. Raises TypesDiffer."""
+        """Join pieces of a batch without its bad records. Raises TypesDiffer."""
         filled = [piece for piece in pieces if len(piece)]
         if not are_alike(filled):  # an author's transform may look at all of a batch
             raise TypesDiffer(np.array([piece.first_offset for piece in filled[1:]], np.int64))
         return joined(filled) if filled else given[:0]
 
     def _pieces(self, chain: Chain, records: SinkRecords, failed: list[_Failed]) -> list[SinkRecords]:
-        """What the chain makes of a batch: in halves where it fails, down to the bad records."""
+        """Apply the chain; where it fails, apply it to halves, down to the bad records."""
         try:
             return [chain(records)]
         except TransformFailed as failure:
@@ -232,14 +230,14 @@ class Conversion:
 
 
 Untyped: TypeAlias = Mapping[Part, Flags]
-"""Of keys and values that have types, the rows that have neither a value nor a type."""
+"""The rows of typed keys and values that have neither a value nor a type."""
 
 _NO_CODES: Final = np.zeros(1, np.int8)
 _OBJECTS: Final = pa.binary()  # of any type but null
 
 
 class _Failed(NamedTuple):
-    """A record that cannot be converted or transformed, and by what."""
+    """A record that cannot be converted or transformed, and the converter or transform."""
 
     stage: Stage
     record: SinkRecord
@@ -252,7 +250,7 @@ _STAGES: Final[Mapping[Part, Stage]] = {"key": "KEY_CONVERTER", "value": "VALUE_
 
 
 def _one_by_one(converter: Converter, topic: str, data: Sequence[bytes | None]) -> Converted:
-    """By a converter of someone's own, into objects."""
+    """Convert to objects with a converter of the author."""
     rows, objects, failed = [], [], dict[int, Exception]()
     for row, value in enumerate(data):
         try:
@@ -273,9 +271,9 @@ def _kind(piece: Piece) -> pa.DataType | None:
 
 
 def _joined_kind(one: pa.DataType | None, other: pa.DataType | None) -> tuple[bool, pa.DataType | None]:
-    """Whether both can be in one batch, and as what: None for objects, which only objects can join.
+    """Whether both types can be in one batch, and the common type; None: objects.
 
-    Numbers are not widened, and structures keep their fields: a row is the same whatever is beside it.
+    Numbers are not widened, and structures keep their fields: a row does not depend on its neighbours.
     """
     if one is None or other is None:
         return one is other, None
@@ -286,14 +284,13 @@ def _joined_kind(one: pa.DataType | None, other: pa.DataType | None) -> tuple[bo
 
 
 def _check_one_type(offsets: npt.NDArray[np.int64], parts: Sequence[Converted]) -> None:
-    """Raise Divided where keys, or values, are of several types."""
     begins = sorted({begin for part in parts for begin in _begins(part)})
     if begins:
         raise _divided(offsets, offsets[begins])
 
 
 def _divided(offsets: npt.NDArray[np.int64], begins: npt.NDArray[np.int64]) -> Divided:
-    """The parts of a batch that begin with these offsets: records of one offset are put together.
+    """The parts of a batch that begin with these offsets; records of one offset stay together.
 
     Raises:
         ConfigException: all records have one offset.
@@ -308,7 +305,7 @@ def _divided(offsets: npt.NDArray[np.int64], begins: npt.NDArray[np.int64]) -> D
 
 
 def _begins(converted: Converted) -> Iterator[int]:
-    """Rows at which values begin to be of another type than those before."""
+    """The rows whose type differs from that of the rows before."""
     pieces = converted.pieces
     kind = _kind(pieces[0]) if pieces else None
     if len(pieces) < 2 or _all_join(pieces):  # noqa: PLR2004 - of two pieces
@@ -328,7 +325,6 @@ def _begins(converted: Converted) -> Iterator[int]:
 
 
 def _as_one_type(converted: Converted, json_of: Callable[[pa.Array], pa.Array]) -> Converted:
-    """Columns of several types as columns of JSON texts."""
     pieces = converted.pieces
     if len(pieces) < 2 or None in map(_kind, pieces) or _all_join(pieces):  # noqa: PLR2004 - of two pieces
         return converted
@@ -345,7 +341,7 @@ def _all_join(pieces: Sequence[Piece]) -> bool:
 
 
 def _content(converted: Converted, length: int) -> Content:
-    """One column, or list of objects, of all rows; null where there is no value."""
+    """One column, or list of objects, of all rows; rows without a value are null."""
     pieces = converted.pieces
     if not pieces:
         return pa.nulls(length, converted.kind)
@@ -368,9 +364,9 @@ def _content(converted: Converted, length: int) -> Content:
 
 
 def _untyped(converted: Converted, length: int) -> Flags | None:
-    """The rows that have neither a value nor a type, among others that have one; None where there are none.
+    """The rows that have neither a value nor a type, among others that have one; None: there are none.
 
-    A converter of one type gives it to nulls, too.
+    A converter of one type types nulls, too.
     """
     pieces = [piece for piece in converted.pieces if not pa.types.is_null(_kind(piece) or _OBJECTS)]
     if not pieces or _kind(pieces[0]) is None or not pa.types.is_null(converted.kind):
@@ -383,5 +379,4 @@ def _untyped(converted: Converted, length: int) -> Flags | None:
 
 
 def _of_type(column: Any, kind: pa.DataType) -> pa.Array:
-    """A column of the type, or of nulls as one of it."""
     return column if column.type == kind else pa.nulls(len(column), kind)

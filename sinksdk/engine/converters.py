@@ -1,6 +1,6 @@
-"""Connect's converters: they turn the bytes of keys and values into typed columns, or into objects.
+"""Connect's converters: they convert the bytes of keys and values to typed columns, or to objects.
 
-None of their errors quotes the bytes: they end up in logs.
+Their errors never quote the bytes, since they end up in logs.
 """
 
 from __future__ import annotations
@@ -46,19 +46,24 @@ _BEFORE_SCHEMA: Final = '{"schema":'
 _BEFORE_PAYLOAD: Final = ',"payload":'
 
 SchemaOf = Callable[[int], Any]
-"""Gives the writer's schema of an id, an ``AvroSchema`` or what its JSON holds.
-Raises RetriableException while the registry cannot be reached,
-DataException for an id it does not have, ConfigException if this configuration cannot reach it."""
+"""Returns the writer's schema of an id: an ``AvroSchema``, or its parsed JSON.
+
+Raises RetriableException while the registry is unavailable, DataException for an unknown id, ConfigException
+if this configuration cannot reach the registry.
+"""
 
 
 class Converter(Protocol):
-    """Turns the bytes of a key or value into an object."""
+    """Converts the bytes of a key or value to an object."""
 
     def __call__(self, topic: str, data: bytes | None) -> Any:
-        """Convert. Raises DataException for bytes of another format; None stays None.
+        """Convert; None stays None.
 
-        RetriableException requests another attempt, ConfigException ends the partition: in neither case is
-        the record bad. Any other exception counts as DataException, as in Connect.
+        Raises:
+            DataException: the bytes have another format. Any other exception counts as this one, as in
+                Connect.
+            RetriableException: another attempt is requested; the record is not bad.
+            ConfigException: the partition ends; the record is not bad.
         """
         ...
 
@@ -68,11 +73,11 @@ Rows: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
 
 
 class Piece(NamedTuple):
-    """Converted values that have one type.
+    """Converted values of one type.
 
     Args:
-        rows: where they stand in the batch, ascending.
-        content: an Arrow column, or objects where there is no schema.
+        rows: their positions in the batch, ascending.
+        content: an Arrow column; without a schema, objects.
     """
 
     rows: Rows
@@ -81,12 +86,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A batch of keys or values, converted.
+    """A converted batch of keys or values.
 
     Args:
-        pieces: by type, in the order of their first rows. Rows in none of them are null.
-        failed: why a row could not be converted.
-        kind: the type where all is null.
+        pieces: by type, in the order of their first rows. Rows in no piece are null.
+        failed: the error of each row that could not be converted.
+        kind: the type if all rows are null.
     """
 
     pieces: Sequence[Piece]
@@ -95,14 +100,14 @@ class Converted:
 
 
 class BatchConverter(ABC):
-    """Turns a column of bytes into typed columns. As a :class:`Converter` it converts one key or value."""
+    """Converts a column of bytes to typed columns. As a :class:`Converter` it converts one key or value."""
 
     @abstractmethod
     def convert(self, topic: str, data: pa.Array) -> Converted:
         """Convert a column of bytes. Raises RetriableException and ConfigException as a Converter does."""
 
     def __call__(self, topic: str, data: bytes | None) -> Any:
-        """Convert one key or value, into what a task sees when it iterates."""
+        """Convert one key or value to the object that a task sees when it iterates."""
         made = self.convert(topic, pa.array([data], pa.binary()))
         for error in made.failed.values():
             raise error
@@ -118,7 +123,7 @@ def _built(
     build: Callable[[Sequence[Any]], pa.Array],
     failed: dict[int, Exception],
 ) -> list[Piece]:
-    """A column of values; in halves where it fails, down to the bad ones."""
+    """Build a column; where that fails, build halves, down to the bad values."""
     good: list[int] = []
 
     def halves(begin: int, end: int) -> list[pa.Array]:
@@ -147,7 +152,7 @@ def _built_in_first(
     builds: Sequence[Callable[[Sequence[Any]], pa.Array]],
     failed: dict[int, Exception],
 ) -> list[Piece]:
-    """Columns of values: those that cannot be built in the first way are built in the next."""
+    """Build columns; values that cannot be built in the first way are built in the next."""
     pieces: list[Piece] = []
     first: dict[int, Exception] = {}
     for build in builds:
@@ -164,12 +169,9 @@ def _built_in_first(
 
 @dataclass(frozen=True, slots=True)
 class StringConverter(BatchConverter):
-    """Text (Connect's StringConverter)."""
-
     encoding: str = "UTF-8"
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Decode it."""
         rows = valid_rows(data)
         given = data.drop_null()
         failed: dict[int, Exception] = {}
@@ -196,10 +198,10 @@ class JsonConverter(BatchConverter):
     """JSON, with or without Connect's envelope ``{"schema": …, "payload": …}`` (JsonConverter).
 
     Args:
-        schemas_enable: true requires the envelope and returns its payload, false never unwraps; None unwraps
-            exactly the objects that are an envelope.
-        schema: what JSON without an envelope looks like; empty if nothing says so.
-        replaces_null: a null, or missing, field whose schema has a default gets that (KIP-581).
+        schemas_enable: true requires the envelope and returns its payload, false never unwraps it; None
+            unwraps exactly the objects that are an envelope.
+        schema: the type of JSON without an envelope; empty: unknown.
+        replaces_null: a null or missing field gets the default of its schema, if there is one (KIP-581).
     """
 
     schemas_enable: bool | None = None
@@ -207,7 +209,7 @@ class JsonConverter(BatchConverter):
     replaces_null: bool = True
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Read it: into typed columns where a schema is known, else into a column of JSON texts."""
+        """Convert to typed columns where a schema is known, else to a column of JSON texts."""
         texts = read_json(data)
         failed: dict[int, Exception] = {
             row: DataException(
@@ -233,7 +235,6 @@ class JsonConverter(BatchConverter):
         return shape if self.replaces_null else without_defaults(shape)
 
     def _told(self, topic: str, texts: JsonTexts, failed: dict[int, Exception]) -> list[Piece]:
-        """By the schemas of envelopes; texts as they are where there is none."""
         envelopes = Envelopes(topic, is_required=self.schemas_enable is True)
         maybe = texts.maybe_envelopes
         for row, (text, may_be) in enumerate(
@@ -265,14 +266,13 @@ def _builds(shape: Shape) -> list[Callable[[Sequence[Any]], pa.Array]]:
 
 
 def _how_to_parse(shape: Shape) -> Mapping[str, Any]:
-    """Decimals with all their digits, at a price for all other numbers."""
+    # Keeping all digits of decimals slows down the parsing of all other numbers.
     return {"parse_float": Decimal} if shape.has_decimals() else {}
 
 
 def _parsed(
     topic: str, texts: pa.Array, how: Mapping[str, Any], failed: dict[int, Exception]
 ) -> tuple[list[int], list[Any]]:
-    """JSON texts as objects, and their rows."""
     good, parsed = [], []
     for row, text in enumerate(texts.storage.to_pylist()):
         if text is None:
@@ -293,10 +293,9 @@ def _loaded(topic: str, text: str, how: Mapping[str, Any]) -> Any:
 
 
 class Envelopes:
-    """Payloads of a batch by the schemas in their envelopes.
+    """The payloads of a batch by the schemas in their envelopes.
 
-    A producer writes the same schema before each payload: one whose text begins as the one before is not
-    parsed again.
+    A producer writes the same schema before each payload: it is parsed only once for consecutive texts.
     """
 
     def __init__(self, topic: str, *, is_required: bool) -> None:
@@ -306,27 +305,24 @@ class Envelopes:
         self._of_begin = ""
         self._how: dict[str, Mapping[str, Any]] = {}
         self.shapes: dict[str, Shape] = {}
-        """By the schema's text."""
         self.groups: dict[str | None, tuple[list[int], list[Any]]] = {}
-        """Rows and payloads by the schema's text; under None rows without a schema, and their JSON texts."""
+        """Rows and payloads by the text of their schema; under None, rows and JSON texts without a schema."""
 
     @property
     def refusal(self) -> DataException:
-        """The error of a value without an envelope."""
         return DataException(
             f"topic {self._topic}: the JSON is no object of exactly 'schema' and 'payload', as "
             f"schemas.enable=true requires; set it to false for plain JSON"
         )
 
     def add(self, row: int, text: str) -> None:
-        """Add what is JSON. Raises DataException: no envelope, or none with a schema of Connect's."""
+        """Add a JSON text. Raises DataException: it is no envelope, or its schema is not one of Connect."""
         schema, payload = self._again(text) or self._parsed(text)
         if schema is None and payload == "null":
             return
         self._add(row, schema, payload)
 
     def add_text(self, row: int, text: str) -> None:
-        """Add JSON that is no envelope."""
         self._add(row, None, text)
 
     def _add(self, row: int, schema: str | None, payload: Any) -> None:
@@ -368,10 +364,10 @@ class Envelopes:
         return schema, value["payload"]
 
     def _remember(self, text: str, schema: str) -> None:
-        """What stands before the payload, if it is written as Connect does it."""
+        # The text before the payload, if it is written as Connect writes it.
         if not text.startswith(_BEFORE_SCHEMA):
             return
-        with suppress(ValueError):  # a space stands there
+        with suppress(ValueError):  # there is white space
             _, end = json.JSONDecoder().raw_decode(text, len(_BEFORE_SCHEMA))
             begin = f"{text[:end]}{_BEFORE_PAYLOAD}"
             if text.startswith(begin):
@@ -380,12 +376,11 @@ class Envelopes:
 
 @dataclass(frozen=True, slots=True)
 class NumberConverter(BatchConverter):
-    """A big-endian number of a fixed length, as Kafka's serializers write it."""
+    """Big-endian numbers of a fixed length, as Kafka's serializers write them."""
 
     kind: str
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Unpack it."""
         (_, kind), failed = _NUMBERS[self.kind], dict[int, Exception]()
         rows = valid_rows(data)
         pieces = _built(topic, rows, data.drop_null().to_pylist(), self._unpacked, failed)
@@ -396,16 +391,15 @@ class NumberConverter(BatchConverter):
         size = np.dtype(how).itemsize
         for value in values:
             if len(value) != size:
-                raise DataException(f"{len(value)} bytes are no {self.kind}, which has {size}")
+                raise DataException(
+                    f"cannot deserialize a {self.kind} from {len(value)} bytes: expected {size}"
+                )
         return pa.array(np.frombuffer(b"".join(values), how).astype(how[1:]), kind)
 
 
 @dataclass(frozen=True, slots=True)
 class BooleanConverter(BatchConverter):
-    """One byte, 0 or 1 (Connect's BooleanConverter)."""
-
     def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Read it."""
         failed: dict[int, Exception] = {}
         rows = valid_rows(data)
         pieces = _built(topic, rows, data.drop_null().to_pylist(), _booleans, failed)
@@ -415,21 +409,22 @@ class BooleanConverter(BatchConverter):
 def _booleans(values: Sequence[bytes]) -> pa.Array:
     for value in values:
         if value not in (b"\x00", b"\x01"):
-            raise DataException(f"{len(value)} bytes are no boolean, which is one byte, 0 or 1")
+            raise DataException(
+                f"cannot deserialize a boolean from {len(value)} bytes: expected one byte, 0 or 1"
+            )
     return pa.array([value == b"\x01" for value in values], pa.bool_())
 
 
 class AvroConverter(BatchConverter):
     """Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum.
 
-    What stands behind a datum is ignored, as by Confluent's AvroConverter.
+    Bytes after the datum are ignored, as by Confluent's AvroConverter.
 
     Args:
-        schema_of: the schema registry.
-        gives_json: values of schemas that no Arrow type has, as one that contains itself, become JSON texts;
+        gives_json: values of schemas without an Arrow type (recursive ones, for example) become JSON texts;
             else objects.
-        fills_items: nulls in arrays and maps of structures have the default of their type, as Connect's
-            JsonConverter writes it; else fields alone have it, as Connect's structures give it.
+        fills_items: nulls in arrays and maps of structures get the default of their type, as Connect's
+            JsonConverter writes it; else only fields get it, as in Connect's structures.
     """
 
     def __init__(
@@ -447,7 +442,7 @@ class AvroConverter(BatchConverter):
         self._readers: dict[int, _AvroReader] = {}
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Decode each datum with its writer's schema: those of one schema are a piece."""
+        """Decode each datum with its writer's schema; the values of one schema are a piece."""
         failed: dict[int, Exception] = {}
         groups: dict[int, tuple[list[int], list[bytes]]] = {}
         for row, value in enumerate(data.to_pylist()):
@@ -490,18 +485,12 @@ class AvroConverter(BatchConverter):
 
 
 class _AvroReader:
-    """Reads data of one schema.
-
-    Args:
-        gives_json: what has no Arrow type is read for Connect's JSON of it.
-        fills_items: see :class:`AvroConverter`.
-    """
+    """Reads data of one schema. Arguments as of :class:`AvroConverter`."""
 
     def __init__(self, schema: AvroSchema, *, gives_json: bool, fills_items: bool) -> None:
         typed = avro_type(schema.resolved)
         self._schema = schema
         self.kind = None if typed is None else typed.kind
-        """The column's type; None where data become objects."""
         is_bare = self.kind is not None and not pa.types.is_struct(self.kind)
         self._fills_items = fills_items and not is_bare  # Jackson writes what is no structure as it is
         if typed is not None:
@@ -512,7 +501,6 @@ class _AvroReader:
     def decoded(
         self, schema_id: int, rows: list[int], values: list[bytes], what: str, failed: dict[int, Exception]
     ) -> tuple[list[int], list[Any]]:
-        """Data of the schema, and the rows of those that can be read."""
         walked = walk_framed(
             pa.array(values, pa.binary()), {schema_id: self._schema}, fills_items=self._fills_items
         )
@@ -547,13 +535,12 @@ def _without_bytes(error: UnicodeDecodeError) -> str:
 
 
 def as_texts(converted: Converted, json_of: Callable[[pa.Array], pa.Array]) -> Converted:
-    """Columns of any types as columns of JSON texts."""
     texts = [Piece(piece.rows, json_column(json_of(piece.content))) for piece in converted.pieces]
     return Converted(texts, converted.failed, JSON)
 
 
 def with_objects(converted: Converted) -> Converted:
-    """JSON texts as objects, for transforms, and for tasks that do not take JSON."""
+    """Convert JSON texts to objects, for transforms and for tasks that do not take JSON."""
     pieces, failed = [], dict(converted.failed)
     for piece in converted.pieces:
         if not (isinstance(piece.content, pa.Array) and is_json(piece.content.type)):
@@ -579,13 +566,12 @@ _NUMBERS: Final[Mapping[str, tuple[str, pa.DataType]]] = {
     "float": (">f4", pa.float32()),
     "double": (">f8", pa.float64()),
 }
-"""How numpy reads them, and their types."""
 
 
 def converter_of(
     spec: ConverterSpec, registry: Callable[[RegistryAddress], SchemaOf] | None = None
 ) -> Converter | None:
-    """The configured converter; None leaves bytes as they are.
+    """The configured converter; None: bytes stay as they are.
 
     Raises:
         ConfigException: Avro without a schema registry.
@@ -601,7 +587,9 @@ def converter_of(
     if spec.kind in _NUMBERS:
         return NumberConverter(spec.kind)
     if registry is None or spec.registry is None:
-        message = "the Avro converter has no schema registry here: name its URL, and give what connects to it"
+        message = (
+            "the Avro converter needs a schema registry: set its URL, and pass a function that connects to it"
+        )
         raise ConfigException(message)
     return AvroConverter(
         registry(spec.registry), is_key=spec.is_key, gives_json=spec.gives_json, fills_items=spec.fills_items

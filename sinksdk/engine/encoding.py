@@ -1,4 +1,4 @@
-"""Keys and values as bytes again, for tasks that know only bytes, after transforms have changed them."""
+"""Encodes keys and values as bytes or JSON again, after transforms have changed them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sinksdk.values.text import SPARK_JSON, JsonStyle, to_bytes
 
 
 class BytesRead:
-    """The bytes of keys and values, to be found again for those that transforms have left as they are.
+    """The original bytes of keys and values, for those that transforms have left unchanged.
 
     Args:
-        converted: what transforms are given, over what was read.
-        by_content: an object is found by its JSON. An author's transform may change objects where they are;
-            Kafka's own never do, so theirs are found by identity.
-        read_again: converts keys, or values, of a topic once more, of which JSON texts are taken; None where
-            the bytes are wanted as they were read.
+        converted: the input of the transforms.
+        by_content: find an object by its JSON, since an author's transform may change objects in place.
+            Kafka's own never do: their objects are found by identity.
+        read_again: converts keys, or values, of a topic again, to JSON texts; None: the original bytes are
+            wanted.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BytesRead:
         return {(offset, self._mark(value)): data for offset, value, data in given}
 
     def _column_read(self, part: Part) -> pa.Array | None:
-        """What was read, as bytes; None where nothing has converted it."""
+        """The original bytes; None: nothing has converted them."""
         converted = self._converted
         batch = converted.arrow if converted.read is None else converted.read
         index = batch.schema.get_field_index(part)
@@ -63,7 +63,6 @@ class BytesRead:
         return to_bytes(batch.column(index), SPARK_JSON)
 
     def of_objects(self, made: SinkRecords, part: Part) -> pa.Array:
-        """The bytes of keys, or values, that are objects."""
         encoded = [
             self._known[part].get((offset, self._mark(value))) or _encoded(value)
             for offset, value in zip(made.offsets.tolist(), content_of(made, part), strict=True)
@@ -71,11 +70,10 @@ class BytesRead:
         return pa.array(encoded, pa.binary())
 
     def text_of(self, part: Part, offset: int, value: Any) -> str | None:
-        """The JSON text that was read of an object, which is as the converter gave it; None of another."""
+        """The original JSON text of an unchanged object; None: the object has changed."""
         return self._known[part].get((offset, self._mark(value)))
 
     def of_column(self, made: SinkRecords, part: Part, style: JsonStyle) -> pa.Array:
-        """The bytes of keys, or values, that are a column."""
         column = made.arrow.column(part)
         encoded, read = to_bytes(column, style), self._column_read(part)
         if read is None:
@@ -94,12 +92,11 @@ class BytesRead:
 def as_bytes(made: SinkRecords, read: BytesRead, style: Callable[[Part], JsonStyle]) -> SinkRecords:
     """Records whose keys and values are columns of bytes.
 
-    What the transforms have left as the converters gave it has the bytes it was read with. Text becomes
-    UTF-8, bytes stay, anything else becomes JSON.
+    Unchanged values have their original bytes. Text becomes UTF-8, bytes stay, anything else becomes JSON.
 
     Args:
-        made: what the transforms have made.
-        read: taken before they were applied.
+        made: the output of the transforms.
+        read: created before they were applied.
         style: how typed keys, or values, are written.
     """
     for part in PARTS:
@@ -113,11 +110,11 @@ def as_bytes(made: SinkRecords, read: BytesRead, style: Callable[[Part], JsonSty
 def as_json(made: SinkRecords, read: BytesRead | None) -> SinkRecords:
     """Records whose keys and values are columns: objects become JSON texts, columns stay as they are.
 
-    A text is the one that was read where the transforms have left the object as the converter gave it.
+    An unchanged object keeps its original text.
 
     Args:
-        made: what the converters, or the transforms, have made.
-        read: taken before the transforms were applied; None without any.
+        made: the output of the converters, or the transforms.
+        read: created before the transforms were applied; None: there are none.
     """
     for part in PARTS:
         objects = _objects(made, part)
@@ -129,7 +126,7 @@ def as_json(made: SinkRecords, read: BytesRead | None) -> SinkRecords:
 def _json_column(
     offsets: Sequence[int], objects: Sequence[Any], part: Part, read: BytesRead | None
 ) -> pa.Array:
-    """Objects as JSON texts; as bytes where all of them are bytes, which no one has read."""
+    """Convert objects to JSON texts; keep them as bytes if all are bytes."""
     if {type(value) for value in objects} - {type(None)} == {bytes}:
         return pa.array(objects, pa.binary())
     texts = [
@@ -140,10 +137,10 @@ def _json_column(
 
 
 def becoming_bytes(config: ConnectorConfig, *, takes_bytes: bool) -> Mapping[Part, str]:
-    """Keys and values that must have a form in bytes where Spark has typed them, each with the reason.
+    """Keys and values that must be encoded as bytes where Spark has typed them, each with the reason.
 
     Args:
-        takes_bytes: whether the task does. What a chain makes of a value is not known before it runs.
+        takes_bytes: whether the task takes bytes. The output of a chain is unknown before it runs.
     """
     found: dict[Part, str] = {}
     for part in PARTS:

@@ -1,4 +1,4 @@
-"""Records that cannot be delivered: Connect's error reporter and dead letters (KIP-298, KIP-610)."""
+"""Reports of errant records: the error reporter and dead letters of Kafka Connect (KIP-298, KIP-610)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from sinksdk.values.text import SPARK_JSON, to_bytes
 log = logging.getLogger(__name__)
 
 _DONE: Future[None] = Future()
-"""What has nothing to wait for."""
 _DONE.set_result(None)
 _LOGGED = 1_000  # bytes of a key or value
 
@@ -37,7 +36,7 @@ Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TRANSFORMATION", "TASK_PUT"
 def dead_letter(
     record: SinkRecord, error: BaseException, stage: Stage, name: TaskName, failed_class: str
 ) -> SinkRecord:
-    """The record with Connect's ``__connect.errors.*`` headers appended to its own."""
+    """Append Connect's ``__connect.errors.*`` headers to a record."""
     context = {
         "topic": record.topic,
         "partition": record.partition,
@@ -67,7 +66,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _as_read(record: SinkRecord) -> SinkRecord:
-    """The record as it was read, as bytes what was typed then: not all moments are objects in Python.
+    """The record as it was read, with typed content as bytes: Python has no objects for some timestamps.
 
     Raises:
         ConfigException: there is no JSON of its type.
@@ -83,10 +82,10 @@ def _as_read(record: SinkRecord) -> SinkRecord:
 
 
 def _bytes_of(record: SinkRecord) -> SinkRecord:
-    """The record as it was read, and what was typed then as bytes.
+    """The record as it was read, with typed content as bytes.
 
     Raises:
-        ConnectException: its bytes are not known.
+        ConnectException: its bytes are unknown.
     """
     read = _as_read(record)
     for name, data in (("key", read.key), ("value", read.value)):
@@ -99,10 +98,10 @@ def _bytes_of(record: SinkRecord) -> SinkRecord:
 
 
 class WorkerErrantRecordReporter(ErrantRecordReporter):
-    """Logs, sends to the dead letters, and refuses where bad records are not tolerated.
+    """Logs errant records, sends them to the dead letters, and refuses them if they are not tolerated.
 
     Args:
-        dead_letters: their writer; None only logs.
+        dead_letters: None: records are only logged.
     """
 
     def __init__(self, scope: TaskScope, name: TaskName, dead_letters: DeadLetters | None) -> None:
@@ -114,7 +113,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         self._counters: dict[TopicPartition, ErrorCounter] = {}
 
     def begin(self, partition: TopicPartition, offsets: npt.NDArray[np.int64]) -> None:
-        """Count failed records of a partition's next batch, given by its offsets."""
+        """Begin a partition's next batch, given by its offsets: its failed records are counted."""
         if partition not in self._counters:
             self._counters[partition] = ErrorCounter(partition, self._options.error_limit)
         # A transform may have made several records of one: together they count as one.
@@ -123,11 +122,10 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         self._counters[partition].begin(offsets)
 
     def forget(self, partition: TopicPartition) -> None:
-        """The partition has ended: late reports of its records are not counted."""
+        """Forget an ended partition: late reports of its records are not counted."""
         self._counters.pop(partition, None)
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
-        """Report a record the task could not deliver. See :class:`~sinksdk.ErrantRecordReporter`."""
         return self.report_from("TASK_PUT", record, error)
 
     def report_from(
@@ -144,8 +142,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         limit is exceeded it is not written any more.
 
         Args:
-            record: as it was read, or as the task was given it.
-            failed: the converter or transform that failed; the task if None.
+            record: as it was read, or as the task got it.
+            failed: the converter or transform that failed; None: the task.
             where: which transform it was, for messages.
         """
         self._measures.failed()
@@ -213,7 +211,6 @@ def _where(record: SinkRecord) -> str:
 
 
 def _shortened(data: object) -> str:
-    """What a log line can hold of a key or value."""
     text = repr(data[:_LOGGED] if isinstance(data, bytes) else data)
     return text if len(text) <= 4 * _LOGGED else f"{text[: 4 * _LOGGED]}…"
 
@@ -224,11 +221,11 @@ def _class_of(converter: object) -> str:
 
 
 class TooManyErrorsException(InDoubt):
-    """More of a partition's records failed than allowed; the uncommitted ones are read again."""
+    """Too many records of a partition failed; the uncommitted ones are read again."""
 
 
 class ErrorCounter:
-    """Failed records of one partition since it was opened."""
+    """Counts the failed records of one partition since it was opened."""
 
     def __init__(self, partition: TopicPartition, limit: ErrorLimit) -> None:
         self._partition = partition
@@ -242,7 +239,7 @@ class ErrorCounter:
         self._runs: dict[int, int] = {}
 
     def begin(self, offsets: npt.NDArray[np.int64]) -> None:
-        """The next batch, by its offsets: all records before it have been judged."""
+        """Begin the next batch: all records before it have been judged."""
         last = self._before + len(self._offsets)
         self._before = self._seen = last
         self._offsets = offsets
@@ -250,13 +247,13 @@ class ErrorCounter:
         self._runs = {last: self._runs[last]} if last in self._counted else {}
 
     def failed(self, offset: int, cause: str) -> TooManyErrorsException | None:
-        """Count a record that failed; one that is reported twice counts once.
+        """Count a failed record; one that is reported twice counts once.
 
         Args:
             cause: stage and error, for the message.
 
         Returns:
-            The error that ends its partition; None while the limit is not exceeded.
+            The error that ends the partition; None: the limit is not exceeded.
         """
         place = self._place(offset)
         if place in self._counted:
@@ -271,19 +268,19 @@ class ErrorCounter:
         return TooManyErrorsException(
             f"{self._failed:,} of {self._seen:,} records of {self._partition} failed in this generation: "
             f"{excess}. The first was at {self._first}; the last at offset {offset}: {cause}. Nothing after "
-            f"the partition's last commit is committed, so these records are read again: mend what they "
-            f"fail of, or allow more of them to fail if they are bad indeed"
+            f"the partition's last commit is committed, so these records are read again: "
+            f"fix the cause, or raise the limit if the records are bad"
         )
 
     def _place(self, offset: int) -> int | None:
-        """How many records there were up to this one; None for one of an earlier batch, reported late."""
+        """The number of records up to this one; None: it is of an earlier batch, reported late."""
         row = int(np.searchsorted(self._offsets, offset))
         if row == len(self._offsets) or self._offsets[row] != offset:
             return None
         return self._before + row + 1
 
     def _join(self, place: int) -> int:
-        """Length of the run of failed records that this one now belongs to."""
+        """Add a failed record to its run of failed records; return the length of the run."""
         self._counted.add(place)
         left, right = self._runs.get(place - 1, 0), self._runs.get(place + 1, 0)
         length = left + 1 + right

@@ -17,19 +17,18 @@ from sinksdk.source.records import SourceOffset, SourcePartition, SourceRecord
 log = logging.getLogger(__name__)
 
 MOST: Final = 50
-"""Maximum number of listed source partitions: the ones committed last."""
+"""Maximum number of listed source partitions: those committed last."""
 
 LONGEST: Final = 1_000
 """Maximum characters of a listed source partition with its offset, both as JSON."""
 
 
 class Known(NamedTuple):
-    """A source partition's offset.
+    """The offset of a source partition.
 
     Args:
-        position: partition and offset.
-        is_committed: whether this task has committed it. Otherwise it has only requested it, and another task
-            may have committed a later offset since.
+        is_committed: this task has committed it. Otherwise it has only requested it, and another task may
+            have committed a later offset since.
     """
 
     position: SourcePosition
@@ -37,7 +36,7 @@ class Known(NamedTuple):
 
 
 class KnownPositions:
-    """Source offsets that a task has requested or committed. A source may have any number of partitions.
+    """The source offsets that a task has requested or committed; at most :data:`MOST` of them are kept.
 
     One thread writes at a time; any may read.
     """
@@ -45,14 +44,12 @@ class KnownPositions:
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
         self.has_more = False
-        """Whether there are others that are not listed."""
 
     def listed(self) -> Sequence[Known]:
-        """The positions to show, sorted by source partitions."""
         return [known for _, known in sorted(self._known.copy().items())]
 
     def read(self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]) -> None:
-        """The task has requested these partitions' offsets and received these."""
+        """Note the offsets that the task requested for these partitions."""
         answered = {
             partition_key(partition): Known(SourcePosition.of(partition, offset), is_committed=False)
             for partition, offset in zip(partitions, offsets, strict=True)
@@ -62,7 +59,7 @@ class KnownPositions:
         self._learn({key: known for key, known in answered.items() if key not in committed})
 
     def committed(self, positions: Mapping[str, SourcePosition]) -> None:
-        """Source partitions, by their keys, are committed; the oldest entries are dropped."""
+        """Note committed positions by partition key; the oldest entries are dropped."""
         self._learn({key: Known(position, is_committed=True) for key, position in positions.items()})
 
     def _learn(self, news: dict[str, Known]) -> None:
@@ -79,8 +76,6 @@ def _length(key: str, position: SourcePosition) -> int:
 
 
 class PersistentOffsets(OffsetStorageReader):
-    """Reads source offsets with retries, so that authors need not retry."""
-
     def __init__(self, offsets: OffsetStorageReader, persist: Persistence, known: KnownPositions) -> None:
         self._offsets = offsets
         self._persist = persist
@@ -93,19 +88,13 @@ class PersistentOffsets(OffsetStorageReader):
 
 
 class Decision(Enum):
-    """The decision on the open transaction."""
-
     CONTINUE = auto()
-    """It stays open."""
     COMMIT = auto()
-    """It is committed here."""
     ABORT = auto()
-    """It is aborted here, and none of it is read again."""
+    """Abort; the records are not read again."""
 
 
 class WorkerTransactionContext(TransactionContext):
-    """Keeps a task's requests until they are carried out."""
-
     def __init__(self, label: str, lock: Callable[[], AbstractContextManager[object]]) -> None:
         self._label = label
         self._lock = lock()
@@ -119,7 +108,6 @@ class WorkerTransactionContext(TransactionContext):
         self._ask(record, Decision.ABORT)
 
     def take(self, record: SourceRecord) -> Decision:
-        """The request for this record, once."""
         with self._lock:
             for at, (asked_for, decision) in enumerate(self._records):
                 if asked_for is record:
@@ -128,7 +116,7 @@ class WorkerTransactionContext(TransactionContext):
         return Decision.CONTINUE
 
     def take_batch(self) -> Decision:
-        """The request for the batch, once. Requests for records that are not in it are dropped."""
+        """Return the request for the batch, once. Requests for records outside the batch are dropped."""
         with self._lock:
             decision, self._batch = self._batch, Decision.CONTINUE
             strangers, self._records = self._records, []
@@ -160,8 +148,6 @@ class WorkerTransactionContext(TransactionContext):
 
 
 class WorkerSourceTaskContext(SourceTaskContext):
-    """The context of one source task."""
-
     def __init__(
         self,
         configs: Mapping[str, str],

@@ -1,4 +1,4 @@
-"""A source task's transactions: checks of records, transaction boundaries, calls of ``commit``.
+"""The transactions of a source task: checks of records, boundaries, calls of ``commit``.
 
 A record that no reader could read must fail its task here: once committed, it would fail every reader of its
 topic.
@@ -33,7 +33,7 @@ class Boundaries:
 
     Args:
         now: the time on the clock, when the first interval begins.
-        asked: the task's requests, with boundary ``connector`` only; one made during a poll applies to the
+        asked: the task's requests, with boundary ``connector`` only; a request during a poll applies to the
             next batch.
     """
 
@@ -43,11 +43,10 @@ class Boundaries:
         self._asked = asked
 
     def after_record(self, record: SourceRecord) -> Decision:
-        """A record has been sent."""
         return Decision.CONTINUE if self._asked is None else self._asked.take(record)
 
     def after_batch(self, now: float) -> Decision:
-        """All records of a poll have been sent. An interval never splits them."""
+        """The decision after all records of a poll. An interval never splits them."""
         if self._asked is not None:
             return self._asked.take_batch()
         if self._interval is not None:
@@ -154,7 +153,6 @@ class SourceTransactions:
         self._last: tuple[SourcePartition, SourcePartition, str] | None = None
 
     def init(self) -> None:
-        """Fence earlier writers with the same transactional id."""
         with self._measures.phase(Phase.FENCE):
             self._persist("fencing its predecessors", self._writer.init)
 
@@ -162,7 +160,7 @@ class SourceTransactions:
         """Write a record, and remember its source position.
 
         Raises:
-            ConnectException: no record, or one that cannot be written.
+            ConnectException: it is no record, or cannot be written.
         """
         position = checked_position(record, self._label)
         self._begin()
@@ -171,7 +169,6 @@ class SourceTransactions:
         self._positions[self._key(record.source_partition, position)] = position
 
     def end(self, decision: Decision) -> None:
-        """End the open transaction, or keep it open."""
         match decision:
             case Decision.COMMIT:
                 self.commit()

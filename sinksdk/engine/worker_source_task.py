@@ -38,17 +38,17 @@ _LONGEST_LOOK = 1.0  # seconds between two of these checks
 class WorkerSourceTask:
     """Drives one source task, once. Without I/O and without own threads.
 
-    :meth:`run` is the task's thread. :meth:`stop` and :meth:`cancel` may come from any other at any time,
-    :meth:`tick` from one that ``threads`` starts. Errors never leave :meth:`run`; they are in its outcome.
+    :meth:`run` is called in the task's thread. :meth:`stop` and :meth:`cancel` may come from any other at any
+    time, :meth:`tick` from one that ``threads`` starts. Errors never leave :meth:`run`; they are in its
+    outcome.
 
     Args:
-        writer: only this worker uses it, and closes it.
-        offsets: likewise.
+        writer: only this worker uses it, and closes it; ``offsets`` likewise.
         threads: locks and threads; by default a single thread.
         raw_config: configuration as written, for ``context.configs()``.
-        may_run: whether the task's configuration still is the newest and the task still is this process's.
-            Asked before the writer fences its predecessors and once it has (KIP-618): the first keeps an
-            old task from fencing a newer one, the second closes the gap between them.
+        may_run: whether the task's configuration is still the newest and this process still owns the task.
+            Checked before the writer fences its predecessors and afterwards (KIP-618): the first check keeps
+            an old task from fencing a newer one, the second closes the gap between the two.
     """
 
     # Ten parameters: every dependency of a task is injected, so that a simulation can replace all of them.
@@ -81,8 +81,8 @@ class WorkerSourceTask:
         self._cancelled = self._threads.signal()
         self._stop_told = False
         self._telling_stop = self._threads.lock()
+        # Held while the writer is used, and during ``commit_record`` and ``commit``.
         self._writing = self._threads.lock()
-        """Held while the writer is used, and during ``commit_record`` and ``commit``."""
         self._is_released = False
         self._failure: Exception | None = None
         self._poll_attempts = Attempts(self._options.poll_retry)
@@ -107,32 +107,28 @@ class WorkerSourceTask:
 
     @property
     def state(self) -> SourceTaskState:
-        """The task's place in its life cycle."""
         return self._state
 
     @property
     def records(self) -> int:
-        """Records in transactions that are committed."""
         return self._measures.source.transactions.total
 
     @property
     def transactions(self) -> int:
-        """Transactions that are committed."""
         return self._measures.source.transactions.count
 
     @property
     def known(self) -> KnownPositions:
-        """Source offsets that the task has requested or committed."""
         return self._known
 
     def measures(self, time: float) -> TaskMeasures:
-        """The task's measurements, from any thread; ``time`` is now, in seconds since the epoch."""
+        """The measurements so far, from any thread; ``time`` is now, in seconds since the epoch."""
         return self._measures.taken(time)
 
     # -- what the runtime calls ------------------------------------------------------------------
 
     def run(self) -> SourceTaskOutcome:
-        """Everything from fencing the predecessors to ``stopped``, on this thread. Once."""
+        """Run the task, from fencing its predecessors to ``stopped``. Once, in this thread."""
         end = End.STOPPED
         try:
             if self._prepare():
@@ -157,9 +153,9 @@ class WorkerSourceTask:
         )
 
     def stop(self) -> None:
-        """Stop as soon as ``poll`` returns. From any thread, which may run the task's ``stop``.
+        """Stop the task as soon as ``poll`` returns. From any thread.
 
-        If the author's ``stop`` hangs, this thread hangs, and the task does not end.
+        The author's ``stop`` may run in this thread. If it hangs, the task does not end.
         """
         self._stop_asked.set()
         # Either we see RUNNING, or the task's thread, which sets it first, sees the stop request.
@@ -167,10 +163,9 @@ class WorkerSourceTask:
             self._tell_stop()
 
     def cancel(self) -> None:
-        """The driver no longer waits: write nothing from now on and close the writer. From any thread.
+        """Write nothing from now on and close the writer: the driver no longer waits. From any thread.
 
-        The task's thread finishes its current call, unless ``poll`` never returns: then ``stopped`` is called
-        late or never.
+        The task's thread finishes its current call. If ``poll`` never returns, ``stopped`` is never called.
         """
         self._cancelled.set()
         self._stop_asked.set()
@@ -178,7 +173,7 @@ class WorkerSourceTask:
         self._threads.beside(self.stop)
 
     def tick(self) -> None:
-        """Commit if it is due, while the task polls. From a thread beside the task's."""
+        """Commit if it is due, while the task polls. From another thread than the task."""
         try:
             with self._writing:
                 if self._is_idle():
@@ -190,7 +185,7 @@ class WorkerSourceTask:
     # -- from start to stop ----------------------------------------------------------------------
 
     def _prepare(self) -> bool:
-        """Fence all other writers of this task; False if the task must not run (any more)."""
+        """Fence all other writers of this task; return False if the task must not run."""
         if self._stop_asked.is_set() or not self._may_run():
             return False
         with self._writing:
@@ -244,7 +239,7 @@ class WorkerSourceTask:
                 self._measures.failed()
                 self._measures.retried()
             delay = self._poll_attempts.failed(self._clock.now(), refusal.retry_after)
-            log.warning("%s: poll is tried again: %s", self._label, refusal)
+            log.warning("%s: poll failed, retrying: %s", self._label, refusal)
             self._stop_asked.wait(delay or 0.0)
             return ()
         self._poll_attempts = Attempts(self._options.poll_retry)
@@ -257,7 +252,7 @@ class WorkerSourceTask:
         return not self._cancelled.is_set()
 
     def _is_idle(self) -> bool:
-        """Whether the task polls and a commit is possible meanwhile."""
+        """Whether the task polls and a transaction may be committed meanwhile."""
         is_running = self._state is SourceTaskState.RUNNING
         return is_running and self._failure is None and not self._cancelled.is_set()
 

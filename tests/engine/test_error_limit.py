@@ -107,8 +107,7 @@ def test_the_error_says_what_failed_first_and_last_and_what_to_do() -> None:
         "3 of 3 records of flights-0 failed in this generation: 3 in a row, and "
         "errors.deadletterqueue.max.consecutive allows 2. The first was at offset 4: VALUE_CONVERTER: no JSON; "
         "the last at offset 16: TASK_PUT: refused. Nothing after the partition's last commit is committed, so "
-        "these records are read again: mend what they fail of, or allow more of them to fail if they are bad "
-        "indeed"
+        "these records are read again: fix the cause, or raise the limit if the records are bad"
     )
 
 
