@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 from sinksdk.context import ClosingReason, ErrantRecordReporter, SinkTaskContext
 from sinksdk.engine.clock import Clock
 from sinksdk.engine.commits import CommitLog
+from sinksdk.engine.hooks import run_hook
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions
 from sinksdk.engine.partition import AcceptedRecords, InDoubt, OrderViolation, PartitionState
-from sinksdk.engine.retry import Attempts, run_hook
+from sinksdk.engine.retry import Attempts
 from sinksdk.errors import ConnectException, FencedException, RetriableException, said, seconds_of
 from sinksdk.model.outcome import Failure, Retry
 from sinksdk.model.plan import RangePlan

@@ -31,10 +31,6 @@ class OrderViolation(InDoubt):
     """
 
 
-class UnfinishedHook(InDoubt):
-    """A hook returned before its work was done: what it was given may not be written."""
-
-
 def late_offsets(
     offsets: npt.NDArray[np.int64], before: int, *, may_repeat: bool = False
 ) -> tuple[npt.NDArray[np.int64], str] | None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sinksdk.engine.clock import Clock, Signal
 from sinksdk.engine.measures import Measures
-from sinksdk.engine.partition import UnfinishedHook
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.model.outcome import Retry
 from sinksdk.support.delays import HOOK
-from sinksdk.support.hooks import HookError, finished
 
 log = logging.getLogger(__name__)
 
@@ -94,40 +91,6 @@ class Attempts:
         if policy.timeout is not None:
             wait = min(wait, self._since + policy.timeout - now)
         return Retry(self._since, self.failures, now + max(delay, wait), refused)
-
-
-def run_hook(label: str, task: object, hook: str, *arguments: object) -> Any:
-    """Run a hook of an author's task, by its name.
-
-    Raises:
-        UnfinishedHook: it returned a coroutine, a generator or a future, whose work nobody would do.
-        ConnectException: it raised ``SystemExit``, which would end Spark's Python worker: Spark would run the
-            task again.
-        Exception: what it raised.
-    """
-    try:
-        return finished(hook, getattr(task, hook)(*arguments))
-    except HookError as error:
-        raise UnfinishedHook(f"{label}: {error}") from error
-    except SystemExit as error:
-        raise ConnectException(f"{label}: {hook} raised SystemExit: {error}") from error
-
-
-@contextmanager
-def attributed(label: str, hook: str) -> Iterator[None]:
-    """Turn exceptions of a hook into a ConnectException with the cause."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, UnfinishedHook) or isinstance(error.__cause__, SystemExit):
-            raise  # it names the hook
-        raise ConnectException(f"{label}: {hook} raised {type(error).__name__}: {error}") from error
-
-
-def call_author(label: str, task: object, hook: str, *arguments: object) -> Any:
-    """Run a hook; its exceptions become a ConnectException with the cause."""
-    with attributed(label, hook):
-        return run_hook(label, task, hook, *arguments)
 
 
 class Persistence:

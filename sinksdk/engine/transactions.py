@@ -10,9 +10,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from sinksdk.engine.hooks import call_author
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import SourceOptions
-from sinksdk.engine.retry import Persistence, call_author
+from sinksdk.engine.retry import Persistence
 from sinksdk.engine.source_context import Decision, KnownPositions, WorkerTransactionContext
 from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.errors import ConnectException, DataException, FencedException

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sinksdk.engine.clock import Clock, OneThread, Threads
+from sinksdk.engine.hooks import attributed, call_author, run_hook
 from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import SourceOptions, TaskName
-from sinksdk.engine.retry import Attempts, Persistence, attributed, call_author, run_hook
+from sinksdk.engine.retry import Attempts, Persistence
 from sinksdk.engine.source_context import (
     KnownPositions,
     PersistentOffsets,

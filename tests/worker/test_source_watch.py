@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from sinksdk import ClosingReason
-from sinksdk.engine.retry import call_author
+from sinksdk.engine.hooks import call_author
 from sinksdk.engine.source_context import KnownPositions
 from sinksdk.errors import ConnectException
 from sinksdk.model.measures import ErrorCounts, TaskMeasures, Timing
