@@ -138,7 +138,7 @@ class EndsWatch:
                 self._keeper.saw(running.result())
             else:
                 self._keeper.missed(self._clock.now() - self._seen_at)
-                log.info("where the source ends is not known, it is looked at again: %s", error)
+                log.info("the end offsets of the source are unknown, retrying: %s", error)
         elif self._clock.now() - self._seen_at > LOOK_INTERVAL + LATE:
             self._keeper.missed(self._clock.now() - self._seen_at)
         if self._running is None and self._clock.now() >= self._next:

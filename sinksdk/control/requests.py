@@ -161,7 +161,7 @@ class PendingRequests:
         self._row: table.Row[ConnectorRecord] | None = None
         self._done: ConnectorRecord | None = None
         self._now: ConnectorRecord | None = None
-        self._outage = Outage(log, f"looking what is wanted of connector {connector}")
+        self._outage = Outage(log, f"reading the operator's requests of connector {connector}")
 
     def follow(self, record: ConnectorRecord) -> None:
         """This record is carried out: later differences from it are requests."""
@@ -185,7 +185,9 @@ class PendingRequests:
                 is_recent_enough=not now,
             )
         except (StoreUnavailable, StoreRefused) as error:
-            self._outage.failed("connector %s: what is wanted of it is unknown: %s", self._connector, error)
+            self._outage.failed(
+                "connector %s: cannot read the operator's requests, retrying: %s", self._connector, error
+            )
             return
         self._outage.worked()
         self._now = self._row.value if self._row else None

@@ -85,7 +85,7 @@ class ConnectWorker:
         self._clock = clock or SystemWallClock()
         self._lives: dict[str, _Life] = {}
         self._closed = threading.Event()
-        self._outage = Outage(log, "looking for connectors")
+        self._outage = Outage(log, "listing connectors")
         self._damages: dict[str, Outage] = {}
 
     @property
@@ -109,7 +109,7 @@ class ConnectWorker:
                 self._start_free_connectors()
                 self._outage.worked()
             except ConnectException as error:
-                self._outage.failed("connectors cannot be looked for, it is tried again: %s", error)
+                self._outage.failed("cannot list connectors, retrying: %s", error)
         for life in self._lives.values():
             life.runner.close()
         return self._await_ends()

@@ -204,14 +204,14 @@ class PartitionFailures(Failures):
         seconds = min(max(retry.next_attempt - self._clock.time(), 0.0), longest)
         self.backoff.waits(partition, seconds)
         self._outage.failed(
-            "connector %s: %s waits without a place, and is tried again %s (tried %s in %.0f s, until "
-            "errors.retry.timeout, %s): %s",
+            "connector %s: %s: retrying %s without holding a task slot (%s in %.0f s; errors.retry.timeout "
+            "is %s): %s",
             self._name,
             partition,
             f"in {seconds:.1f} s" if seconds else "now",
-            "once" if retry.attempts == 1 else f"{retry.attempts} times",
+            "1 attempt" if retry.attempts == 1 else f"{retry.attempts} attempts",
             self._clock.time() - retry.since,
-            f"{timeout / 1000:g} s" if timeout >= 0 else "which is never",
+            f"{timeout / 1000:g} s" if timeout >= 0 else "unlimited",
             failure.message,
         )
 
@@ -254,8 +254,8 @@ class PartitionFailures(Failures):
             return
         self._overtaken[partition] += 1
         log.warning(
-            "connector %s: %s: retention has removed records before they were read; it is looked at again "
-            "in %.1f s, from where its log begins then (on.data.loss=%s)",
+            "connector %s: %s: retention has removed records before they were read; retrying in "
+            "%.1f s from the start of its log (on.data.loss=%s)",
             self._name,
             partition,
             self.backoff.failed(partition, self._overtaken[partition]),

@@ -154,7 +154,8 @@ class Handover:
         if not self._is_logged:
             self._is_logged = True
             log.warning(
-                "connector %s: another driver runs generation %d; it is asked to close, for at most %g s",
+                "connector %s: another driver runs generation %d; requesting it to close, waiting for at "
+                "most %g s",
                 self._connector,
                 running.generation,
                 self._graceful,

@@ -140,7 +140,7 @@ class TopicWatch:
     def _log_changes(self, before: frozenset[str], was_certain: frozenset[str], *, is_nothing: bool) -> None:
         for topic in sorted(self.gone - before):
             log.warning(
-                "connector %s: topic %r is missing; it is looked for again for %g s (missing.topic.grace.ms)",
+                "connector %s: topic %r is missing; retrying for %g s (missing.topic.grace.ms)",
                 self.connector,
                 topic,
                 self._grace,
@@ -342,7 +342,7 @@ class SourceMonitor:
                 self._see(refresh.result())
             else:
                 self._has_failed = True
-                log.info("looking at the source failed, it is looked at again: %s", error)
+                log.info("reading the topics of the source failed, retrying: %s", error)
 
     def _see(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot

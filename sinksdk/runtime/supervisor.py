@@ -246,7 +246,7 @@ class Supervisor:
             ask()
             self._outage.worked()
         except (StoreUnavailable, StoreRefused) as error:
-            self._outage.failed("generation %d: %s; looking again", plan.generation, error)
+            self._outage.failed("generation %d: %s; retrying", plan.generation, error)
 
     def _check_generation(self, plan: GenerationPlan) -> None:
         if not self._session.generations.is_newest():

@@ -226,7 +226,7 @@ class Store(ABC):
                 answer = request()
             except Lost as error:
                 self._outage.failed(
-                    "store %s gives no answer, it is asked again: %s failed %s: %s",
+                    "store %s does not respond, retrying: %s failed %s: %s",
                     self.url,
                     what,
                     "once" if not attempt else f"{attempt + 1} times",
@@ -236,7 +236,7 @@ class Store(ABC):
                 pause = replace(STORE, first=self._pause).after(attempt + 1)
                 pause += random.uniform(0.0, self._pause)  # noqa: S311 - no secret
                 if time.monotonic() + pause - begun > self._patience:
-                    message = f"store {self.url}: {what} got no answer for {self._patience:g} s: {error}"
+                    message = f"store {self.url}: {what} got no response for {self._patience:g} s: {error}"
                     raise StoreUnavailable(message) from error
                 time.sleep(pause)
                 attempt += 1

@@ -42,7 +42,7 @@ class ClosingWatch:
         self._clock = clock
         self._request: ClosingRequest | None = None
         self._is_over = False
-        self._outage = Outage(log, "looking whether to close")
+        self._outage = Outage(log, "checking for a close request")
 
     def request(self) -> ClosingRequest | None:
         """The request to close, once there is one. Raises FencedException when the generation is over."""
@@ -68,7 +68,7 @@ class ClosingWatch:
             self.check()
             self._outage.worked()
         except ConnectException as error:
-            self._outage.failed("whether to close cannot be seen, it is looked again: %s", error)
+            self._outage.failed("cannot check for a close request, retrying: %s", error)
 
 
 Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], ClosingRequest | None]]]
@@ -151,7 +151,7 @@ class HangWatch:
             return
         if self._hang is None:
             where = whereabouts(self._watched)
-            self._hang = f"{self._label}: its code has not come back for {silent:.1f} s; {where}"
+            self._hang = f"{self._label}: its code has not returned for {silent:.1f} s; {where}"
             log.error("%s", self._hang)
         self._is_reported = self._report(self._hang)
 
@@ -278,12 +278,12 @@ class SourceTaskWatch:
         if request is not None and self._cancel_at == math.inf:
             asked = self._attempt.clock.now() if request.asked is None else request.asked
             self._cancel_at = asked + request.timeout
-            log.info("closing (%s): the task is asked to stop", request.reason)
+            log.info("closing (%s): stopping the task", request.reason)
             self._beside(self._worker.stop)
 
     def _cancel(self, why: str) -> None:
         self._cancel_at = self._look_at = math.inf
-        log.warning("the task %s; it is given up, what it had not committed is read again", why)
+        log.warning("the task %s; it is cancelled, and its uncommitted records are read again", why)
         self._worker.cancel()
 
     def _look_for_hang(self) -> None:

@@ -201,7 +201,7 @@ def test_an_unreachable_store_is_retried_until_a_signal(
     assert result.exit_code == 0
     assert result.stdout == "stopped before Spark was started\n"
     (said,) = waiting.said
-    assert f"{closed_port}/db gives no answer, it is asked again: opening it failed once: " in said
+    assert f"{closed_port}/db does not respond, retrying: opening it failed once: " in said
 
 
 def test_a_missing_topic_exits_4(here: Here) -> None:

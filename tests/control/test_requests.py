@@ -41,8 +41,8 @@ def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
         requests.refresh(now=True)
 
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert first == "connector c: what is wanted of it is unknown: permission denied"
-    assert last.startswith("looking what is wanted of connector c works again after")
+    assert first == "connector c: cannot read the operator's requests, retrying: permission denied"
+    assert last.startswith("reading the operator's requests of connector c works again after")
 
 
 def test_the_first_reason_to_end_stays() -> None:

@@ -213,9 +213,7 @@ def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path
 
     assert process.returncode == 4, out + err
     warning, error = err.splitlines()
-    assert warning.endswith(
-        "topic 'ships' is missing; it is looked for again for 1 s (missing.topic.grace.ms)"
-    )
+    assert warning.endswith("topic 'ships' is missing; retrying for 1 s (missing.topic.grace.ms)")
     assert error == (
         f"error: connector lines: the topic directory {site.topics} has no topic 'ships' (topics there: "
         f"'orders'): write it as a folder topic=<topic>, or take it out of the connector's 'topics'"

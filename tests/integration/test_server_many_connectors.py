@@ -142,7 +142,7 @@ def test_one_that_hangs_holds_nobody_up(server: Server, tmp_path: Path) -> None:
     server.until(lambda: server.state("put") == "FAILED", "the one that hangs in put has FAILED")
     (task,) = server.status("put")["tasks"]
     assert task["state"] == "FAILED"
-    assert "its code has not come back for" in task["trace"]
+    assert "its code has not returned for" in task["trace"]
     assert "for_ever()" in task["trace"]
 
     create(server, "stop", hanging(tmp_path, "stop"))

@@ -71,9 +71,7 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
     assert done is not None
     assert (done.retry, done.error, backoff.is_waiting(P0)) == (None, None, False)
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert first.startswith(
-        "connector c: t-0 waits without a place, and is tried again in 30.0 s (tried once "
-    )
+    assert first.startswith("connector c: t-0: retrying in 30.0 s without holding a task slot (1 attempt in ")
     assert last.startswith("connector c: what its partitions waited for works again after")
 
 

@@ -220,7 +220,7 @@ def test_waiting_goes_on_without_it_and_says_so_once(caplog: pytest.LogCaptureFi
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [
         (
             logging.WARNING,
-            "connector c: topic 'b' is missing; it is looked for again for 10 s (missing.topic.grace.ms)",
+            "connector c: topic 'b' is missing; retrying for 10 s (missing.topic.grace.ms)",
         ),
         (
             logging.ERROR,
@@ -229,7 +229,7 @@ def test_waiting_goes_on_without_it_and_says_so_once(caplog: pytest.LogCaptureFi
         (logging.WARNING, "connector c: topic 'b' is back"),
         (
             logging.WARNING,
-            "connector c: topic 'b' is missing; it is looked for again for 10 s (missing.topic.grace.ms)",
+            "connector c: topic 'b' is missing; retrying for 10 s (missing.topic.grace.ms)",
         ),
     ]
 

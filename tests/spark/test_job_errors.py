@@ -191,7 +191,7 @@ The above exception was the direct cause of the following exception:
 Traceback (most recent call last):
   File "/a.py", line 2, in run_task
     store = open_store(url)
-sinksdk.store.base.StoreUnavailable: store postgresql://db: opening it got no answer for 30 s: refused
+sinksdk.store.base.StoreUnavailable: store postgresql://db: opening it got no response for 30 s: refused
 
 \tat org.apache.spark.api.python.BasePythonRunner.compute(PythonRunner.scala:1)
 """
@@ -212,7 +212,7 @@ def test_a_job_whose_tasks_got_no_answer_from_their_store_is_tried_again(*, is_c
     assert str(raised_error.value) == (
         "the Spark job was cancelled"
         if is_cancelled
-        else "its tasks cannot work: store postgresql://db: opening it got no answer for 30 s: refused"
+        else "its tasks cannot work: store postgresql://db: opening it got no response for 30 s: refused"
     )
 
 

@@ -177,7 +177,7 @@ def test_a_lasting_outage(postgres: PostgresServer, schema: str, proxy: TcpProxy
     version = remote.put("k", {"x": 1}, None)
     proxy.is_refusing = True
     proxy.cut_all()
-    with pytest.raises(StoreUnavailable, match=r"writing k got no answer for 0\.5 s: "):
+    with pytest.raises(StoreUnavailable, match=r"writing k got no response for 0\.5 s: "):
         remote.put("k", {"x": 2}, version)
     proxy.is_refusing = False
     assert remote.get("k") == ({"x": 1}, version)
@@ -457,7 +457,7 @@ def test_a_standby_is_refused(postgres: PostgresServer, schema: str, store: SqlS
 
 def test_nobody_listens() -> None:
     """StoreUnavailable: a server that is not there is waited for, for as long as somebody may wait at a terminal."""
-    with pytest.raises(StoreUnavailable, match=r"opening it got no answer for 0\.3 s: .*127\.0\.0\.1"):
+    with pytest.raises(StoreUnavailable, match=r"opening it got no response for 0\.3 s: .*127\.0\.0\.1"):
         SqlStore("postgresql://127.0.0.1:9/db", create=True, patience=0.3)
 
 

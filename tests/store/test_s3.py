@@ -193,7 +193,7 @@ def test_a_lasting_outage(place: Place, fault: Fault) -> None:
     """StoreUnavailable: after the store's patience, with S3's words; afterwards the value stands once or not at all."""
     store = place.open(patience=0.5)
     place.proxy.always(fault)
-    with pytest.raises(StoreUnavailable, match=r"writing k got no answer for 0\.5 s: "):
+    with pytest.raises(StoreUnavailable, match=r"writing k got no response for 0\.5 s: "):
         store.put("k", {"x": 1}, None)
     place.proxy.reset()
     found = place.open(create=False).get("k")
@@ -325,7 +325,7 @@ def test_without_credentials(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_an_endpoint_that_is_down(place: Place) -> None:
     """StoreUnavailable: nobody listens; said within the patience, with the address."""
-    with pytest.raises(StoreUnavailable, match=r"got no answer for 0\.3 s: .*http://127\.0\.0\.1:9"):
+    with pytest.raises(StoreUnavailable, match=r"got no response for 0\.3 s: .*http://127\.0\.0\.1:9"):
         S3Store("s3://bucket/p?endpoint=http://127.0.0.1:9", create=True, patience=0.3)
 
 

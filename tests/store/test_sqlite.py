@@ -260,7 +260,7 @@ def test_a_file_that_stays_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     version = store.put("k", {"x": 1}, None)
     with sqlite3.connect(tmp_path / "state.db", isolation_level=None) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match=r"writing k got no answer for .* database is locked"):
+        with pytest.raises(StoreUnavailable, match=r"writing k got no response for .* database is locked"):
             store.put("k", {"x": 2}, version)
         connection.execute("ROLLBACK")
     connection.close()

@@ -460,7 +460,7 @@ def test_a_lasting_outage(primitive: Primitive, store: Store, monkeypatch: pytes
         "remove": lambda: lossy.delete("k", version),
         "keys": lambda: lossy.list("k"),
     }
-    with pytest.raises(StoreUnavailable, match="k got no answer for 10 s: down"):
+    with pytest.raises(StoreUnavailable, match="k got no response for 10 s: down"):
         asked[primitive]()
     assert 5.0 < clock.now() <= 10.0
     lossy.is_down = False
@@ -515,7 +515,7 @@ def test_an_outage_of_a_store_that_is_opened_again_and_again_is_one_line(
                 SqlStore(f"postgresql://somebody@127.0.0.1:{port}/nowhere", patience=0.1)
 
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert "gives no answer, it is asked again: opening it failed once: " in line
+    assert "does not respond, retrying: opening it failed once: " in line
 
 
 @pytest.mark.slow
@@ -536,7 +536,7 @@ def test_an_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
 
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert re.fullmatch(
-        r"store memory: gives no answer, it is asked again: reading a/b failed \d+ times: connection refused",
+        r"store memory: does not respond, retrying: reading a/b failed \d+ times: connection refused",
         first,
     )
     assert re.fullmatch(r"store memory: works again after \d+\.\d s \(\d+ failures\)", last)

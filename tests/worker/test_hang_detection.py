@@ -25,7 +25,7 @@ def test_a_hang_is_reported_once_with_where_it_is() -> None:
         watching.check()
     assert len(told) == 1
     assert told[0].startswith(
-        "connector c, task 3, generation 7: its code has not come back for 8.0 s; it is at"
+        "connector c, task 3, generation 7: its code has not returned for 8.0 s; it is at"
     )
     assert "test_hang_detection.py" in told[0]
     first = told[0].splitlines()[0]

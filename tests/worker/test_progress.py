@@ -122,4 +122,4 @@ def test_a_hang_noticed_while_the_store_is_away_is_told_once_it_is_back() -> Non
 
     hangs = written(store).hangs
     assert hangs is not None
-    assert hangs.startswith("task 0: its code has not come back for 11.0 s")
+    assert hangs.startswith("task 0: its code has not returned for 11.0 s")

@@ -156,7 +156,7 @@ class Scene:
 
 
 def test_what_poll_still_returns_is_committed() -> None:
-    """Closing: the task is asked to stop, and ends in good order."""
+    """Closing: stopping the task, and ends in good order."""
     scene = Scene(PatientSource)
     scene.begin()
     eventually(lambda: Patient.starts)
