@@ -28,13 +28,11 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 def offsets_of(records: SinkRecords) -> list[int]:
-    """The offsets of a batch."""
     offsets: list[int] = records.arrow.column("offset").to_pylist()
     return offsets
 
 
 def rows(partition: TopicPartition, *offsets: int) -> SinkRecords:
-    """A batch with these offsets."""
     return SinkRecords.of(
         partition, [SinkRecord(*partition, offset=offset, value=b"%d" % offset) for offset in offsets]
     )
@@ -159,7 +157,6 @@ class TwoPhaseSink(Sink):
         return {p: self.finished(p) for p in offsets if p in self.files}
 
     def finished(self, partition: TopicPartition) -> OffsetAndMetadata:
-        """Finish a partition's file."""
         token, content = self.files.pop(partition)
         return OffsetAndMetadata(content[-1] + 1, publish=[token])
 

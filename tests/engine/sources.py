@@ -82,8 +82,6 @@ class Script(SourceTask):
 
 
 class Scene(NamedTuple):
-    """A worker with everything around it."""
-
     worker: WorkerSourceTask
     task: Script
     topics: MemoryTopics
@@ -92,7 +90,6 @@ class Scene(NamedTuple):
 
     @property
     def values(self) -> list[bytes | None]:
-        """What readers of the topic see."""
         return [record.value for record in self.topics.records("lines")]
 
     def offset(self, file: str = "a") -> Any:

@@ -32,14 +32,11 @@ STAMP = {
 
 
 class Arrow(Sink):
-    """Knows only bytes."""
-
     takes_bytes = True
     max_poll_records: ClassVar[int | None] = None
 
 
 def chain(*names: str, **more: Any) -> Chain:
-    """One of those above."""
     keys = {**DROP, **CAST, **STAMP, **more}
     found, problems = read_chain(names, ["old"], keys)
     assert found is not None, problems
@@ -75,12 +72,10 @@ def records(*values: str | None, headers: Sequence[Header] = ()) -> list[SinkRec
 
 
 def put(harness: SinkTaskHarness) -> list[tuple[int, Any]]:
-    """What the task was given."""
     return [(r.offset, r.value) for call in harness.called("put") for r in call.arguments[0]]
 
 
 def test_dropped_records_are_committed_past() -> None:
-    """A transform's drops, also the last ones, leave no lag; a batch of which nothing is left is not put."""
     harness, letters = transforming(chain("drop"))
     harness.deliver(P0, records("1", None, "3", None))
     assert put(harness) == [(0, 1), (2, 3)]
@@ -94,7 +89,6 @@ def test_dropped_records_are_committed_past() -> None:
 
 
 def test_a_record_that_a_transform_refuses_is_a_dead_letter() -> None:
-    """Its stage is TRANSFORMATION, its class the transform's, and its bytes and headers those that were read."""
     harness, letters = transforming(chain("stamp", "cast"))
     bad = b'{"n":  "none"}'
     given = records('{"n": "1"}', bad.decode(), '{"n": 3}', headers=[Header("h", b"1")])
@@ -112,7 +106,6 @@ def test_a_record_that_a_transform_refuses_is_a_dead_letter() -> None:
 
 
 def test_bad_records_end_their_partition_where_they_are_not_tolerated() -> None:
-    """errors.tolerance=none: what was accepted before is committed."""
     harness, letters = transforming(chain("cast"), tolerate=False)
     harness.deliver(P0, records('{"n": 1}'))
     harness.deliver(P0, [SinkRecord(*P0, offset=1, value=b'"text"')])
@@ -122,8 +115,6 @@ def test_bad_records_end_their_partition_where_they_are_not_tolerated() -> None:
 
 
 def test_what_the_task_reports_goes_back_to_what_was_read() -> None:
-    """A record that put refuses is a dead letter with its own bytes and headers, whatever was made of it."""
-
     class Refusing(Sink):
         def put(self, given: SinkRecords) -> None:
             for record in given:
@@ -137,8 +128,6 @@ def test_what_the_task_reports_goes_back_to_what_was_read() -> None:
 
 
 def test_a_part_of_a_batch_can_be_accepted() -> None:
-    """RetriableException(accepted=n) counts the records that put was given; dropped ones go with those before."""
-
     class Slow(Sink):
         attempts = 0
 
@@ -157,7 +146,6 @@ def test_a_part_of_a_batch_can_be_accepted() -> None:
 
 
 def test_portions_are_of_records_read() -> None:
-    """max.poll.records divides what was read: each portion is transformed by itself."""
     harness, _ = transforming(chain("drop"), most=2)
     harness.deliver(P0, records("1", None, None, None, "5"))
     harness.tick()
@@ -170,7 +158,6 @@ class Away:
     calls = 0
 
     def apply(self, given: SinkRecords) -> SinkRecords:
-        """Asks for another attempt."""
         Away.calls += 1
         if Away.calls == 1:
             raise RetriableException("the service is away")
@@ -178,7 +165,6 @@ class Away:
 
 
 def test_a_transform_may_request_another_attempt() -> None:
-    """RetriableException is no bad record: all of the batch is transformed again."""
     Away.calls = 0
     harness, letters = transforming(chain("away", **{"transforms.away.type": f"{__name__}:Away"}))
     harness.deliver(P0, records("1", "2"))
@@ -194,7 +180,6 @@ class Doubling:
     factor = 1
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Takes the key."""
         self.factor = int(config["factor"])
 
     def apply(self, given: SinkRecords) -> SinkRecords:
@@ -209,7 +194,6 @@ class Doubling:
 
 
 def test_an_authors_own_transform_changes_and_drops() -> None:
-    """It is found as package.module:Class; a batch is given in halves until only bad records are left out."""
     own = {"transforms.x.type": f"{__name__}:Doubling", "transforms.x.factor": "3"}
     harness, letters = transforming(chain("x", **own))
     harness.deliver(P0, records("1", "0", "-1", "4", "-5"))
@@ -223,14 +207,12 @@ class Moving:
     """An author's that must not do what it does."""
 
     def apply(self, given: SinkRecords) -> SinkRecords:
-        """Turns them round."""
         assert given.values is not None
         rows = list(range(len(given)))[::-1]
         return SinkRecords(given.partition, given.arrow.take(rows), None, given.values[::-1])
 
 
 def test_an_authors_transform_must_keep_the_order() -> None:
-    """Offsets that are not those given, in their order, end the partition: nothing of the batch is put."""
     harness, _ = transforming(chain("x", **{"transforms.x.type": f"{__name__}:Moving"}))
     harness.deliver(P0, records("1", "2"))
     assert "transform 'x' (Moving) returned records of flights-0" in harness.outcome(P0).failure.message
@@ -241,7 +223,6 @@ class Failing:
     """An author's that does not find its field, or ends the process."""
 
     def apply(self, given: SinkRecords) -> SinkRecords:
-        """Looks for a field."""
         assert given.values is not None
         if None in given.values:
             sys.exit(2)
@@ -249,7 +230,6 @@ class Failing:
         return given.take(kept) if len(kept) < len(given) else given
 
     def test(self, given: SinkRecords) -> list[bool]:
-        """The same as a predicate."""
         return [len(self.apply(given[row : row + 1])) > 0 for row in range(len(given))]
 
 
@@ -260,7 +240,6 @@ FAILING = {"transforms.x.type": f"{__name__}:Failing"}
 def test_an_error_in_a_transform_names_the_transform(
     caplog: pytest.LogCaptureFixture, *, tolerate: bool
 ) -> None:
-    """Of a chain of several, log and failure say which one, and which hook: a KeyError says neither."""
     where = r"failed in TRANSFORMATION \(transform 'x', Failing\.apply\).*: KeyError: 'celsius'"
     harness, _ = transforming(chain("stamp", "x", **FAILING), tolerate=tolerate)
     harness.deliver(P0, records('{"celsius": 1}', "{}"))
@@ -270,7 +249,6 @@ def test_an_error_in_a_transform_names_the_transform(
 
 
 def test_an_error_in_a_predicate_names_its_transform() -> None:
-    """The predicate is the transform's, in the chain."""
     keys = {"transforms.x.predicate": "p", "predicates.p.type": f"{__name__}:Failing"}
     steps, problems = read_chain(["x"], ["p"], {**FAILING, **keys})
     assert steps is not None, problems
@@ -282,7 +260,6 @@ def test_an_error_in_a_predicate_names_its_transform() -> None:
 
 @pytest.mark.parametrize("hook", ["apply", "test"])
 def test_a_transform_that_exits_fails_its_partition(hook: str) -> None:
-    """sys.exit in an author's code ends neither the process nor the other partitions."""
     keys = {"predicates.p.type": f"{__name__}:Failing"} if hook == "test" else {}
     choice = {"transforms.x.predicate": "p"} if keys else {}
     steps, problems = read_chain(["x"], ["p"] if keys else [], {**FAILING, **keys, **choice})
@@ -295,7 +272,6 @@ def test_a_transform_that_exits_fails_its_partition(hook: str) -> None:
 
 
 def test_tasks_that_know_only_bytes_get_bytes() -> None:
-    """Untouched values have the bytes that were read, changed ones are JSON, and tombstones stay null."""
     keys = {
         "transforms.mask.type": "MaskField$Value",
         "transforms.mask.fields": "card",
@@ -322,7 +298,6 @@ def test_tasks_that_know_only_bytes_get_bytes() -> None:
 
 
 def test_without_a_chain_the_batch_is_the_one_that_was_read() -> None:
-    """No cost where nothing is configured: the very same columns."""
     harness = SinkTaskHarness(Arrow)
     harness.start()
     harness.assign(P0)
@@ -335,7 +310,6 @@ def test_without_a_chain_the_batch_is_the_one_that_was_read() -> None:
 
 @pytest.mark.parametrize("text", ["true", "TRUE"])
 def test_a_predicate_can_be_negated(text: str) -> None:
-    """negate=true applies the transform to the others."""
     harness, _ = transforming(chain("drop", **{"transforms.drop.negate": text}))
     harness.deliver(P0, records("1", None))
     assert put(harness) == [(1, None)]
@@ -359,7 +333,6 @@ MARKING = {"transforms.x.type": f"{__name__}:Marking"}
 
 
 def test_an_author_may_change_objects_where_they_are() -> None:
-    """What it did to a batch before it failed is not there when it is given the halves."""
     harness, letters = transforming(chain("x", **MARKING))
     harness.deliver(P0, records('{"n": 1}', '{"n": 3}', '{"n": 2}', '{"n": 4}'))
     assert put(harness) == [(0, {"n": 1, "seen": 1}), (1, {"n": 3, "seen": 1}), (3, {"n": 4, "seen": 1})]
@@ -367,7 +340,6 @@ def test_an_author_may_change_objects_where_they_are() -> None:
 
 
 def test_tasks_that_know_only_bytes_see_what_an_author_has_changed_where_it_is() -> None:
-    """An object is the same one, and not what was read: it becomes JSON; what was left alone keeps its bytes."""
     harness, _ = transforming(chain("x", **MARKING), sink=Arrow)
     harness.deliver(P0, records('{"n":  1}', '{"n":  0}'))
     (call,) = harness.called("put")

@@ -27,7 +27,6 @@ def started(sink: Callable[[], Sink] = Sink, **options: object) -> SinkTaskHarne
 
 
 def test_is_closing_is_true_for_exactly_the_closing_pre_commit() -> None:
-    """is_closing(): True for exactly the whole pre_commit call of a closing commit, at no other time (K1, K2)."""
     harness = started(TwoPhaseSink)
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -52,7 +51,6 @@ def test_is_closing_is_true_for_exactly_the_closing_pre_commit() -> None:
 
 
 def test_is_closing_is_true_up_to_the_end_of_pre_commit() -> None:
-    """is_closing(): True from the first to the last line of the closing pre_commit, nested calls included (K2)."""
     seen = []
 
     class Flushing(Sink):
@@ -73,7 +71,7 @@ def test_is_closing_is_true_up_to_the_end_of_pre_commit() -> None:
 
 
 def test_is_closing_is_false_during_the_commit_write() -> None:
-    """is_closing(): False while the commit is written (KIP-275's text would have left it True)."""
+    # is_closing(): False while the commit is written (KIP-275's text would have left it True).
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -90,7 +88,6 @@ def test_is_closing_is_false_during_the_commit_write() -> None:
 
 @pytest.mark.parametrize("method", ["pre_commit", "publish", "close"])
 def test_is_closing_is_reset_whatever_raises(method: str) -> None:
-    """is_closing(): reset in a finally, whatever raises while closing (K3)."""
     harness = started(TwoPhaseSink)
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -101,7 +98,6 @@ def test_is_closing_is_reset_whatever_raises(method: str) -> None:
 
 
 def test_is_closing_is_true_each_time_partitions_are_given_up() -> None:
-    """is_closing(): True for each closing commit of a life: revoke, another revoke, stop (K7)."""
     harness = started()
     harness.assign(P0, P1)
     for partition in (P0, P1):
@@ -114,7 +110,6 @@ def test_is_closing_is_true_each_time_partitions_are_given_up() -> None:
 
 
 def test_is_closing_can_be_read_from_a_thread_of_the_task() -> None:
-    """is_closing(): a thread the task flushes from sees the flag of the pre_commit that waits for it (K12)."""
     seen = []
 
     class Threaded(Sink):
@@ -135,10 +130,8 @@ def test_is_closing_can_be_read_from_a_thread_of_the_task() -> None:
 
 @pytest.mark.parametrize("reason", list(ClosingReason))
 def test_closing_reason_is_what_the_runtime_gave(reason: ClosingReason) -> None:
-    """closing_reason(): says why inside the closing pre_commit, None before and after.
-
-    K10: pausing ends the generation here, so it gives partitions up and is closing, unlike in Connect.
-    """
+    # closing_reason(): says why inside the closing pre_commit, None before and after. K10: pausing ends the
+    # generation here, so it gives partitions up and is closing, unlike in Connect.
     seen = []
 
     class Asking(Sink):
@@ -157,7 +150,6 @@ def test_closing_reason_is_what_the_runtime_gave(reason: ClosingReason) -> None:
 
 
 def test_deadline_counts_down_while_closing() -> None:
-    """deadline(): seconds left inside the closing pre_commit, never below 0, None otherwise or without limit (K11)."""
     seen = []
 
     class Slow(Sink):
@@ -180,7 +172,6 @@ def test_deadline_counts_down_while_closing() -> None:
 
 
 def test_a_put_that_fails_for_good_closes_with_the_flag_set() -> None:
-    """is_closing(): True when a failure gives the partition up: what was accepted before is flushed (K2)."""
     harness = started(BufferingSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a", "b"])
@@ -234,7 +225,8 @@ def test_the_order_when_closing() -> None:
 
 
 def test_a_failing_close_costs_no_progress(caplog: pytest.LogCaptureFixture) -> None:
-    """Order when closing: the commit comes before close, so a failing close takes nothing back (Connect's would)."""
+    # Order when closing: the commit comes before close, so a failing close takes nothing back (Connect's
+    # would).
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a", "b"])
@@ -247,7 +239,6 @@ def test_a_failing_close_costs_no_progress(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_partial_batches_are_flushed_and_committed_on_close() -> None:
-    """Order when closing: a sink that keeps records back commits the partial batch when its partition is taken."""
     harness = started(BufferingSink)
     harness.assign(P0)
     harness.deliver(P0, ["a", "b", "c", "d", "e"])
@@ -262,7 +253,6 @@ def test_partial_batches_are_flushed_and_committed_on_close() -> None:
 
 
 def test_only_the_partitions_being_closed_are_passed() -> None:
-    """Only the partitions being closed are passed; kept ones keep their state and see a periodic commit next (K6)."""
     harness = started(BufferingSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])
@@ -281,7 +271,6 @@ def test_only_the_partitions_being_closed_are_passed() -> None:
 
 
 def test_without_anything_delivered_there_is_no_pre_commit() -> None:
-    """Nothing delivered for a partition: no pre_commit for it, but close is still called (K4)."""
     harness = started()
     harness.assign(P0, P1)
     harness.deliver(P1, ["x"])
@@ -297,7 +286,7 @@ def test_without_anything_delivered_there_is_no_pre_commit() -> None:
 
 
 def test_nothing_new_since_the_last_commit_means_no_pre_commit() -> None:
-    """Nothing delivered for a partition since its last commit: no pre_commit for it, but close (K4)."""
+    # Nothing delivered for a partition since its last commit: no pre_commit for it, but close.
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -308,7 +297,6 @@ def test_nothing_new_since_the_last_commit_means_no_pre_commit() -> None:
 
 
 def test_lost_partitions_are_closed_and_nothing_is_committed() -> None:
-    """LOST: close only, no pre_commit, nothing committed, the flag stays False (K5)."""
     harness = started(TwoPhaseSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])
@@ -324,7 +312,6 @@ def test_lost_partitions_are_closed_and_nothing_is_committed() -> None:
 
 
 def test_each_partition_is_closed_exactly_once() -> None:
-    """Each partition is closed exactly once, however often it is given up (K9)."""
     harness = started()
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])
@@ -336,7 +323,7 @@ def test_each_partition_is_closed_exactly_once() -> None:
 
 
 def test_a_revoked_partition_never_resurfaces() -> None:
-    """B4: a revoked partition never resurfaces: no pre_commit, no close for it at shutdown (KAFKA-19685, K9)."""
+    # a revoked partition never resurfaces: no pre_commit, no close for it at shutdown (KAFKA-19685, K9).
     harness = started(BufferingSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])
@@ -348,7 +335,6 @@ def test_a_revoked_partition_never_resurfaces() -> None:
 
 
 def test_a_partition_that_comes_back_is_a_new_one() -> None:
-    """Each partition is closed exactly once per opening: one that comes back starts at its commit, state gone."""
     harness = started(BufferingSink)
     harness.assign(P0)
     harness.deliver(P0, ["a", "b"])

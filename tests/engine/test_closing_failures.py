@@ -28,8 +28,6 @@ def started(sink: Callable[[], Sink] = Sink, **options: object) -> SinkTaskHarne
     "garbage", [None, 7, "offsets", [P0], {P0: 7}, {P0: None}, {"x": OffsetAndMetadata(1)}]
 )
 def test_is_closing_is_reset_when_pre_commit_returns_garbage(garbage: object) -> None:
-    """is_closing(): reset when the closing pre_commit returns None or garbage, which commits nothing (K3)."""
-
     class Garbage(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             return garbage
@@ -44,7 +42,6 @@ def test_is_closing_is_reset_when_pre_commit_returns_garbage(garbage: object) ->
 
 
 def test_is_closing_is_reset_when_the_commit_is_fenced() -> None:
-    """is_closing(): reset when the commit write of a closing commit is fenced (K3)."""
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -55,8 +52,6 @@ def test_is_closing_is_reset_when_the_commit_is_fenced() -> None:
 
 
 def test_is_closing_is_never_set_when_a_dead_letter_fails_before_pre_commit() -> None:
-    """is_closing(): a dead letter that fails before pre_commit leaves the flag False; the partition is closed (K3)."""
-
     class Reporting(Sink):
         def put(self, records: object) -> None:
             self.context.errant_record_reporter().report(records[0], ValueError("bad"))
@@ -73,7 +68,7 @@ def test_is_closing_is_never_set_when_a_dead_letter_fails_before_pre_commit() ->
 
 
 def test_a_fenced_task_is_told_to_close_though_its_commit_is_void() -> None:
-    """is_closing(): the task is told also where the commit will be refused, as Connect does under cancel (K2)."""
+    # is_closing(): the task is told also where the commit will be refused, as Connect does under cancel.
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -86,7 +81,6 @@ def test_a_fenced_task_is_told_to_close_though_its_commit_is_void() -> None:
 
 
 def test_a_partition_whose_open_failed_is_not_closed() -> None:
-    """B12: close is not called for a partition whose open failed; nothing is delivered to it (K9)."""
     harness = started()
     harness.task.faults["open"].append(ConnectException("no such table"))
     harness.assign(P0)
@@ -101,8 +95,6 @@ def test_a_partition_whose_open_failed_is_not_closed() -> None:
 
 
 def test_a_partition_whose_open_met_a_fence_is_not_closed() -> None:
-    """B12: close is not called for a partition whose open failed, also when it failed at a fence."""
-
     class Noting(Sink):
         def open(self, partitions: object) -> None:
             self.context.prepared({P0: ["session"]})
@@ -118,7 +110,6 @@ def test_a_partition_whose_open_met_a_fence_is_not_closed() -> None:
     "error", [ConnectException("bucket gone"), RetriableException("slow down"), KeyError("x")]
 )
 def test_pre_commit_raising_while_closing(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """B8: a pre_commit that fails on close is logged with its cause and stands in the outcome (K8)."""
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -136,7 +127,6 @@ def test_pre_commit_raising_while_closing(error: Exception, caplog: pytest.LogCa
 
 
 def test_a_store_that_fails_while_closing_is_not_hidden_by_close() -> None:
-    """Order when closing: an error of the store is raised, and a failing close neither hides nor replaces it."""
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -148,7 +138,6 @@ def test_a_store_that_fails_while_closing_is_not_hidden_by_close() -> None:
 
 
 def test_closing_again_while_nothing_is_open_does_nothing() -> None:
-    """Only the partitions being closed: revoking strangers, or nothing, calls nothing."""
     harness = started()
     harness.revoke()
     harness.revoke(P0)
@@ -157,7 +146,6 @@ def test_closing_again_while_nothing_is_open_does_nothing() -> None:
 
 
 def test_no_closing_commit_after_stop() -> None:
-    """stop: there is no pre_commit and no close after it (K9)."""
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -170,11 +158,6 @@ def test_no_closing_commit_after_stop() -> None:
 
 @pytest.mark.parametrize("method", ["put", "pre_commit", "publish"])
 def test_a_task_that_says_it_is_fenced_is_only_closed(method: str, caplog: pytest.LogCaptureFixture) -> None:
-    """FencedException of the task: no commit, no discard and no closing pre_commit follow, only close.
-
-    Somebody newer owns the destination: what the task has prepared is the successor's. It is a warning
-    without a stack trace, for it is nobody's mistake.
-    """
     harness = started(TwoPhaseSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])

@@ -19,8 +19,6 @@ from tests.engine.sinks import P0, P1, P2, BufferingSink, Offsets, Sink, rows
 
 
 class Answering(Sink):
-    """``pre_commit`` returns ``answer``."""
-
     answer: object = MappingProxyType({})
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
@@ -32,7 +30,6 @@ class Answering(Sink):
 
 
 def test_offsets_advance_only_after_put_returned() -> None:
-    """Offsets advance only after put returned: a batch that put refuses is in no commit."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -64,7 +61,7 @@ def test_offsets_advance_over_gaps() -> None:
 
 
 def test_offsets_advance_over_records_that_were_filtered_out() -> None:
-    """Offsets advance also over records that were filtered out, even if the whole batch was (KAFKA-5567)."""
+    # Offsets advance also over records that were filtered out, even if the whole batch was (KAFKA-5567).
     harness = SinkTaskHarness(
         Sink,
         options=EngineOptions(tolerate_errors=True, value_converter=lambda topic, data: 1 // int(data)),
@@ -79,7 +76,6 @@ def test_offsets_advance_over_records_that_were_filtered_out() -> None:
 
 
 def test_rows_below_the_commit_are_dropped() -> None:
-    """Offsets: rows that an earlier attempt committed are dropped, also from the middle of a batch."""
     harness = SinkTaskHarness(Sink, committed={P0: 5})
     harness.start()
     harness.assign(P0)
@@ -89,11 +85,6 @@ def test_rows_below_the_commit_are_dropped() -> None:
 
 
 def test_rows_of_a_revoked_partition_are_not_put() -> None:
-    """B6: rows of a revoked partition are never put: they are told by Kafka's coordinates, not the record's topic.
-
-    There is no transform that could rename a topic before the engine looks: a batch belongs to one
-    topic partition from the source to ``put``.
-    """
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0, P1)
@@ -124,7 +115,6 @@ def test_commits_are_periodic() -> None:
 
 
 def test_a_failed_periodic_pre_commit_ends_its_partitions() -> None:
-    """pre_commit raising in a periodic commit ends those partitions with the cause; the task lives, others go on."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0, P1)
@@ -144,7 +134,6 @@ def test_a_failed_periodic_pre_commit_ends_its_partitions() -> None:
 
 
 def test_a_failed_pre_commit_while_a_batch_is_pending() -> None:
-    """B3: after a failed pre_commit nothing is rewound: the partition ends, its pending batch is dropped with it."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -163,7 +152,6 @@ def test_a_failed_pre_commit_while_a_batch_is_pending() -> None:
 
 
 def test_the_tail_is_counted_from_the_first_record_on() -> None:
-    """B10: what will be read again is counted exactly from the first record on, before any commit too."""
     harness = SinkTaskHarness(BufferingSink)
     harness.start()
     harness.assign(P0)
@@ -178,7 +166,6 @@ def test_the_tail_is_counted_from_the_first_record_on() -> None:
 
 
 def test_the_tail_is_counted_within_batches() -> None:
-    """B10: a commit in the middle of a batch, gapless or not, leaves the exact count above it."""
     harness = SinkTaskHarness(Answering, committed={P0: 100})
     harness.start()
     harness.assign(P0)
@@ -194,8 +181,6 @@ def test_the_tail_is_counted_within_batches() -> None:
 
 
 def test_a_fence_that_the_task_swallows_is_raised_all_the_same() -> None:
-    """A failed write speaks louder than the author's code: a swallowed FencedException still ends the task."""
-
     class Swallowing(Sink):
         def put(self, records: SinkRecords) -> None:
             try:
@@ -215,8 +200,6 @@ def test_a_fence_that_the_task_swallows_is_raised_all_the_same() -> None:
 
 @pytest.mark.parametrize("swallowed", [ConnectException, KeyError])
 def test_a_fence_that_the_task_turns_into_another_error_is_raised_all_the_same(swallowed: type) -> None:
-    """A failed write speaks louder than the author's code: whatever it raises instead, the fence is what counts."""
-
     class Turning(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             try:
@@ -234,7 +217,7 @@ def test_a_fence_that_the_task_turns_into_another_error_is_raised_all_the_same(s
 
 
 def test_opening_an_open_partition_again_is_refused() -> None:
-    """Each partition is opened once at a time: opening it again would lose its state, so it is an error."""
+    # Each partition is opened once at a time: opening it again would lose its state, so it is an error.
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)

@@ -15,8 +15,6 @@ from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSin
 
 
 def test_request_commit_is_heard_when_the_call_returns() -> None:
-    """request_commit: a periodic commit follows as soon as the call returned, the flag False."""
-
     class Eager(Sink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -31,8 +29,6 @@ def test_request_commit_is_heard_when_the_call_returns() -> None:
 
 
 def test_request_commit_inside_pre_commit_is_kept() -> None:
-    """B12: requestCommit in pre_commit is not lost: another commit is due at once, and none after that."""
-
     class Again(BufferingSink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             if not self.files:
@@ -52,8 +48,6 @@ def test_request_commit_inside_pre_commit_is_kept() -> None:
 
 
 def test_asking_for_another_position_ends_the_partition() -> None:
-    """context.offset: another position ends the partition with what is committed; a generation never goes back."""
-
     class Rewinding(Sink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -73,8 +67,6 @@ def test_asking_for_another_position_ends_the_partition() -> None:
 
 
 def test_asking_for_the_next_record_changes_nothing() -> None:
-    """context.offset: asking for the very next record, as a sink that keeps its own offsets does, is no move."""
-
     class OwnOffsets(Sink):
         def open(self, partitions: object) -> None:
             self.context.offset({P0: 7})
@@ -87,7 +79,7 @@ def test_asking_for_the_next_record_changes_nothing() -> None:
 
 
 def test_asking_for_a_position_outside_an_open_partition(caplog: pytest.LogCaptureFixture) -> None:
-    """B9: context.offset in start(), or for a partition that is not open, is ignored with a warning (KAFKA-10370)."""
+    # context.offset in start(), or for a partition that is not open, is ignored with a warning (KAFKA-10370).
 
     class Early(Sink):
         def start(self, config: object) -> None:
@@ -103,8 +95,6 @@ def test_asking_for_a_position_outside_an_open_partition(caplog: pytest.LogCaptu
 
 
 def test_failing_one_partition_of_a_call() -> None:
-    """context.fail: ends that partition with its cause; what the same pre_commit returned for others is committed."""
-
     class OneBad(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.fail(P0, ConnectException("its bucket is gone"))
@@ -122,8 +112,6 @@ def test_failing_one_partition_of_a_call() -> None:
 
 
 def test_what_is_returned_for_a_failed_partition_is_committed_all_the_same() -> None:
-    """One pre_commit may do both: what it has made durable is committed and published, then the partition ends."""
-
     class HalfWay(TwoPhaseSink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.fail(P0, ConnectException("the rest does not go"))
@@ -140,7 +128,6 @@ def test_what_is_returned_for_a_failed_partition_is_committed_all_the_same() -> 
 
 
 def test_failing_a_partition_that_is_not_open(caplog: pytest.LogCaptureFixture) -> None:
-    """context.fail: for a partition that is not open, ignored with a warning."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.task.context.fail(P0, ConnectException("x"))
@@ -148,8 +135,6 @@ def test_failing_a_partition_that_is_not_open(caplog: pytest.LogCaptureFixture) 
 
 
 def test_requests_end_with_the_partition() -> None:
-    """context.fail and context.offset concern one opening: what was asked while it ended does not meet the next."""
-
     class Late(TwoPhaseSink):
         def discard(self, partition: TopicPartition, tokens: object) -> None:
             self.context.fail(P0, ConnectException("late"))
@@ -169,7 +154,6 @@ def test_requests_end_with_the_partition() -> None:
 
 
 def test_counts_stand_in_the_outcome() -> None:
-    """context.count: adds up per partition and stands in its outcome."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0, P1)

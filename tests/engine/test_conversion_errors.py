@@ -48,7 +48,6 @@ def converting(*, tolerate: bool, timeout: float = 300.0) -> tuple[SinkTaskHarne
 
 @pytest.mark.parametrize("bad", ["x", "bug"])
 def test_records_that_cannot_be_converted_are_skipped_where_tolerated(bad: str) -> None:
-    """errors.tolerance=all: any error of a converter but RetriableException skips the record into the dead letters."""
     harness, letters = converting(tolerate=True)
     harness.deliver(P0, ["1", bad, "3"])
     assert [record.value for record in harness.called("put")[0].arguments[0]] == [1, 3]
@@ -62,7 +61,6 @@ def test_records_that_cannot_be_converted_are_skipped_where_tolerated(bad: str) 
 
 @pytest.mark.parametrize("bad", ["x", "bug"])
 def test_records_that_cannot_be_converted_fail_the_partition_where_not_tolerated(bad: str) -> None:
-    """errors.tolerance=none: a record that cannot be converted ends the partition; it is reported first, once."""
     harness, letters = converting(tolerate=False)
     harness.deliver(P0, ["1"])
     harness.deliver(P0, ["2", bad, "x"])
@@ -73,7 +71,6 @@ def test_records_that_cannot_be_converted_fail_the_partition_where_not_tolerated
 
 @pytest.mark.parametrize("tolerate", [False, True])
 def test_a_converter_that_stays_unavailable_drops_nothing(tolerate: bool) -> None:
-    """B5: a RetriableException in a converter is retried and, spent, fails the partition; no record is dropped."""
     harness, letters = converting(tolerate=tolerate, timeout=1.0)
     harness.deliver(P0, ["1"])
     harness.deliver(P0, ["2", "503"])
@@ -88,7 +85,6 @@ def test_a_converter_that_stays_unavailable_drops_nothing(tolerate: bool) -> Non
 
 @pytest.mark.parametrize("tolerate", [False, True])
 def test_a_converter_that_is_configured_wrongly_drops_nothing(tolerate: bool) -> None:
-    """A ConfigException in a converter is no record's fault: it ends the partition, tolerated or not, at once."""
     harness, letters = converting(tolerate=tolerate)
     harness.deliver(P0, ["1"])
     harness.deliver(P0, ["2", "401"])
@@ -98,7 +94,8 @@ def test_a_converter_that_is_configured_wrongly_drops_nothing(tolerate: bool) ->
 
 
 def test_a_dead_letter_is_durable_before_the_records_around_it_are_put() -> None:
-    """A sink that commits in `put`, with an offset of its own, passes over what could not be converted: not too early."""
+    # A sink that commits in `put`, with an offset of its own, passes over what could not be converted: not
+    # too early.
 
     class SlowLetters(Letters):
         def send(self, record: SinkRecord) -> Future[None]:
@@ -124,7 +121,6 @@ def test_a_dead_letter_is_durable_before_the_records_around_it_are_put() -> None
 
 
 def test_a_converter_that_comes_back_converts_the_batch() -> None:
-    """B5: a converter that is available again converts the same batch; nothing is lost or repeated."""
     answers = [RetriableException("503"), None]
 
     def passing(topic: str, data: bytes | None) -> bytes | None:
@@ -144,7 +140,6 @@ def test_a_converter_that_comes_back_converts_the_batch() -> None:
 
 
 def test_a_batch_put_again_is_not_converted_and_reported_again() -> None:
-    """Dead letters: a record that cannot be converted is reported once, however often its batch is put again."""
     harness, letters = converting(tolerate=True)
     harness.task.faults["put"].extend([RetriableException("busy"), RetriableException("busy")])
     harness.deliver(P0, ["1", "x", "3"])
@@ -157,7 +152,6 @@ def test_a_batch_put_again_is_not_converted_and_reported_again() -> None:
 
 
 def test_a_batch_whose_conversion_is_tried_again_is_reported_once() -> None:
-    """Dead letters: records before one whose converter asks for another attempt are reported once, too."""
     attempts = []
 
     def flaky(topic: str, data: bytes | None) -> bytes | None:

@@ -35,7 +35,6 @@ def test_strings_are_utf8() -> None:
 
 
 def test_bytes_that_are_no_text() -> None:
-    """string: bytes that are no UTF-8 are a DataException that names the topic."""
     with pytest.raises(DataException, match="topic flights: the bytes are no UTF-8 text"):
         StringConverter()("flights", b"\xff\xfe")
 
@@ -55,13 +54,12 @@ def test_bytes_that_are_no_text() -> None:
     ],
 )
 def test_json(data: bytes | None, value: object) -> None:
-    """json: any JSON value; of Connect's envelope, which has exactly schema and payload, the payload."""
+    # json: any JSON value; of Connect's envelope, which has exactly schema and payload, the payload.
     assert JsonConverter()("t", data) == value
 
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b"nul", b"1 2", b"[" * 100_000])
 def test_bytes_that_are_no_json(data: bytes) -> None:
-    """json: bytes that are no JSON are a DataException, however they are wrong."""
     with pytest.raises(DataException, match="topic flights: the bytes are no JSON"):
         JsonConverter()("flights", data)
 
@@ -96,15 +94,12 @@ def test_bytes_without_avro_framing(data: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\x08ab", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"])
 def test_bytes_that_are_no_datum(body: bytes) -> None:
-    """Avro: a body that is no datum of its schema is a DataException that names topic and schema."""
     converter = AvroConverter(lambda schema_id: SCHEMA)
     with pytest.raises(DataException, match="topic flights: no datum of schema 7"):
         converter("flights", struct.pack(">bI", 0, 7) + body)
 
 
 def test_a_registry_that_cannot_be_reached() -> None:
-    """Avro: what the registry raises, RetriableException, passes through."""
-
     def unavailable(schema_id: int) -> object:
         raise RetriableException("503")
 
@@ -130,14 +125,13 @@ CONNECT = "org.apache.kafka.connect"
     ],
 )
 def test_converters_have_short_names_and_connects(names: tuple[str, str], converter: object) -> None:
-    """Converters are called bytes, string, json and so on, or by Connect's class names."""
+    # Converters are called bytes, string, json and so on, or by Connect's class names.
     for name in names:
         assert converter_of(ConverterSpec(converter_kind(name))) == converter
 
 
 @pytest.mark.parametrize("name", ["avro", "io.confluent.connect.avro.AvroConverter"])
 def test_avro_asks_the_registry_it_is_given(name: str) -> None:
-    """Avro: the registry's address goes to what connects to it, once; keys are named as keys in errors."""
     address = RegistryAddress("http://registry:8081")
     addresses: list[RegistryAddress] = []
 
@@ -196,7 +190,6 @@ def test_numbers_have_their_length(kind: str, size: int) -> None:
 
 
 def test_a_boolean_is_0_or_1() -> None:
-    """boolean: any other byte is a DataException, as with Kafka's deserializer."""
     with pytest.raises(DataException, match="cannot deserialize a boolean"):
         BooleanConverter()("t", b"\x02")
 
@@ -221,7 +214,6 @@ ENVELOPE = b'{"schema": null, "payload": {"a": 1}}'
 def test_json_with_and_without_envelope(
     schemas_enable: bool | None, data: bytes | None, value: object
 ) -> None:
-    """schemas.enable: true takes the envelope's payload, false never looks for one, unset takes it if it is there."""
     assert JsonConverter(schemas_enable)("t", data) == value
 
 
@@ -229,7 +221,6 @@ def test_json_with_and_without_envelope(
     "data", [PLAIN, b"7", b"null", b"[]", b'{"payload": 1}', b'{"schema": 1, "payload": 1, "more": 1}']
 )
 def test_json_that_must_have_an_envelope(data: bytes) -> None:
-    """schemas.enable=true: JSON that is not exactly the envelope is a DataException that says what to set."""
     with pytest.raises(
         DataException, match=r"topic flights: the JSON is no object of exactly .*set it to false"
     ):
@@ -259,7 +250,6 @@ SECRET = b"hunter2"
     ],
 )
 def test_errors_do_not_quote_the_bytes(kind: str, data: bytes) -> None:
-    """Converters: what they raise, causes included, holds no byte of the key or value: it ends up in logs."""
     address = RegistryAddress("http://registry:8081")
     converter = converter_of(ConverterSpec(kind, registry=address), lambda address: lambda schema_id: SCHEMA)
     assert converter is not None
@@ -272,7 +262,6 @@ def test_errors_do_not_quote_the_bytes(kind: str, data: bytes) -> None:
 
 
 def test_options_come_from_the_configuration() -> None:
-    """EngineOptions.of: milliseconds become seconds, -1 becomes no limit, names become converters."""
     options = EngineOptions.of(
         ConnectorConfig.parse(
             {
@@ -301,7 +290,7 @@ def test_options_come_from_the_configuration() -> None:
 
 
 def test_the_defaults_are_connects() -> None:
-    """EngineOptions.of: nothing is tolerated, logged or told in headers unless it is asked for, as in Connect."""
+    # EngineOptions.of: nothing is tolerated, logged or told in headers unless it is asked for, as in Connect.
     options = EngineOptions.of(ConnectorConfig.parse({"name": "c", "topics": "t"}))
     assert options == EngineOptions()
     flags = (options.tolerate_errors, options.log_errors, options.log_messages, options.context_headers)
@@ -309,7 +298,6 @@ def test_the_defaults_are_connects() -> None:
 
 
 def test_any_number_may_fail_where_that_is_asked_for() -> None:
-    """EngineOptions.of: errors.deadletterqueue.max.consecutive=-1 means any number."""
     raw = {"name": "c", "topics": "t", "errors.deadletterqueue.max.consecutive": "-1"}
     assert EngineOptions.of(ConnectorConfig.parse(raw)).error_limit.max_consecutive is None
 
@@ -337,7 +325,6 @@ def test_bytes_stay_arrow() -> None:
 
 
 def test_keys_and_values_are_converted() -> None:
-    """Converters: keys and values are what they made of them; everything else is as it was, slices included."""
     records = converted(
         EngineOptions(key_converter=StringConverter(), value_converter=JsonConverter()),
         SinkRecord(*P0, offset=0, key=b"UA", value=b"[1]", timestamp=5, headers=(Header("h", b"raw"),)),
@@ -360,7 +347,6 @@ def test_only_keys_are_converted() -> None:
 
 
 def test_rows_left_out_do_not_shift_the_others() -> None:
-    """Converters: rows that cannot be converted are left out of batch, keys and values alike."""
     records = converted(
         EngineOptions(tolerate_errors=True, value_converter=JsonConverter()),
         *(

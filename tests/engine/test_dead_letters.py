@@ -52,7 +52,6 @@ def delivered(
 
 
 def test_a_converted_record_goes_to_the_dead_letters_as_it_was_read() -> None:
-    """Dead letters: key, value, headers and timestamp are the bytes that were read, not what converters made of them."""
     harness, letters = delivered(Refusing)
     assert letters.records == [BAD]
     harness.commit()
@@ -60,8 +59,6 @@ def test_a_converted_record_goes_to_the_dead_letters_as_it_was_read() -> None:
 
 
 def test_a_converted_record_that_the_task_changed_goes_as_it_was_read() -> None:
-    """Dead letters: also where the task reports a changed copy of the record that it was given."""
-
     class Changing(Refusing):
         def reported(self, record: SinkRecord) -> SinkRecord:
             return replace(record, value={"other": 1})
@@ -70,14 +67,12 @@ def test_a_converted_record_that_the_task_changed_goes_as_it_was_read() -> None:
 
 
 def test_a_record_after_others_that_were_left_out_goes_as_it_was_read() -> None:
-    """Dead letters: rows that could not be converted do not shift the bytes of those after them."""
     records = [replace(BAD, offset=6, value=b"no JSON"), BAD, replace(BAD, offset=8, value=b"8")]
     letters = delivered(Refusing, records=records)[1]
     assert letters.records == records
 
 
 def test_a_record_of_the_tasks_own_with_bytes_goes_as_it_is() -> None:
-    """Dead letters: a record that the task made itself is sent as it made it."""
     own = SinkRecord(*P0, offset=7, value=b"mine")
 
     class Own(Refusing):
@@ -89,7 +84,6 @@ def test_a_record_of_the_tasks_own_with_bytes_goes_as_it_is() -> None:
 
 @pytest.mark.parametrize(("field", "kind"), [("key", "str"), ("value", "dict")])
 def test_a_record_of_the_tasks_own_without_bytes_fails_its_partition(field: str, kind: str) -> None:
-    """Dead letters: what is no bytes cannot be sent; the partition fails and says what to report instead."""
     content: dict[str, Any] = {field: {"str": "text", "dict": {}}[kind]}
 
     class Own(Refusing):
@@ -108,7 +102,8 @@ def test_a_record_of_the_tasks_own_without_bytes_fails_its_partition(field: str,
 
 
 def test_context_headers_are_off_unless_asked_for() -> None:
-    """errors.deadletterqueue.context.headers.enable: the record's own headers, and Connect's only where it is on."""
+    # errors.deadletterqueue.context.headers.enable: the record's own headers, and Connect's only where it is
+    # on.
     (plain,) = delivered(Refusing)[1].records
     assert plain.headers == BAD.headers
     (told,) = delivered(Refusing, replace(CONVERTING, context_headers=True))[1].records
@@ -120,8 +115,6 @@ def test_context_headers_are_off_unless_asked_for() -> None:
 
 
 def test_headers_hold_what_is_no_unicode() -> None:
-    """Dead letters: an error whose message cannot be encoded is told all the same."""
-
     class Odd(Sink):
         def put(self, records: SinkRecords) -> None:
             error = DataException("half a pair: \ud800")
@@ -135,7 +128,6 @@ def test_headers_hold_what_is_no_unicode() -> None:
 def test_the_log_has_keys_and_values_only_where_asked_for(
     shown: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """errors.log.include.messages: off by default, and then no byte of key or value is logged, whatever failed."""
     options = replace(CONVERTING, log_errors=True, log_messages=shown)
     unreadable = replace(BAD, offset=6, value=b'{"unreadable": 1')
     delivered(Refusing, options, [unreadable, BAD])
@@ -149,7 +141,6 @@ def test_the_log_has_keys_and_values_only_where_asked_for(
 
 
 def test_the_log_shortens_large_values(caplog: pytest.LogCaptureFixture) -> None:
-    """errors.log.include.messages: of a large value its first thousand bytes are logged."""
     options = replace(CONVERTING, log_errors=True, log_messages=True)
     delivered(Refusing, options, [replace(BAD, value=b'"' + b"x" * 1_000_000 + b'"')])
     (record,) = caplog.records
@@ -157,7 +148,7 @@ def test_the_log_shortens_large_values(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_many_dead_letters_are_not_all_waited_for_at_once() -> None:
-    """Dead letters: those that are durable are forgotten, so that memory does not grow until the next commit."""
+    # Dead letters: those that are durable are forgotten, so that memory does not grow until the next commit.
     harness, letters = delivered(Refusing)
     options = [replace(BAD, offset=8 + i) for i in range(50)]
     harness.deliver(P0, options)
@@ -166,8 +157,6 @@ def test_many_dead_letters_are_not_all_waited_for_at_once() -> None:
 
 
 def test_a_lost_dead_letter_among_written_ones_holds_the_partition() -> None:
-    """Dead letters: forgetting those that are durable forgets none that was lost."""
-
     class AtCommit(Refusing):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             pytest.fail("a dead letter was lost")

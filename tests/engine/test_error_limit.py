@@ -39,7 +39,6 @@ SPLITS = [(), (1,) * 30, (3, 4, 1, 9)]
 @pytest.mark.parametrize("sizes", SPLITS)
 @pytest.mark.parametrize("step", [1, 5])
 def test_so_many_in_a_row_may_fail(sizes: Sequence[int], step: int) -> None:
-    """max.consecutive: exactly so many may fail in a row; the next one is too many, however batches and gaps fall."""
     ceiling = ErrorLimit(max_consecutive=5, max_share=NO_SHARE)
     assert first_excess(ceiling, [*[True] * 5, False] * 4, sizes, step) is None
     place, message = first_excess(ceiling, [False, *[True] * 9], sizes, step) or (None, "")
@@ -49,7 +48,6 @@ def test_so_many_in_a_row_may_fail(sizes: Sequence[int], step: int) -> None:
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]])
 def test_records_in_a_row_may_be_reported_in_any_order(order: list[int]) -> None:
-    """max.consecutive: what counts are the records' places, not when the task reports them."""
     tally = ErrorCounter(P0, ErrorLimit(max_consecutive=2, max_share=NO_SHARE))
     tally.begin(np.array([10, 20, 30]))
     errors = [tally.failed((10, 20, 30)[row], "bad") for row in order]
@@ -57,7 +55,6 @@ def test_records_in_a_row_may_be_reported_in_any_order(order: list[int]) -> None
 
 
 def test_a_record_reported_twice_counts_once() -> None:
-    """ErrorLimit: a batch that is put again reports its bad records again; they are no more for it."""
     tally = ErrorCounter(P0, ErrorLimit(max_consecutive=2, max_share=NO_SHARE))
     tally.begin(np.array([1, 2, 3]))
     assert [tally.failed(offset, "bad") for offset in (1, 2, 1, 2, 2)] == [None] * 5
@@ -65,7 +62,6 @@ def test_a_record_reported_twice_counts_once() -> None:
 
 
 def test_a_record_of_an_earlier_batch_counts_into_the_share() -> None:
-    """ErrorLimit: a sink that reports late, when it writes what it buffered, has a ceiling, too."""
     tally = ErrorCounter(P0, ErrorLimit(max_consecutive=None, max_share=0.5))
     tally.begin(np.arange(200))
     tally.begin(np.arange(200, 201))
@@ -75,7 +71,6 @@ def test_a_record_of_an_earlier_batch_counts_into_the_share() -> None:
 
 @pytest.mark.parametrize("sizes", SPLITS)
 def test_so_large_a_share_may_fail(sizes: Sequence[int]) -> None:
-    """max.share: exactly that share may fail; it is looked at from the 100th record on."""
     ceiling = ErrorLimit(max_consecutive=None, max_share=0.5)
     assert first_excess(ceiling, [False, True] * 200, sizes) is None
     assert first_excess(ceiling, [True] * 99, sizes) is None
@@ -98,7 +93,6 @@ def test_a_share_of_zero() -> None:
 
 
 def test_the_error_says_what_failed_first_and_last_and_what_to_do() -> None:
-    """ErrorLimit: the error names how many of how many, the first and last cause with their offsets, and the remedy."""
     tally = ErrorCounter(P0, ErrorLimit(max_consecutive=2, max_share=NO_SHARE))
     tally.begin(np.array([4, 8, 16]))
     tally.failed(4, "VALUE_CONVERTER: no JSON")
@@ -115,7 +109,6 @@ def test_the_error_says_what_failed_first_and_last_and_what_to_do() -> None:
 
 
 def unreadable(topic: str, data: bytes | None) -> bytes | None:
-    """A converter that cannot read ``x``."""
     if data == b"x":
         raise DataException("unreadable")
     return data
@@ -162,7 +155,7 @@ def started(
 @pytest.mark.parametrize("sink", [Refusing, Swallowing])
 @pytest.mark.parametrize("bad", ["xxxx", "rrrr", "xrxr", "rrxx"])
 def test_beyond_the_ceiling_the_partition_fails(sink: type[Sink], bad: str) -> None:
-    """ErrorLimit: the partition fails, with nothing committed since its last commit; its sibling goes on."""
+    # ErrorLimit: the partition fails, with nothing committed since its last commit; its sibling goes on.
     letters = Letters()
     harness = started(sink, letters)
     harness.deliver(P0, ["good"])
@@ -181,7 +174,6 @@ def test_beyond_the_ceiling_the_partition_fails(sink: type[Sink], bad: str) -> N
 
 
 def test_the_ceiling_holds_without_dead_letters() -> None:
-    """ErrorLimit: errors.tolerance=all that drops records silently has it, too."""
     harness = started()
     harness.deliver(P0, ["x"] * 4)
     assert "errors.deadletterqueue.max.consecutive allows 3" in harness.outcome(P0).failure.message
@@ -189,7 +181,6 @@ def test_the_ceiling_holds_without_dead_letters() -> None:
 
 
 def test_the_ceiling_counts_over_batches() -> None:
-    """ErrorLimit: a run of bad records goes on from one batch to the next; a good one ends it."""
     harness = started()
     for values in (["x", "x"], ["good", "x"], ["x", "x"]):
         harness.deliver(P0, values)
@@ -199,7 +190,6 @@ def test_the_ceiling_counts_over_batches() -> None:
 
 
 def test_each_partition_has_its_own_count() -> None:
-    """ErrorLimit: bad records of one partition say nothing of another."""
     harness = started()
     for _ in range(3):
         harness.deliver(P0, ["x"])
@@ -208,7 +198,6 @@ def test_each_partition_has_its_own_count() -> None:
 
 
 def test_a_partition_opened_again_counts_anew() -> None:
-    """ErrorLimit: it is about one assignment of a partition; a new one begins with nothing."""
     harness = started()
     harness.deliver(P0, ["x"] * 3)
     harness.revoke(P0)
@@ -218,8 +207,6 @@ def test_a_partition_opened_again_counts_anew() -> None:
 
 
 def test_too_many_errors_wrapped_by_the_task() -> None:
-    """ErrorLimit: a task that wraps what the reporter raises changes nothing: nothing is committed."""
-
     class Wrapping(Refusing):
         def put(self, records: SinkRecords) -> None:
             try:
@@ -236,7 +223,6 @@ def test_too_many_errors_wrapped_by_the_task() -> None:
 
 
 def test_where_nothing_is_tolerated_the_first_error_is_enough() -> None:
-    """ErrorLimit: with errors.tolerance=none it is never reached; the first bad record fails the partition."""
     harness = SinkTaskHarness(Sink, options=EngineOptions(value_converter=unreadable))
     harness.start()
     harness.assign(P0)

@@ -61,7 +61,6 @@ def reporting(
 
 
 def test_the_tolerance_alone_decides_where_nothing_is_configured_besides() -> None:
-    """Without dead letters and logs: ``all`` skips a reported record, ``none`` fails its partition with the cause."""
     tolerant = reporting(EngineOptions(tolerate_errors=True), None)
     tolerant.deliver(P0, ["1", "bad", "3"])
     tolerant.commit()
@@ -75,7 +74,6 @@ def test_the_tolerance_alone_decides_where_nothing_is_configured_besides() -> No
 
 
 def test_tolerated_records_are_skipped_and_kept() -> None:
-    """errors.tolerance=all: a reported record goes to the dead letters, the others are committed with it."""
     letters = Letters()
     harness = reporting(ALL, letters)
     harness.deliver(P0, ["good", "bad", "good"])
@@ -86,7 +84,6 @@ def test_tolerated_records_are_skipped_and_kept() -> None:
 
 
 def test_a_record_that_is_not_tolerated_fails_the_partition() -> None:
-    """errors.tolerance=none: a reported record ends its partition, is kept all the same, and is not committed."""
     letters = Letters()
     harness = reporting(NONE, letters)
     harness.deliver(P0, ["good"])
@@ -101,7 +98,8 @@ def test_a_record_that_is_not_tolerated_fails_the_partition() -> None:
 
 
 def test_a_refusal_the_task_swallows_fails_the_partition() -> None:
-    """errors.tolerance=none: a task that swallows the refusal fails all the same (KAFKA-10115); nothing is committed."""
+    # errors.tolerance=none: a task that swallows the refusal fails all the same (KAFKA-10115); nothing is
+    # committed.
     harness = reporting(NONE, Letters(), Swallowing)
     harness.deliver(P0, ["good"])
     harness.deliver(P0, ["bad", "good"])
@@ -112,7 +110,6 @@ def test_a_refusal_the_task_swallows_fails_the_partition() -> None:
 
 
 def test_a_refusal_swallowed_before_a_retry_fails_the_partition() -> None:
-    """errors.tolerance=none: a swallowed refusal is not forgotten when the same put is tried again."""
     harness = reporting(NONE, Letters(), Swallowing)
     harness.task.faults["put"].append(RetriableException("busy"))
     harness.deliver(P0, ["bad"])
@@ -122,8 +119,6 @@ def test_a_refusal_swallowed_before_a_retry_fails_the_partition() -> None:
 
 
 def test_a_refused_record_of_another_partition_fails_that_one() -> None:
-    """errors.tolerance=none: a task that reports late, during another partition's put, fails the record's partition."""
-
     class Late(Swallowing):
         late: SinkRecord | None = None
 
@@ -144,8 +139,6 @@ def test_a_refused_record_of_another_partition_fails_that_one() -> None:
 
 
 def test_a_record_refused_in_pre_commit_is_not_committed() -> None:
-    """errors.tolerance=none: a record refused inside pre_commit is not covered by that commit, swallowed or not."""
-
     class AtCommit(Swallowing):
         def put(self, records: SinkRecords) -> None:
             self.bad = records[0]
@@ -162,7 +155,6 @@ def test_a_record_refused_in_pre_commit_is_not_committed() -> None:
 
 
 def test_reports_for_partitions_that_are_gone_are_sent_all_the_same() -> None:
-    """errant_record_reporter: a report for a partition that is not open here any more goes to the dead letters."""
     letters = Letters()
     harness = reporting(ALL, letters)
     harness.revoke(P0)
@@ -172,7 +164,6 @@ def test_reports_for_partitions_that_are_gone_are_sent_all_the_same() -> None:
 
 
 def test_errors_are_logged_where_told_to(caplog: pytest.LogCaptureFixture) -> None:
-    """errors.log.enable: each report is logged with connector, task, partition, offset, stage and cause."""
     harness = reporting(EngineOptions(tolerate_errors=True, log_errors=True), None)
     harness.deliver(P0, ["good", "bad"])
     (record,) = caplog.records
@@ -186,7 +177,6 @@ def test_errors_are_logged_where_told_to(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_dead_letters_are_durable_before_the_commit_that_covers_them() -> None:
-    """Dead letters are written before the commit that covers them: pre_commit comes after their futures are done."""
     order = []
 
     class Slow(Letters):
@@ -207,7 +197,6 @@ def test_dead_letters_are_durable_before_the_commit_that_covers_them() -> None:
 
 
 def test_dead_letters_sent_by_pre_commit_are_durable_before_its_commit() -> None:
-    """Dead letters are written before the commit that covers them, also those that pre_commit itself reports."""
     order = []
 
     class Slow(Letters):
@@ -234,7 +223,6 @@ def test_dead_letters_sent_by_pre_commit_are_durable_before_its_commit() -> None
 
 @pytest.mark.parametrize("closing", [False, True])
 def test_a_dead_letter_that_is_not_written_holds_its_partition(closing: bool) -> None:
-    """Dead letters: one that cannot be written ends its partition with nothing committed; the others commit."""
     letters = Letters(automatic=False)
     harness = reporting(ALL, letters)
     harness.deliver(P0, ["bad"])
@@ -253,8 +241,6 @@ def test_a_dead_letter_that_is_not_written_holds_its_partition(closing: bool) ->
 
 
 def test_a_dead_letter_of_pre_commit_that_is_not_written_holds_its_partition() -> None:
-    """Dead letters: one that pre_commit sent and that cannot be written ends its partition with nothing committed."""
-
     class AtCommit(TwoPhaseSink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.errant_record_reporter().report(SinkRecord(*P0, offset=0), ValueError("bad"))
@@ -272,7 +258,6 @@ def test_a_dead_letter_of_pre_commit_that_is_not_written_holds_its_partition() -
 
 
 def test_a_cancelled_dead_letter_holds_its_partition() -> None:
-    """Dead letters: a cancelled one was not written either."""
     letters = Letters(automatic=False)
     harness = reporting(ALL, letters)
     harness.deliver(P0, ["bad"])
@@ -283,7 +268,6 @@ def test_a_cancelled_dead_letter_holds_its_partition() -> None:
 
 
 def test_lost_partitions_do_not_wait_for_dead_letters() -> None:
-    """LOST: the dead letters of a lost partition are not waited for; its successor reports again."""
     letters = Letters(automatic=False)
     harness = reporting(ALL, letters)
     harness.deliver(P0, ["bad"])
@@ -293,8 +277,6 @@ def test_lost_partitions_do_not_wait_for_dead_letters() -> None:
 
 
 def test_dead_letters_that_cannot_be_sent_fail_the_partition() -> None:
-    """Dead letters: where even sending raises, the partition ends; nothing is skipped."""
-
     class Broken(Letters):
         def send(self, record: SinkRecord) -> Future[None]:
             raise OSError("no route")
@@ -306,7 +288,8 @@ def test_dead_letters_that_cannot_be_sent_fail_the_partition() -> None:
 
 
 def test_a_dead_letter_carries_connects_headers() -> None:
-    """Dead letters: Connect's header names are appended to the record's own headers, everything else is as it was."""
+    # Dead letters: Connect's header names are appended to the record's own headers, everything else is as it
+    # was.
     record = SinkRecord(
         "flights", 3, 17, key=b"k", value=b"v", timestamp=5, headers=(Header("a", b"1"), Header("a", None))
     )
@@ -332,7 +315,7 @@ def test_a_dead_letter_carries_connects_headers() -> None:
 
 
 def test_an_error_without_words_has_no_message_header() -> None:
-    """Dead letters: an exception without a message gives a null message header, as in Connect."""
+    # Dead letters: an exception without a message gives a null message header, as in Connect.
     letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", TaskName("c", 0), "K")
     assert dict(letter.headers)["__connect.errors.exception.message"] is None
 
@@ -346,7 +329,7 @@ class Exiting(Sink):
 
 
 def test_an_exit_ends_the_partition_not_the_process() -> None:
-    """Regression: Spark ran the task again four times, and the job failed without a word of the cause."""
+    # Regression: Spark ran the task again four times, and the job failed without a word of the cause.
     harness = SinkTaskHarness(Exiting)
     harness.start()
     harness.assign(P0, P1)
@@ -358,8 +341,6 @@ def test_an_exit_ends_the_partition_not_the_process() -> None:
 
 
 def test_the_class_of_an_authors_error_is_always_shown(caplog: pytest.LogCaptureFixture) -> None:
-    """A KeyError's message is the key alone: log and outcome name its class, and the offset read up to."""
-
     class Task(Sink):
         def put(self, records: SinkRecords) -> None:
             raise KeyError("celsius")
@@ -375,8 +356,6 @@ def test_the_class_of_an_authors_error_is_always_shown(caplog: pytest.LogCapture
 
 
 def test_the_class_is_shown_of_what_a_record_is_refused_with() -> None:
-    """A record that is not tolerated: its offset, and the error with its class."""
-
     class Task(Sink):
         def put(self, records: SinkRecords) -> None:
             self.context.errant_record_reporter().report(records[1], KeyError("celsius"))

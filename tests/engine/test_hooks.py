@@ -42,7 +42,6 @@ def generator(*_arguments: object) -> Any:
 
 
 async def async_generator(*_arguments: object) -> Any:
-    """Both at once."""
     yield
 
 
@@ -54,7 +53,6 @@ class CallableObject:
 
 
 def public_methods(base: type) -> list[str]:
-    """The names that authors may override."""
     return [name for name in dir(base) if not name.startswith("_") and callable(getattr(base, name))]
 
 
@@ -71,14 +69,11 @@ HOOKS = [
 def test_hooks_that_are_coroutines_or_generators_are_refused_with_their_class(
     base: type, name: str, lazy: object
 ) -> None:
-    """A coroutine or generator function as any hook is refused when the class is defined, by its name."""
     with pytest.raises(HookError, match=rf"Lazy\.{name} is an? .*, and the runtime would not run it"):
         type("Lazy", (base,), {name: lazy})
 
 
 def test_a_lazy_hook_of_a_mixin_is_refused() -> None:
-    """A mixin's coroutine is the class's hook, and refused with it."""
-
     class Mixin:
         async def flush(self, offsets: Offsets) -> None:
             """Do nothing yet."""
@@ -90,7 +85,6 @@ def test_a_lazy_hook_of_a_mixin_is_refused() -> None:
 
 
 def test_a_decorated_coroutine_that_runs_to_its_end_is_an_ordinary_hook() -> None:
-    """A decorator that runs the coroutine to its end makes an ordinary hook of it."""
     written = []
 
     def run(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,7 +129,6 @@ def test_a_decorated_coroutine_that_runs_to_its_end_is_an_ordinary_hook() -> Non
     ],
 )
 def test_a_method_that_is_not_quite_a_hooks_name_is_refused(base: type, name: str, hook: str) -> None:
-    """camelCase, Java's former names and a letter too many, missing, wrong or moved: the hook is named."""
     with pytest.raises(HookError, match=rf"\.{name} is never used: did you mean '{hook}'"):
         type("Misspelt", (base,), {name: getattr(base, hook)})
 
@@ -149,7 +142,7 @@ def test_a_method_that_is_not_quite_a_hooks_name_is_refused(base: type, name: st
     ],
 )
 def test_an_attribute_in_camel_case_is_refused(base: type, name: str, attribute: str) -> None:
-    """Java's name of an attribute is refused, too: nobody would read it."""
+    # Java's name of an attribute is refused, too: nobody would read it.
     with pytest.raises(HookError, match=rf"\.{name} is never used: did you mean '{attribute}'"):
         type("Misspelt", (base,), {name: 1})
 
@@ -182,8 +175,6 @@ def test_helpers_keep_their_names(base: type, name: str, helper: object) -> None
 
 
 def test_a_name_like_a_hooks_is_free_beside_the_hook() -> None:
-    """A class that has the hook itself may have a method that resembles it."""
-
     class Task(Sink):
         def flush(self, offsets: Offsets) -> None:
             """The hook itself."""
@@ -224,14 +215,11 @@ def test_a_name_like_a_hooks_is_free_beside_the_hook() -> None:
 def test_a_connector_with_a_wrong_class_is_refused(
     base: type, name: str, given: object, message: str
 ) -> None:
-    """The class body says so, not an AttributeError of a validation or of an executor."""
     with pytest.raises(TypeError, match=rf"^Wrong\.{name} is .*{re.escape(message)}"):
         type("Wrong", (base,), {name: given})
 
 
 def test_a_connector_may_still_lack_its_task_class() -> None:
-    """A base class of several connectors names none, and every class of tasks is one of SinkTask's."""
-
     class Helper(SinkTask):
         """Made in the package that refers to it."""
 
@@ -266,7 +254,6 @@ def lazy_results() -> list[object]:
 
 
 def submitted(*_arguments: object) -> object:
-    """A future."""
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(int)
 
@@ -274,7 +261,6 @@ def submitted(*_arguments: object) -> object:
 @pytest.mark.parametrize("lazy", lazy_results())
 @pytest.mark.parametrize("hook", ["put", "flush", "pre_commit", "open"])
 def test_a_hook_that_returns_unfinished_work_ends_its_partition_uncommitted(hook: str, lazy: Any) -> None:
-    """A lambda that returns a coroutine, a generator or a future fails the partition; nothing is committed."""
     task = Sink()
     setattr(task, hook, lazy)
     harness = SinkTaskHarness(task)
@@ -291,7 +277,6 @@ def test_a_hook_that_returns_unfinished_work_ends_its_partition_uncommitted(hook
 
 @pytest.mark.parametrize("result", [iter(["a"]), sqlite3.connect(":memory:").execute("SELECT 1"), ["a"], 3])
 def test_a_hook_may_return_what_has_done_its_work(result: object) -> None:
-    """A cursor, the count of what was written: the records are committed."""
     task = Sink()
     task.put = lambda _records: result  # type: ignore[method-assign, assignment, return-value]
     harness = SinkTaskHarness(task)
@@ -303,8 +288,6 @@ def test_a_hook_may_return_what_has_done_its_work(result: object) -> None:
 
 
 def test_publish_that_returns_a_coroutine_keeps_its_tokens() -> None:
-    """Tokens whose publishing was only promised stay with the commit, for the next owner."""
-
     class Task(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.prepared({P0: ["upload"]})
@@ -322,7 +305,6 @@ def test_publish_that_returns_a_coroutine_keeps_its_tokens() -> None:
 
 
 def test_start_that_returns_a_coroutine_fails_the_task() -> None:
-    """A start that has not begun fails the task."""
     task = Sink()
     task.start = coroutine  # type: ignore[method-assign]
     with pytest.raises(Exception, match="start returned a coroutine, whose work is not done"):
@@ -330,7 +312,7 @@ def test_start_that_returns_a_coroutine_fails_the_task() -> None:
 
 
 def test_poll_that_returns_a_generator_fails_the_source_task() -> None:
-    """What a poll yields before it raises would be lost, so it must return its records."""
+    # What a poll yields before it raises would be lost, so it must return its records.
     its = scene(Script())
     its.task.poll = iter_lines  # type: ignore[method-assign]
     outcome = its.worker.run()
@@ -339,7 +321,6 @@ def test_poll_that_returns_a_generator_fails_the_source_task() -> None:
 
 
 def iter_lines() -> Any:
-    """Lines, some day."""
     yield from ()
 
 
@@ -359,7 +340,6 @@ class Bare(SinkTaskContext):
 
 
 def real_context() -> SinkTaskContext:
-    """The engine's."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     return harness.task.context
@@ -367,7 +347,6 @@ def real_context() -> SinkTaskContext:
 
 @pytest.mark.parametrize("make", [FakeContext, Bare, real_context])
 def test_a_method_of_the_context_that_is_not_called_is_no_truth(make: Callable[[], SinkTaskContext]) -> None:
-    """``if context.is_closing:`` raises, as does a comparison: a method is always true."""
     context = make()
     with pytest.raises(TypeError, match=r"context\.is_closing is a method and was not called"):
         bool(context.is_closing)
@@ -380,8 +359,6 @@ def test_a_method_of_the_context_that_is_not_called_is_no_truth(make: Callable[[
 
 
 def test_a_truth_without_parentheses_fails_pre_commit() -> None:
-    """A pre_commit that forgets the parentheses commits nothing, and says why."""
-
     class Task(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             return offsets if self.context.is_closing else {}
@@ -401,8 +378,6 @@ def test_a_truth_without_parentheses_fails_pre_commit() -> None:
 
 
 def timed(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator that forgets functools.wraps."""
-
     def wrapper(self: object, *arguments: object) -> Any:
         return method(self, *arguments)
 
@@ -410,8 +385,6 @@ def timed(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_the_harness_knows_hooks_by_attribute() -> None:
-    """A decorator without functools.wraps hides a method's name, not its calls."""
-
     class Task(Sink):
         put = timed(Sink.put)
 

@@ -11,7 +11,6 @@ from tests.engine.sinks import P0, P1, Sink, rows
 
 
 def test_stop_comes_once_and_last_of_all() -> None:
-    """stop: once, last of all."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -24,7 +23,6 @@ def test_stop_comes_once_and_last_of_all() -> None:
 
 @pytest.mark.parametrize("method", ["initialize", "start"])
 def test_stop_comes_also_after_a_failed_start(method: str) -> None:
-    """stop: if initialize was called, whatever it or start raised."""
     harness = SinkTaskHarness(Sink)
     harness.task.faults[method].append(ConnectException("no"))
     with pytest.raises(ConnectException, match="no"):
@@ -35,14 +33,12 @@ def test_stop_comes_also_after_a_failed_start(method: str) -> None:
 
 
 def test_a_task_that_was_never_started_is_not_stopped() -> None:
-    """B12: stop is not called on a task that was never initialized."""
     harness = SinkTaskHarness(Sink)
     harness.stop()
     assert harness.calls == []
 
 
 def test_stop_raising_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """Stop raising is logged and ignored; what was committed stays."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -63,7 +59,6 @@ def test_start_gets_the_configuration() -> None:
 
 
 def test_open_gets_the_new_partitions_only() -> None:
-    """Open gets the newly assigned partitions; those already open go on."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -83,7 +78,6 @@ def test_opening_nothing_calls_nothing() -> None:
 
 
 def test_assignment_is_what_is_open() -> None:
-    """context.assignment: from open, inside the closing pre_commit, until close; not inside close."""
     seen = []
 
     class Watching(Sink):
@@ -107,7 +101,6 @@ def test_assignment_is_what_is_open() -> None:
 
 
 def test_the_context_tells_generation_and_configuration() -> None:
-    """context.generation and context.configs: as the runtime gave them; configs is a copy."""
     harness = SinkTaskHarness(Sink, generation=9)
     harness.start()
     assert harness.task.context.generation() == 9
@@ -116,7 +109,7 @@ def test_the_context_tells_generation_and_configuration() -> None:
 
 
 def test_an_empty_batch_is_not_put() -> None:
-    """Put is never called without records (Connect calls it with an empty list in every turn)."""
+    # Put is never called without records (Connect calls it with an empty list in every turn).
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -127,8 +120,6 @@ def test_an_empty_batch_is_not_put() -> None:
 
 
 def test_a_batch_all_of_which_was_filtered_out_is_not_put() -> None:
-    """Put is not called for a batch of which nothing is left; its offsets advance."""
-
     def nothing(topic: str, data: object) -> object:
         raise ValueError("no")
 

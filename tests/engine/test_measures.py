@@ -29,8 +29,6 @@ EPOCH = 1_000_000.0
 
 
 class Slow(Sink):
-    """Every call takes its time."""
-
     def __init__(self, clock: ManualClock, **seconds: float) -> None:
         super().__init__()
         self.clock = clock
@@ -56,7 +54,6 @@ def measures(harness: SinkTaskHarness) -> TaskMeasures:
 
 
 def test_a_task_that_did_nothing_has_measured_nothing() -> None:
-    """Everything is zero, and nothing has an average."""
     found = measures(SinkTaskHarness(Sink))
 
     assert found == TaskMeasures()
@@ -64,7 +61,6 @@ def test_a_task_that_did_nothing_has_measured_nothing() -> None:
 
 
 def test_puts_are_counted_with_their_records_and_times() -> None:
-    """Two calls of 2 and 1 records, a second each."""
     clock = ManualClock()
     harness = started(clock, Slow(clock, put=1.0))
     harness.assign(P0)
@@ -78,7 +74,6 @@ def test_puts_are_counted_with_their_records_and_times() -> None:
 
 
 def test_time_is_counted_by_phase() -> None:
-    """Each of the author's methods has its own sum."""
     clock = ManualClock()
     harness = started(clock, Slow(clock, start=1.0, open=2.0, put=3.0, pre_commit=4.0, close=5.0, stop=6.0))
     harness.assign(P0)
@@ -97,7 +92,6 @@ def test_time_is_counted_by_phase() -> None:
 
 
 def test_what_raises_takes_time_too() -> None:
-    """A put that fails is in its phase's seconds, and is no put that returned."""
     clock = ManualClock()
     sink = Slow(clock, put=3.0)
     sink.faults["put"].append(ConnectException("no"))
@@ -111,7 +105,6 @@ def test_what_raises_takes_time_too() -> None:
 
 
 def test_rows_that_were_committed_before_are_not_read_again() -> None:
-    """sink-record-read: what an earlier attempt has committed is dropped, and not counted."""
     harness = SinkTaskHarness(Sink, committed={P0: 2})
     harness.start()
     harness.assign(P0)
@@ -122,7 +115,6 @@ def test_rows_that_were_committed_before_are_not_read_again() -> None:
 
 
 def test_active_records_are_those_read_and_not_committed() -> None:
-    """sink-record-active-count: goes up with what is read, down with what is committed, of each partition."""
     harness = started(ManualClock(), BufferingSink())
     harness.assign(P0, P1)
     harness.deliver(P0, [b"0", b"1", b"2", b"3"])
@@ -139,7 +131,6 @@ def test_active_records_are_those_read_and_not_committed() -> None:
 
 
 def test_a_batch_that_awaits_redelivery_is_active() -> None:
-    """sink-record-active-count: it is read, and not committed."""
     sink = Sink()
     sink.faults["put"].append(RetriableException("later"))
     harness = started(ManualClock(), sink)
@@ -154,7 +145,6 @@ def test_a_batch_that_awaits_redelivery_is_active() -> None:
 
 
 def test_commits_are_timed_from_pre_commit_until_they_are_durable() -> None:
-    """offset-commit-time: two attempts; one of them wrote, the other had nothing to."""
     clock = ManualClock()
     harness = started(clock, SlowBuffering(clock, pre_commit=2.0, publish=9.0))
     harness.assign(P0)
@@ -170,7 +160,6 @@ def test_commits_are_timed_from_pre_commit_until_they_are_durable() -> None:
 
 
 def test_nothing_delivered_is_no_attempt_at_a_commit() -> None:
-    """offset-commit: pre_commit is not asked, so there is nothing to count."""
     harness = started(ManualClock(), Sink())
     harness.assign(P0)
     harness.commit()
@@ -179,7 +168,6 @@ def test_nothing_delivered_is_no_attempt_at_a_commit() -> None:
 
 
 def test_a_commit_whose_pre_commit_raises_has_failed() -> None:
-    """offset-commit-failure: and it has no time."""
     clock = ManualClock()
     sink = Slow(clock, pre_commit=2.0)
     sink.faults["pre_commit"].append(ConnectException("no"))
@@ -194,7 +182,6 @@ def test_a_commit_whose_pre_commit_raises_has_failed() -> None:
 
 
 def test_a_commit_that_the_store_refuses_has_failed() -> None:
-    """offset-commit-failure: the task is fenced while it commits."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -207,7 +194,6 @@ def test_a_commit_that_the_store_refuses_has_failed() -> None:
 
 
 def test_the_end_of_a_range_is_a_write_and_no_attempt() -> None:
-    """A range that ends in a gap after its last commit: the engine writes it by itself."""
     harness = started(ManualClock(), Sink())
     harness.assign(P0, limits=OffsetRange(0, 5))
     harness.deliver(P0, [b"a"])
@@ -220,7 +206,6 @@ def test_the_end_of_a_range_is_a_write_and_no_attempt() -> None:
 
 
 def test_closing_tells_where_its_time_went() -> None:
-    """How long it was not seen, and each phase from there to close; what came before is not in it."""
     clock = ManualClock()
     harness = started(clock, Slow(clock, put=1.0, pre_commit=2.0, close=0.5, stop=4.0))
     harness.assign(P0)
@@ -238,7 +223,6 @@ def test_closing_tells_where_its_time_went() -> None:
 
 
 def test_a_planned_end_is_no_closing_from_outside() -> None:
-    """closings: a range that was read to its end closes too, and is not counted."""
     harness = started(ManualClock(), Sink())
     harness.assign(P0)
     harness.deliver(P0, [b"a"])
@@ -248,8 +232,6 @@ def test_a_planned_end_is_no_closing_from_outside() -> None:
 
 
 class SlowTwoPhase(TwoPhaseSink):
-    """Publishing and discarding take their time."""
-
     def __init__(self, world: World, clock: ManualClock) -> None:
         super().__init__(world)
         self.clock = clock
@@ -264,7 +246,6 @@ class SlowTwoPhase(TwoPhaseSink):
 
 
 def test_publishing_is_timed_with_its_waits_and_counted_when_it_is_tried_again() -> None:
-    """publish: 2 s, a wait of 0.3 s, 2 s; one retry, and no record has failed."""
     clock = ManualClock()
     sink = SlowTwoPhase(World(), clock)
     sink.faults["publish"].append(RetriableException("not yet"))
@@ -280,7 +261,6 @@ def test_publishing_is_timed_with_its_waits_and_counted_when_it_is_tried_again()
 
 
 def test_retries_of_a_batch_are_counted() -> None:
-    """total-retries: each attempt that will be made again; total-record-failures: each that raised."""
     sink = Sink()
     sink.faults["put"].extend([RetriableException("a"), RetriableException("b")])
     harness = started(ManualClock(), sink)
@@ -296,7 +276,6 @@ def test_retries_of_a_batch_are_counted() -> None:
 
 
 def test_a_retry_too_many_is_an_error() -> None:
-    """total-record-errors: the failure that ends the partition is no retry any more."""
     sink = Sink()
     sink.faults["put"].extend([RetriableException("a"), RetriableException("b")])
     harness = started(ManualClock(), sink, options=EngineOptions(retry=RetryPolicy(timeout=0.3)))
@@ -323,7 +302,6 @@ class Reporting(Sink):
 
 
 def test_reported_records_are_failures_that_are_skipped() -> None:
-    """total-records-skipped, total-errors-logged, deadletterqueue-produce-requests: one for each."""
     letters = Letters()
     options = EngineOptions(tolerate_errors=True, log_errors=True)
     harness = started(ManualClock(), Reporting(), options=options, dead_letters=letters)
@@ -336,7 +314,7 @@ def test_reported_records_are_failures_that_are_skipped() -> None:
 
 
 def test_what_is_not_tolerated_is_an_error_and_counts_once() -> None:
-    """errors.tolerance=none: the report is the failure, what put raises because of it is not another one."""
+    # errors.tolerance=none: the report is the failure, what put raises because of it is not another one.
     harness = started(ManualClock(), Reporting(), dead_letters=Letters())
     harness.assign(P0)
     harness.deliver(P0, [b"0", b"1", b"2"])
@@ -346,7 +324,6 @@ def test_what_is_not_tolerated_is_an_error_and_counts_once() -> None:
 
 
 def test_dead_letters_that_are_lost_are_counted() -> None:
-    """deadletterqueue-produce-failures: of two letters one could not be written."""
     letters = Letters(automatic=False)
     options = EngineOptions(tolerate_errors=True)
     harness = started(ManualClock(), Reporting(), options=options, dead_letters=letters)
@@ -367,7 +344,6 @@ def converted(topic: str, data: bytes | None) -> str:
 
 
 def test_what_cannot_be_converted_is_read_and_not_sent() -> None:
-    """sink-record-send: without the records that were left out."""
     options = EngineOptions(tolerate_errors=True, value_converter=converted)
     harness = started(ManualClock(), Sink(), options=options)
     harness.assign(P0)
@@ -378,7 +354,6 @@ def test_what_cannot_be_converted_is_read_and_not_sent() -> None:
 
 
 def test_measures_of_generations_add_up() -> None:
-    """+: counts are added, maxima are the larger one, what is of the moment is the later one's."""
     one = TaskMeasures(
         puts=Timing(1, 2.0, 2.0),
         largest_batch=10,

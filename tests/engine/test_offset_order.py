@@ -10,7 +10,6 @@ from tests.engine.sinks import P0, P1, BufferingSink, Sink, opened, rows
 
 
 def in_this_order(partition: TopicPartition, *offsets: int) -> SinkRecords:
-    """A batch that :meth:`SinkRecords.of` would refuse."""
     ascending = sorted(set(offsets))
     batch = rows(partition, *ascending)
     return SinkRecords(partition, batch.arrow.take([ascending.index(offset) for offset in offsets]))
@@ -36,7 +35,6 @@ def broken(*batches: SinkRecords, committed: int = 0, limits: OffsetRange | None
     ],
 )
 def test_offsets_that_do_not_ascend_end_the_partition(second: list[int], said: str) -> None:
-    """A repeated or late offset ends its partition, named with the one before it; the task's others go on."""
     harness = broken(rows(P0, 0, 1, 2), in_this_order(P0, *second))
     failure = harness.outcome(P0).failure
     assert said in failure.message
@@ -46,7 +44,7 @@ def test_offsets_that_do_not_ascend_end_the_partition(second: list[int], said: s
 
 
 def test_what_came_before_a_late_offset_is_not_committed() -> None:
-    """Offset 5 comes after 4,997: a commit of 4,998 would pass over it for ever, so there is none."""
+    # Offset 5 comes after 4,997: a commit of 4,998 would pass over it for ever, so there is none.
     harness = broken(rows(P0, *range(5), *range(6, 4_998)), rows(P0, 5))
     harness.finish(P0)
     harness.stop()
@@ -56,7 +54,7 @@ def test_what_came_before_a_late_offset_is_not_committed() -> None:
 
 
 def test_a_late_offset_is_no_passing_failure() -> None:
-    """The same source would break its order again: the failure is final, whatever restart.max.attempts allows."""
+    # The same source would break its order again: the failure is final, whatever restart.max.attempts allows.
     assert broken(rows(P0, 1), rows(P0, 0)).outcome(P0).failure.is_final
     harness = broken()
     harness.task.faults["put"].append(ValueError("no"))
@@ -65,13 +63,12 @@ def test_a_late_offset_is_no_passing_failure() -> None:
 
 
 def test_all_late_offsets_of_a_batch_are_named() -> None:
-    """What comes late is listed, so that whoever mends the source can look for it."""
+    # What comes late is listed, so that whoever mends the source can look for it.
     failure = broken(rows(P0, 10), in_this_order(P0, 11, 3, 12, 4, 12, 13)).outcome(P0).failure
     assert "late or repeated: 3, 4, 12" in failure.message
 
 
 def test_many_late_offsets_are_counted() -> None:
-    """A batch that is all late is told of in one readable line."""
     failure = broken(rows(P0, 5_000), rows(P0, *range(1_000))).outcome(P0).failure
     assert "0, 1, 2" in failure.message
     assert "1,000 in all" in failure.message
@@ -79,7 +76,6 @@ def test_many_late_offsets_are_counted() -> None:
 
 
 def test_what_an_earlier_commit_passed_over_is_named() -> None:
-    """Late offsets below a periodic commit of before are lost unless somebody acts: the failure says which, and how."""
     harness = broken(rows(P0, 0, 1, 3))
     harness.commit()
     harness.deliver(P0, rows(P0, 6))
@@ -92,34 +88,31 @@ def test_what_an_earlier_commit_passed_over_is_named() -> None:
 
 
 def test_a_late_offset_that_no_commit_passed_over_needs_no_alteration() -> None:
-    """Where nothing was passed over the failure says that all of it is read again."""
     failure = broken(rows(P0, 1), rows(P0, 0)).outcome(P0).failure
     assert "alter" not in failure.message
     assert "nothing is passed over" in failure.message
 
 
 def test_order_is_checked_before_rows_of_an_earlier_attempt_are_left_out() -> None:
-    """Regression: the committed rows were cut off by a search that needs sorted offsets, and took others along."""
+    # Regression: the committed rows were cut off by a search that needs sorted offsets, and took others
+    # along.
     harness = broken(in_this_order(P0, 48, 60, 7, 49, 61), committed=50, limits=OffsetRange(0, 100))
     assert "offset 7 after 60" in harness.outcome(P0).failure.message
     assert harness.task.taken == {}
 
 
 def test_order_is_kept_over_rows_that_an_earlier_attempt_committed() -> None:
-    """A second attempt reads the range from its start: what is late among rows it leaves out is late all the same."""
     harness = broken(rows(P0, 0, 1, 3), rows(P0, 4, 5), rows(P0, 2), committed=5, limits=OffsetRange(0, 10))
     assert "offset 2 after 5" in harness.outcome(P0).failure.message
 
 
 def test_rows_below_the_range_are_not_left_out_silently() -> None:
-    """A row from below the planned range is in no commit of this generation, and was in none before it."""
     harness = broken(rows(P0, 3), committed=5, limits=OffsetRange(5, 10))
     assert "offset 3, before the range that begins at 5" in harness.outcome(P0).failure.message
     assert harness.outcome(P0).failure.is_final
 
 
 def test_what_was_prepared_in_doubt_is_discarded() -> None:
-    """A two-phase sink's open upload holds rows that are read again: it is discarded, never committed."""
     harness, world = opened()
     harness.deliver(P0, rows(P0, 0, 1))
     harness.deliver(P0, rows(P0, 0))
@@ -129,7 +122,6 @@ def test_what_was_prepared_in_doubt_is_discarded() -> None:
 
 
 def test_what_cannot_be_discarded_now_is_left_to_the_successor() -> None:
-    """Failing to discard leaves the token noted; the next owner discards it before it opens the partition."""
     harness, world = opened()
     harness.deliver(P0, rows(P0, 0, 1))
     harness.task.faults["discard"].append(ValueError("away"))
@@ -143,7 +135,7 @@ def test_what_cannot_be_discarded_now_is_left_to_the_successor() -> None:
 
 
 def test_a_buffering_sink_writes_nothing_of_what_is_in_doubt() -> None:
-    """pre_commit is not called any more, so that a sink which writes there writes nothing that is read again."""
+    # pre_commit is not called any more, so that a sink which writes there writes nothing that is read again.
     harness = SinkTaskHarness(BufferingSink)
     harness.start()
     harness.assign(P0)

@@ -11,7 +11,8 @@ from tests.engine.sinks import P0, BufferingSink, rows
 
 
 def test_records_of_a_dead_attempt_that_are_committed_count() -> None:
-    """Regression: a run in which workers were killed told of too few records committed; those read twice count once."""
+    # Regression: a run in which workers were killed told of too few records committed; those read twice count
+    # once.
     harness = SinkTaskHarness(BufferingSink)
     harness.start()
     harness.assign(P0, limits=OffsetRange(0, 100))
@@ -32,7 +33,8 @@ def test_records_of_a_dead_attempt_that_are_committed_count() -> None:
 
 
 def test_only_times_move_to_another_clock() -> None:
-    """An executor's clock that is 5 s behind: since and next try are told on the driver's; nothing else changes."""
+    # An executor's clock that is 5 s behind: since and next try are told on the driver's; nothing else
+    # changes.
     retry = Retry(since=100.0, attempts=3, next_attempt=130.0, refused=17)
     outcome = PartitionOutcome.unread(P0, 7, replace(Failure.of(ValueError("no")), retry=retry))
     moved = outcome.on_clock(5.0)
@@ -42,7 +44,6 @@ def test_only_times_move_to_another_clock() -> None:
 
 
 def test_without_a_next_try_there_is_no_time_to_move() -> None:
-    """A partition that went well, or failed for good, is told as it is."""
     for failure in (None, Failure.of(ValueError("no"))):
         outcome = PartitionOutcome.unread(P0, 7, failure)
         assert outcome.on_clock(5.0) is outcome

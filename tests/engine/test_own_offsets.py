@@ -59,7 +59,6 @@ def asking(
 
 
 def test_a_later_position_is_skipped_to(caplog: pytest.LogCaptureFixture) -> None:
-    """What the database has already is not delivered again, and said so; what follows is, and is committed."""
     caplog.set_level(logging.INFO)
     harness = asking(7, committed=5, limits=OffsetRange(5, 20))
     harness.deliver(P0, rows(P0, 5, 6, 7, 8))
@@ -74,7 +73,7 @@ def test_a_later_position_is_skipped_to(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_position_that_was_skipped_to_is_committed_though_no_record_follows() -> None:
-    """Regression: it would be planned again and again, and skipped each time."""
+    # Regression: it would be planned again and again, and skipped each time.
     for end in (7, 9):
         harness = asking(7, committed=5, limits=OffsetRange(5, end))
         harness.deliver(P0, rows(P0, 5, 6))
@@ -83,14 +82,12 @@ def test_a_position_that_was_skipped_to_is_committed_though_no_record_follows() 
 
 
 def test_a_position_is_committed_when_the_partition_closes_early() -> None:
-    """A rebalance before the first record: the successor is not given what is skipped either."""
     harness = asking(7, committed=5)
     harness.revoke()
     assert harness.committed == {P0: OffsetAndMetadata(7)}
 
 
 def test_a_position_beyond_the_range_is_reached_by_later_generations() -> None:
-    """No commit ever lies beyond what was planned, which the source has."""
     harness = asking(1_000, limits=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, *range(10)))
     harness.finish(P0)
@@ -99,8 +96,6 @@ def test_a_position_beyond_the_range_is_reached_by_later_generations() -> None:
 
 
 def test_a_skip_is_committed_while_the_sink_still_keeps_records_back() -> None:
-    """What the sink has below the position is durable whatever pre_commit says of what follows."""
-
     class Buffering(Watermark):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             return {}
@@ -115,7 +110,8 @@ def test_a_skip_is_committed_while_the_sink_still_keeps_records_back() -> None:
 
 @pytest.mark.parametrize("end", [7, 9])
 def test_a_skip_is_committed_with_the_metadata_of_the_sink(end: int) -> None:
-    """Regression: pre_commit was not asked, so a sink that notes its watermark there could not tell a later loss."""
+    # Regression: pre_commit was not asked, so a sink that notes its watermark there could not tell a later
+    # loss.
     harness = SinkTaskHarness(lambda: Noting({P0: 7}), committed={P0: 5})
     harness.start()
     harness.assign(P0, limits=OffsetRange(5, end))
@@ -128,7 +124,6 @@ def test_a_skip_is_committed_with_the_metadata_of_the_sink(end: int) -> None:
 
 
 def test_an_earlier_position_is_where_the_next_generation_begins(caplog: pytest.LogCaptureFixture) -> None:
-    """The commit goes back by name, the partition ends without a failure, the task's others go on."""
     harness = asking(3, committed=5, limits=OffsetRange(5, 20))
     harness.deliver(P0, rows(P0, 5))
     harness.deliver(P1, rows(P1, 5))
@@ -147,7 +142,7 @@ def test_an_earlier_position_is_where_the_next_generation_begins(caplog: pytest.
 
 
 def test_the_commit_goes_back_with_the_metadata_of_the_sink() -> None:
-    """Regression: a second loss, before anything was committed again, could not be told from a new table."""
+    # Regression: a second loss, before anything was committed again, could not be told from a new table.
     harness = SinkTaskHarness(lambda: Noting({P0: 3}), committed={P0: OffsetAndMetadata(5, "5")})
     harness.start()
     harness.assign(P0)
@@ -156,8 +151,6 @@ def test_the_commit_goes_back_with_the_metadata_of_the_sink() -> None:
 
 @pytest.mark.parametrize("answer", [{}, None, {P0: OffsetAndMetadata(2, "x")}])
 def test_a_commit_goes_back_without_metadata_where_the_sink_gives_none(answer: Any) -> None:
-    """A sink that buffers has nothing to return so early."""
-
     class Silent(Watermark):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             found: Offsets = answer
@@ -170,8 +163,6 @@ def test_a_commit_goes_back_without_metadata_where_the_sink_gives_none(answer: A
 
 
 def test_a_pre_commit_that_fails_moves_nothing() -> None:
-    """The partition fails with its error, and the commit stays."""
-
     class Failing(Watermark):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             raise ValueError("no answer")
@@ -184,7 +175,7 @@ def test_a_pre_commit_that_fails_moves_nothing() -> None:
 
 
 def test_a_fenced_task_moves_nothing() -> None:
-    """A zombie that asks its database moves no commit of its successor's."""
+    # A zombie that asks its database moves no commit of its successor's.
     marks: dict[TopicPartition, object] = {P0: 3}
     harness = SinkTaskHarness(lambda: Watermark(marks), committed={P0: 5})
     harness.start()
@@ -199,7 +190,6 @@ def test_a_fenced_task_moves_nothing() -> None:
 def test_what_the_source_does_not_have_is_not_gone_back_to(
     committed: int | None, begin: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A range begins where the source has something: asking for what lies below it, as an empty database does."""
     harness = asking(5 if committed else 0, committed=committed, limits=OffsetRange(begin, 20))
     harness.deliver(P0, rows(P0, 10, 11))
     harness.commit()
@@ -209,8 +199,6 @@ def test_what_the_source_does_not_have_is_not_gone_back_to(
 
 
 def test_what_was_prepared_in_open_is_discarded() -> None:
-    """A partition that goes back leaves nothing behind."""
-
     class Preparing(TwoPhaseSink):
         def open(self, partitions: Collection[TopicPartition]) -> None:
             self.context.prepared({P0: ["begun"]})
@@ -227,7 +215,7 @@ def test_what_was_prepared_in_open_is_discarded() -> None:
 
 
 def test_a_position_after_the_end_of_the_log_is_refused() -> None:
-    """A topic that was made anew: skipping to it would pass over all of its records, without an error."""
+    # A topic that was made anew: skipping to it would pass over all of its records, without an error.
     harness = asking(1_000, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 5, 6))
     harness.deliver(P1, rows(P1, 5, 6))
@@ -239,7 +227,6 @@ def test_a_position_after_the_end_of_the_log_is_refused() -> None:
 
 
 def test_the_end_of_the_log_is_a_position() -> None:
-    """The destination has everything; what was planned ends before."""
     harness = asking(10, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 5, 6, 7))
     harness.finish(P0)
@@ -247,7 +234,6 @@ def test_the_end_of_the_log_is_a_position() -> None:
 
 
 def test_a_position_before_the_log_is_refused_and_the_commit_stays() -> None:
-    """Records that neither the source nor the destination has: on.data.loss=fail, and the way on is named."""
     harness = asking(3, committed=9, limits=OffsetRange(9, 20), held=OffsetRange(5, 20))
     message = harness.outcome(P0).failure.message
     assert "asked for flights-0 at offset 3, but the source begins at 5" in message
@@ -256,7 +242,7 @@ def test_a_position_before_the_log_is_refused_and_the_commit_stays() -> None:
 
 
 def test_a_position_before_the_log_is_gone_back_to_where_losses_are_skipped() -> None:
-    """The commit goes to it, so that the planner sees, counts and logs what is lost."""
+    # The commit goes to it, so that the planner sees, counts and logs what is lost.
     harness = asking(
         3,
         committed=9,
@@ -273,7 +259,6 @@ def test_a_position_before_the_log_is_gone_back_to_where_losses_are_skipped() ->
 
 @pytest.mark.parametrize("mark", [-1, 1.5, "7"])
 def test_what_is_no_offset_ends_the_partition(mark: object) -> None:
-    """A mistake of the sink's, named."""
     harness = asking(mark, committed=5)
     assert f"at {mark!r}, which is no offset" in harness.outcome(P0).failure.message
     assert harness.committed == {P0: OffsetAndMetadata(5)}
@@ -281,8 +266,6 @@ def test_what_is_no_offset_ends_the_partition(mark: object) -> None:
 
 
 def test_a_partition_that_the_sink_gives_up_is_not_moved() -> None:
-    """context.fail goes before context.offset."""
-
     class Failing(Watermark):
         def open(self, partitions: Collection[TopicPartition]) -> None:
             super().open(partitions)
@@ -319,7 +302,6 @@ def after_a_range(*offsets: int, end: int, **options: Any) -> SinkTaskHarness:
 
 
 def test_a_range_that_ends_without_records_moves_nothing_back() -> None:
-    """context.offset: transaction markers at a range's end are in no destination, and cost no generation."""
     again = after_a_range(0, 1, 2, end=5)
     again.start()
     again.assign(P0, limits=OffsetRange(5, 8))
@@ -332,7 +314,6 @@ def test_a_range_that_ends_without_records_moves_nothing_back() -> None:
 
 
 def test_a_mark_below_the_last_record_still_moves_back() -> None:
-    """context.offset: a backup that lacks records moves the commit back, also where the range ended in a gap."""
     again = after_a_range(0, 1, 2, end=5)
     again.start()
     again.task.marks[P0] = 2
@@ -342,8 +323,6 @@ def test_a_mark_below_the_last_record_still_moves_back() -> None:
 
 
 def test_bad_records_at_the_end_move_nothing_back() -> None:
-    """context.offset: a destination never has records that went to the dead letters."""
-
     class Refusing(Table):
         def put(self, records: SinkRecords) -> None:
             good = [record for record in records if record.offset < 2]
@@ -366,6 +345,5 @@ def test_bad_records_at_the_end_move_nothing_back() -> None:
 
 
 def test_a_commit_of_an_older_version_moves_back_as_ever() -> None:
-    """context.offset: where the commit does not say what was accepted below it, the mark is believed."""
     harness = asking(3, committed=5)
     assert harness.outcome(P0).moved_to == 3

@@ -54,7 +54,6 @@ class Generation:
 
     @property
     def failure(self) -> Failure:
-        """Why P0 has ended."""
         failure = self.outcomes[P0].failure
         assert failure is not None
         return failure
@@ -85,7 +84,6 @@ class Slow(Sink):
 
 
 def test_a_batch_whose_wait_is_long_is_left_to_a_later_generation() -> None:
-    """Short waits are its task's; before a longer one the partition ends, and the others are read meanwhile."""
     run = Generation(failing("put", None, *busy(5)), rows(P0, 0, 1), rows(P0, 2, 3), rows(P1, 0, 1))
     assert run.left == Retry(since=0.0, attempts=5, next_attempt=pytest.approx(9.5), refused=2)
     assert run.clock.now() == pytest.approx(0.3 + 0.6 + 1.2 + 2.4)
@@ -94,7 +92,6 @@ def test_a_batch_whose_wait_is_long_is_left_to_a_later_generation() -> None:
 
 
 def test_who_gives_its_place_up_is_not_closing() -> None:
-    """No partition is taken away: complete files are committed, a tail is read again, and nothing is flushed."""
     sink = failing("put", None, *busy(5), sink=BufferingSink())
     run = Generation(sink, rows(P0, 0, 1, 2, 3), rows(P0, 4))
     assert isinstance(sink, BufferingSink)
@@ -103,7 +100,6 @@ def test_who_gives_its_place_up_is_not_closing() -> None:
 
 
 def test_a_wait_that_the_task_asks_for_counts_the_same() -> None:
-    """``retry_after``: a short one is waited for on the place, a long one is not."""
     run = Generation(failing("put", *busy(1, retry_after=4.0)), rows(P0, 0))
     assert (run.outcomes[P0].failure, run.clock.now()) == (None, 4.0)
     run = Generation(failing("put", *busy(1, retry_after=30.0)), rows(P0, 0))
@@ -111,14 +107,13 @@ def test_a_wait_that_the_task_asks_for_counts_the_same() -> None:
 
 
 def test_what_takes_long_to_fail_is_waited_for_as_long() -> None:
-    """A request that nobody answers: tried once, then the place is others' for as long as the request took."""
     run = Generation(failing("put", *busy(1), sink=Slow()), rows(P0, 0))
     assert run.clock.now() == 60.0
     assert run.left == Retry(since=60.0, attempts=1, next_attempt=120.0, refused=0)
 
 
 def test_the_next_generation_tries_once_and_waits_longer() -> None:
-    """The delay grows over generations as it would have in one, up to ``errors.retry.delay.max.ms``."""
+    # The delay grows over generations as it would have in one, up to ``errors.retry.delay.max.ms``.
     retry, waits = None, []
     for _ in range(5):
         at = retry.next_attempt if retry else 0.0
@@ -130,7 +125,6 @@ def test_the_next_generation_tries_once_and_waits_longer() -> None:
 
 
 def test_the_timeout_counts_from_the_first_failure_of_all() -> None:
-    """Once ``errors.retry.timeout`` is over the partition fails, however many generations have tried."""
     retry = Retry(since=0.0, attempts=11, next_attempt=290.0, refused=0)
     left = Generation(failing("put", *busy(1)), rows(P0, 0), at=290.0, retry=retry).left
     assert left.next_attempt == pytest.approx(300.0)
@@ -142,7 +136,6 @@ def test_the_timeout_counts_from_the_first_failure_of_all() -> None:
 
 
 def test_a_record_that_is_taken_at_last_begins_the_time_anew() -> None:
-    """What was read again before it is no progress; the record that was refused is; then it waits until a commit."""
     retry = Retry(since=0.0, attempts=9, next_attempt=200.0, refused=2)
     again = Generation(
         failing("put", None, *busy(1), sink=BufferingSink()),
@@ -163,7 +156,6 @@ def test_a_record_that_is_taken_at_last_begins_the_time_anew() -> None:
 
 
 def test_a_commit_that_may_pass_is_no_failure() -> None:
-    """``pre_commit`` that raises RetriableException: nothing of it is committed, and it is tried again later."""
     run = Generation(failing("pre_commit", *busy(1)), rows(P0, 0), due=True)
     assert run.left == Retry(since=0.0, attempts=1, next_attempt=PATIENCE)
     assert P0 not in run.committed
@@ -172,8 +164,6 @@ def test_a_commit_that_may_pass_is_no_failure() -> None:
 
 
 def test_a_partition_that_its_task_gives_up_for_now_is_no_failure() -> None:
-    """``context.fail`` with a RetriableException, as the archiver's commit does of one partition among many."""
-
     class Away(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.fail(P0, busy(1)[0])
@@ -183,7 +173,6 @@ def test_a_partition_that_its_task_gives_up_for_now_is_no_failure() -> None:
 
 
 def test_publishing_that_waits_for_long_is_left_to_a_later_generation() -> None:
-    """The commit stands; the next generation publishes before anything else, on the same time."""
     sink = failing("publish", *busy(5), sink=TwoPhaseSink())
     run = Generation(sink, rows(P0, 0, 1), due=True)
     assert run.committed[P0] == 10
@@ -200,7 +189,7 @@ def test_publishing_that_waits_for_long_is_left_to_a_later_generation() -> None:
 
 
 def test_what_was_prepared_is_discarded_by_whoever_tries_again() -> None:
-    """What it would have to be asked of is away: an abort that nobody answers would hold the place, too."""
+    # What it would have to be asked of is away: an abort that nobody answers would hold the place, too.
     sink = TwoPhaseSink()
     failing("put", None, *busy(5), sink=sink)
     run = Generation(sink, rows(P0, 0), rows(P0, 1))
@@ -208,7 +197,6 @@ def test_what_was_prepared_is_discarded_by_whoever_tries_again() -> None:
 
 
 def test_without_a_limit_a_task_waits_on_its_place() -> None:
-    """A test kit, or whoever drives a task alone, has nobody else to leave the place to."""
     assert RetryPolicy().patience is None
     log, clock = MemoryCommitLog(), ManualClock(0.0)
     worker = WorkerSinkTask(failing("put", *busy(9)), TaskName("c", 0), None, commits=log, clock=clock)
@@ -233,7 +221,6 @@ class Unsteady(BufferingSink):
 
 
 def test_a_sink_that_is_refused_now_and_then_finishes_its_file() -> None:
-    """Once it has taken what it refused before, it waits on its place until a commit: its tail is not read for ever."""
     first = Generation(Unsteady(), rows(P0, 0), rows(P0, 1), rows(P0, 2))
     assert first.left.refused == 0
     again = Unsteady()

@@ -17,8 +17,6 @@ from tests.engine.sinks import P0, P1, Offsets, Sink, rows
 
 
 class Answering(Sink):
-    """``pre_commit`` returns ``answer``."""
-
     answer: object = MappingProxyType({})
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
@@ -38,7 +36,6 @@ def answering(answer: object, **options: object) -> SinkTaskHarness:
 
 
 def test_a_partition_that_is_not_part_of_the_commit_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """pre_commit may not return a partition that is not part of this commit: ignored with a warning."""
     harness = answering({P0: OffsetAndMetadata(2), P1: OffsetAndMetadata(1)})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(2)}
@@ -49,7 +46,6 @@ def test_a_partition_that_is_not_part_of_the_commit_is_ignored(caplog: pytest.Lo
 
 
 def test_a_kept_partition_is_not_part_of_a_closing_commit(caplog: pytest.LogCaptureFixture) -> None:
-    """pre_commit may not return an open partition that is not being closed: ignored with a warning."""
     harness = SinkTaskHarness(Answering)
     harness.start()
     harness.assign(P0, P1)
@@ -62,7 +58,6 @@ def test_a_kept_partition_is_not_part_of_a_closing_commit(caplog: pytest.LogCapt
 
 
 def test_an_offset_beyond_what_was_delivered_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """pre_commit may not return an offset beyond what was delivered; the partition keeps its last commit."""
     harness = answering({P0: OffsetAndMetadata(4)})
     harness.commit()
     assert harness.committed == {}
@@ -83,7 +78,6 @@ def test_commits_never_go_back(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_token_that_was_not_prepared_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """pre_commit may not return a token that was not noted: ignored with a warning, nothing is published."""
     harness = answering({P0: OffsetAndMetadata(3, publish=["upload-9"])})
     harness.commit()
     assert harness.committed == {}
@@ -127,8 +121,6 @@ def test_none_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
 def test_nonsense_for_one_partition_leaves_the_others_alone(
     flawed: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """pre_commit: a value that is no offset is ignored with a warning; the other partitions are committed."""
-
     class Noting(Answering):
         def open(self, partitions: object) -> None:
             self.context.prepared({P0: ["upload-0"]})
@@ -146,7 +138,6 @@ def test_nonsense_for_one_partition_leaves_the_others_alone(
 
 
 def test_numpy_integers_and_plain_tuples_are_understood() -> None:
-    """pre_commit: an offset may be any integer, a partition any (topic, number), as Arrow and numpy give them."""
     harness = answering({("flights", 0): OffsetAndMetadata(np.int64(2))})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(2)}
@@ -156,7 +147,6 @@ def test_numpy_integers_and_plain_tuples_are_understood() -> None:
 
 
 def test_an_empty_mapping_commits_nothing_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """pre_commit: an empty mapping means nothing to commit now; no warning, the partition stays open."""
     harness = answering({})
     harness.commit()
     assert harness.committed == {}
@@ -165,8 +155,6 @@ def test_an_empty_mapping_commits_nothing_and_says_nothing(caplog: pytest.LogCap
 
 
 def test_pre_commit_gets_a_copy() -> None:
-    """pre_commit: what it is given is a copy; changing it commits nothing."""
-
     class Greedy(Sink):
         def pre_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> Offsets:
             offsets[P0] = OffsetAndMetadata(99)
@@ -182,7 +170,6 @@ def test_pre_commit_gets_a_copy() -> None:
 
 
 def test_a_commit_of_part_of_what_was_accepted() -> None:
-    """pre_commit: an offset between the commit and the last accepted record is committed as it is."""
     harness = answering({P0: OffsetAndMetadata(2, "half")})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(2, "half")}
@@ -190,7 +177,7 @@ def test_a_commit_of_part_of_what_was_accepted() -> None:
 
 
 def test_metadata_alone_is_worth_a_commit() -> None:
-    """pre_commit: the same offset with another metadata is committed, as in Connect; the same of both is not."""
+    # pre_commit: the same offset with another metadata is committed, as in Connect; the same of both is not.
     harness = answering({P0: OffsetAndMetadata(10, "new")}, committed={P0: OffsetAndMetadata(10, "old")})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(10, "new")}
@@ -200,7 +187,6 @@ def test_metadata_alone_is_worth_a_commit() -> None:
 
 
 def test_committed_shows_what_is_committed() -> None:
-    """context.committed: the last commit with its metadata, None before the first."""
     harness = answering({P0: OffsetAndMetadata(2, "m")})
     assert harness.task.context.committed(P0) is None
     harness.commit()
@@ -208,7 +194,6 @@ def test_committed_shows_what_is_committed() -> None:
 
 
 def test_keys_that_are_texts_must_be_topic_partitions(caplog: pytest.LogCaptureFixture) -> None:
-    """pre_commit may not name a partition as a text: the warning says what keys must be."""
     harness = answering({"flights-0": OffsetAndMetadata(3)})
     harness.commit()
     assert harness.committed == {}

@@ -23,8 +23,6 @@ def ids(tokens: object) -> list[str]:
 
 
 def test_prepared_is_one_write_and_durable_when_it_returns() -> None:
-    """prepared: one write for all tokens given, durable when it returns; nothing to note is no write."""
-
     class Opening(Sink):
         def open(self, partitions: object) -> None:
             self.context.prepared({P0: ["a", "b"], P1: ["c"]})
@@ -42,7 +40,6 @@ def test_prepared_is_one_write_and_durable_when_it_returns() -> None:
 
 
 def test_prepared_outside_an_open_partition_is_refused() -> None:
-    """prepared: raises for a partition that is not open, before open and after close; nothing is noted."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     with pytest.raises(ConnectException, match="noted for flights-0, which is not open here"):
@@ -69,8 +66,6 @@ def test_prepared_outside_an_open_partition_is_refused() -> None:
     ids=repr,
 )
 def test_prepared_refuses_what_is_no_list_of_tokens(tokens: object) -> None:
-    """prepared: what is no list of tokens with JSON data ends the partition that asked, not the whole task."""
-
     class Confused(Sink):
         def put(self, records: SinkRecords) -> None:
             if records.partition == P0:
@@ -90,7 +85,6 @@ def test_prepared_refuses_what_is_no_list_of_tokens(tokens: object) -> None:
 
 
 def test_prepared_takes_plain_tuples_for_partitions() -> None:
-    """prepared: any (topic, number) names a partition."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -99,10 +93,8 @@ def test_prepared_takes_plain_tuples_for_partitions() -> None:
 
 
 def test_an_id_that_a_predecessor_prepared_is_refused() -> None:
-    """prepared: a name that follows from the offset comes again with the next attempt, and ends the partition.
-
-    A frozen predecessor may be about to discard it: it would destroy what its successor has committed.
-    """
+    # prepared: a name that follows from the offset comes again with the next attempt, and ends the partition.
+    # A frozen predecessor may be about to discard it: it would destroy what its successor has committed.
 
     class SameId(Sink):
         undone: list[str] = []  # noqa: RUF012 - the outside world, shared by the task and its successors
@@ -135,8 +127,6 @@ def test_an_id_that_a_predecessor_prepared_is_refused() -> None:
 
 
 def test_an_id_that_is_refused_ends_its_partition_only() -> None:
-    """prepared: a refused id writes nothing, so the task's other partitions are committed."""
-
     class Twice(Sink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -157,7 +147,7 @@ def test_an_id_that_is_refused_ends_its_partition_only() -> None:
 
 
 def test_a_committed_token_is_not_noted_again() -> None:
-    """prepared: regression: a token noted again while its commit was published was discarded afterwards."""
+    # prepared: regression: a token noted again while its commit was published was discarded afterwards.
 
     class NotesAgain(TwoPhaseSink):
         def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:

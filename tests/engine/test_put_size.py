@@ -65,7 +65,7 @@ def until_taken(harness: SinkTaskHarness) -> list[float]:
     ("count", "sizes"), [(499, [499]), (500, [500]), (501, [500, 1]), (1_700, [500] * 3 + [200])]
 )
 def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
-    """As in Kafka Connect, whatever size batches are read in; in order, each once."""
+    # As in Kafka Connect, whatever size batches are read in; in order, each once.
     harness = SinkTaskHarness(Partly)
     harness.start()
     harness.assign(P0)
@@ -77,7 +77,8 @@ def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
 
 
 def test_the_configuration_says_how_many() -> None:
-    """max.poll.records, or the consumer's key of that name as a Connect file has it; the connector's own otherwise."""
+    # max.poll.records, or the consumer's key of that name as a Connect file has it; the connector's own
+    # otherwise.
 
     def options(**config: str) -> EngineOptions:
         return EngineOptions.of(ConnectorConfig.parse({"name": "c", "topics": "t", **config}))
@@ -91,8 +92,6 @@ def test_the_configuration_says_how_many() -> None:
 
 
 def test_a_task_may_take_whole_batches() -> None:
-    """max_poll_records = None on the task's class: batches as they are read; a configuration that says more wins."""
-
     class Whole(Partly):
         max_poll_records: ClassVar[int | None] = None
 
@@ -105,7 +104,6 @@ def test_a_task_may_take_whole_batches() -> None:
 
 
 def test_portions_are_views_of_the_batch() -> None:
-    """No column is copied for it: each portion's buffers are those of the batch that was read."""
     harness = SinkTaskHarness(Partly)
     harness.start()
     harness.assign(P0)
@@ -120,7 +118,6 @@ def test_portions_are_views_of_the_batch() -> None:
 
 
 def test_a_retry_repeats_only_its_portion() -> None:
-    """What was taken before stays taken: only the portion that failed is put again, and it has a budget of its own."""
     harness = partly(most=2)
     harness.task.accepts = [0]
     harness.deliver(P0, rows(P0, 0, 1, 2, 3, 4))
@@ -132,7 +129,8 @@ def test_a_retry_repeats_only_its_portion() -> None:
 
 
 def test_a_bulk_endpoint_that_fails_now_and_then_gets_on() -> None:
-    """One request in fifteen fails: 10,000 records still arrive, though no batch of that size ever would at once."""
+    # One request in fifteen fails: 10,000 records still arrive, though no batch of that size ever would at
+    # once.
     harness = partly(retry=RetryPolicy(timeout=60.0))
 
     requests = 0
@@ -155,7 +153,6 @@ def test_a_bulk_endpoint_that_fails_now_and_then_gets_on() -> None:
 
 
 def test_a_portion_that_fails_for_good_leaves_those_before_it_committed() -> None:
-    """What the portions before it held is accepted; the rest of the batch is read again."""
     harness = partly(most=2)
 
     def put(records: SinkRecords) -> None:
@@ -184,7 +181,6 @@ def test_commits_come_between_portions() -> None:
 
 
 def test_closing_does_not_wait_for_the_whole_batch() -> None:
-    """A task that shall close does so after the portion it is at; the rest is read by its successor."""
     sink, log, clock = Partly(), MemoryCommitLog(), ManualClock()
     worker = WorkerSinkTask(
         sink, TaskName("c", 0), None, commits=log, clock=clock, options=EngineOptions(max_poll_records=2)
@@ -203,7 +199,6 @@ def test_closing_does_not_wait_for_the_whole_batch() -> None:
 
 
 def test_progress_is_told_between_portions() -> None:
-    """Whoever watches sees a slow batch move."""
     clock, told = ManualClock(), []
     sink = Partly()
     worker = WorkerSinkTask(
@@ -226,7 +221,6 @@ def test_progress_is_told_between_portions() -> None:
 
 
 def test_each_portion_is_converted_once() -> None:
-    """A converter sees each record once, however often a portion is put."""
     converted: list[bytes] = []
 
     def converter(topic: str, data: bytes) -> str:
@@ -243,7 +237,6 @@ def test_each_portion_is_converted_once() -> None:
 
 
 def test_what_was_taken_is_not_offered_again() -> None:
-    """RetriableException(accepted=n): the first n are taken for good, the others are put again after the delay."""
     harness = partly(2, 0, 1)
     harness.deliver(P0, rows(P0, 3, 5, 6, 9))
     until_taken(harness)
@@ -254,7 +247,6 @@ def test_what_was_taken_is_not_offered_again() -> None:
 
 
 def test_what_was_taken_may_be_committed_at_once() -> None:
-    """A commit while the rest waits covers exactly the n that were taken."""
     harness = partly(2)
     harness.deliver(P0, rows(P0, 3, 5, 6, 9))
     harness.commit()
@@ -264,7 +256,6 @@ def test_what_was_taken_may_be_committed_at_once() -> None:
 
 
 def test_progress_renews_the_budget_and_the_delay() -> None:
-    """A destination that takes a few records each time is no failing one, however long the batch takes it."""
     harness = partly(0, 0, *[1] * 8, most=100, retry=RetryPolicy(timeout=1.0))
     harness.deliver(P0, rows(P0, *range(9)))
     waits = until_taken(harness)
@@ -273,7 +264,6 @@ def test_progress_renews_the_budget_and_the_delay() -> None:
 
 
 def test_a_portion_that_was_taken_whole_is_done() -> None:
-    """accepted=len(records) is as good as returning: the next portion follows at once."""
     harness = partly(2, 1, most=2)
     harness.deliver(P0, rows(P0, 0, 1, 2))
     assert harness.task.given == [[0, 1], [2]]
@@ -285,7 +275,6 @@ def test_a_portion_that_was_taken_whole_is_done() -> None:
 
 @pytest.mark.parametrize("accepted", [-1, 4, 1.5, "all", None])
 def test_what_cannot_be_taken_ends_the_partition(accepted: object) -> None:
-    """Anything but 0 to the number of records given is a mistake of the task's: nothing of the batch is accepted."""
     harness = partly(accepted)
     harness.deliver(P0, rows(P0, 0, 1, 2))
     failure = harness.outcome(P0).failure
@@ -298,7 +287,6 @@ def test_what_cannot_be_taken_ends_the_partition(accepted: object) -> None:
 
 
 def test_what_the_budget_ends_keeps_what_was_taken() -> None:
-    """When the rest fails for good, the n that were taken are committed, as batches before it are."""
     harness = partly(2, *[0] * 99, retry=RetryPolicy(timeout=1.0))
     harness.deliver(P0, rows(P0, *range(4)))
     until_taken(harness)
@@ -307,8 +295,6 @@ def test_what_the_budget_ends_keeps_what_was_taken() -> None:
 
 
 def test_records_that_could_not_be_converted_are_not_counted() -> None:
-    """Only what put was given is counted; what was reported instead is passed with the records before it, and reported once."""
-
     def converter(topic: str, data: bytes) -> str:
         if data in {b"1", b"2", b"5"}:
             raise DataException("no")
@@ -327,7 +313,6 @@ def test_records_that_could_not_be_converted_are_not_counted() -> None:
 
 
 def test_accepted_of_a_converter_means_nothing() -> None:
-    """Only put takes records: a converter that asks for another attempt accepts none."""
     fails: list[Exception] = [RetriableException("registry away", accepted=1)]
 
     def converter(topic: str, data: bytes) -> bytes:
@@ -343,8 +328,6 @@ def test_accepted_of_a_converter_means_nothing() -> None:
 
 
 def test_a_refused_record_is_among_nothing_that_was_taken() -> None:
-    """errors.tolerance=none: a task that reports a record and then claims to have taken it commits nothing of it."""
-
     class Reporting(Sink):
         def put(self, records: SinkRecords) -> None:
             reporter = self.context.errant_record_reporter()
@@ -368,7 +351,6 @@ def test_accepted_travels() -> None:
 
 
 def test_tails_count_what_is_taken() -> None:
-    """What is read again when the partition ends here: taken records above the commit, and nothing of the rest."""
     harness = partly(2, most=3)
     harness.deliver(P0, rows(P0, *range(5)))
     assert _tail(harness) == 2

@@ -21,7 +21,6 @@ def reading(limits: OffsetRange, sink: type[Sink] = Sink, **options: object) -> 
 
 
 def test_trailing_gaps_are_committed_with_the_last_record() -> None:
-    """When everything delivered of a range is committed, the range's end is: in the same write where it can be."""
     harness = reading(OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 0, 1, 7))
     writes = []
@@ -34,7 +33,6 @@ def test_trailing_gaps_are_committed_with_the_last_record() -> None:
 
 
 def test_trailing_gaps_are_committed_after_an_earlier_commit() -> None:
-    """Trailing gaps: the end is committed also when the last record was committed before the end was known."""
     harness = reading(OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 0, 1))
     harness.commit()
@@ -45,7 +43,6 @@ def test_trailing_gaps_are_committed_after_an_earlier_commit() -> None:
 
 
 def test_a_range_of_nothing_but_gaps_is_committed() -> None:
-    """Trailing gaps: a range in which nothing came is committed to its end, with no pre_commit, and keeps metadata."""
     harness = reading(OffsetRange(5, 10), committed={P0: OffsetAndMetadata(5, "mine")})
     harness.finish(P0)
     assert harness.committed == {P0: OffsetAndMetadata(10, "mine")}
@@ -54,7 +51,6 @@ def test_a_range_of_nothing_but_gaps_is_committed() -> None:
 
 
 def test_tokens_of_the_last_record_cover_the_trailing_gaps() -> None:
-    """Trailing gaps: tokens are committed together with the range's end, and published."""
     harness = reading(OffsetRange(0, 10), TwoPhaseSink)
     harness.deliver(P0, rows(P0, 0, 3))
     harness.finish(P0)
@@ -63,7 +59,6 @@ def test_tokens_of_the_last_record_cover_the_trailing_gaps() -> None:
 
 
 def test_a_tail_that_is_kept_back_stays_uncommitted() -> None:
-    """Late consumption: at a planned end the last pre_commit is periodic; what the sink keeps back is read again."""
     harness = reading(OffsetRange(0, 10), BufferingSink)
     harness.deliver(P0, rows(P0, 0, 2, 4, 6, 8))
     harness.finish(P0)
@@ -75,7 +70,6 @@ def test_a_tail_that_is_kept_back_stays_uncommitted() -> None:
 
 
 def test_a_due_end_is_closing() -> None:
-    """Late consumption: where the range is due its end is closing with reason DUE, and nothing is kept back."""
     reasons = []
 
     class Asking(BufferingSink):
@@ -92,7 +86,6 @@ def test_a_due_end_is_closing() -> None:
 
 
 def test_the_end_of_a_range_is_not_committed_when_its_last_records_are_not() -> None:
-    """Trailing gaps: as long as one delivered record is uncommitted, so is the range's end."""
     harness = reading(OffsetRange(0, 10), BufferingSink)
     harness.deliver(P0, rows(P0, 0, 1, 2, 3))
     harness.finish(P0)
@@ -101,7 +94,6 @@ def test_the_end_of_a_range_is_not_committed_when_its_last_records_are_not() -> 
 
 @pytest.mark.parametrize("method", ["pre_commit", "publish"])
 def test_the_end_of_a_range_that_failed_is_not_committed(method: str) -> None:
-    """Trailing gaps: a partition that fails at its end is not committed past its last commit."""
     harness = reading(OffsetRange(0, 10), TwoPhaseSink)
     harness.deliver(P0, rows(P0, 0, 1))
     harness.commit()
@@ -114,7 +106,6 @@ def test_the_end_of_a_range_that_failed_is_not_committed(method: str) -> None:
 
 
 def test_an_interrupted_range_is_not_committed_to_its_end() -> None:
-    """Closing: a range that was not read to its end is committed only as far as it was."""
     harness = reading(OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 0, 1))
     harness.revoke()
@@ -137,7 +128,6 @@ def test_each_partition_ends_alone() -> None:
 
 
 def test_records_beyond_the_range_end_the_partition() -> None:
-    """A range: the source must not deliver beyond it; the partition ends, and says which offset it was."""
     harness = reading(OffsetRange(0, 3))
     harness.deliver(P0, rows(P0, 0, 1))
     harness.deliver(P0, rows(P0, 2, 3))
@@ -146,7 +136,6 @@ def test_records_beyond_the_range_end_the_partition() -> None:
 
 
 def test_a_range_that_begins_beyond_the_commit() -> None:
-    """A range: where the source lost records the range begins beyond the commit, and so does the least commit."""
     harness = reading(OffsetRange(50, 60), committed={P0: 10})
     harness.deliver(P0, rows(P0, 55))
     assert harness.task.taken == {P0: [55]}
@@ -155,7 +144,6 @@ def test_a_range_that_begins_beyond_the_commit() -> None:
 
 
 def test_a_range_whose_begin_an_earlier_attempt_committed() -> None:
-    """A range: rows that an earlier attempt of this generation committed are dropped, not put again."""
     harness = reading(OffsetRange(0, 10), committed={P0: 4})
     harness.deliver(P0, rows(P0, 0, 1, 2))
     harness.deliver(P0, rows(P0, 3, 4, 5))
@@ -165,7 +153,6 @@ def test_a_range_whose_begin_an_earlier_attempt_committed() -> None:
 
 
 def test_a_range_an_earlier_attempt_finished() -> None:
-    """A range that an earlier attempt committed whole delivers nothing and commits nothing."""
     harness = reading(OffsetRange(0, 10), committed={P0: 10})
     before = harness.log.saved
     harness.deliver(P0, rows(P0, 0, 9))
@@ -176,7 +163,6 @@ def test_a_range_an_earlier_attempt_finished() -> None:
 
 
 def test_finishing_a_partition_that_has_ended_does_nothing() -> None:
-    """The end of a range whose partition has failed before calls nothing and commits nothing."""
     harness = reading(OffsetRange(0, 10))
     harness.task.faults["put"].append(ConnectException("no"))
     harness.deliver(P0, rows(P0, 0))
@@ -187,7 +173,6 @@ def test_finishing_a_partition_that_has_ended_does_nothing() -> None:
 
 
 def test_what_is_asked_of_a_partition_changes_nothing() -> None:
-    """Ranges: only what was read, accepted and committed moves a partition on, not a question about it."""
     state = PartitionState(RangePlan.of(P0, 0, 10, records=1), 0, 0)
     state.accept(rows(P0, 3))
     state.is_exhausted = True

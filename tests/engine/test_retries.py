@@ -33,7 +33,6 @@ def retrying(*, timeout: float | None = 300.0, max_delay: float = 60.0, **engine
 
 
 def test_the_same_batch_is_put_again_after_a_growing_delay() -> None:
-    """RetriableException from put: the same batch again after 0.3, 0.6, 1.2 … seconds, not the commit interval (B11)."""
     harness = retrying()
     harness.task.faults["put"].extend(busy(4))
     harness.deliver(P0, ["a", "b"])
@@ -48,7 +47,6 @@ def test_the_same_batch_is_put_again_after_a_growing_delay() -> None:
 
 
 def test_a_batch_that_is_put_off_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    """RetriableException from put: one warning, with partition, offset and cause, however often it is tried."""
     harness = retrying()
     harness.task.faults["put"].extend(busy(4))
     harness.deliver(P0, ["a", "b"])
@@ -59,7 +57,6 @@ def test_a_batch_that_is_put_off_is_told_of_once(caplog: pytest.LogCaptureFixtur
 
 
 def test_nothing_is_put_before_the_delay_is_over() -> None:
-    """RetriableException from put: no attempt before its time."""
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -76,8 +73,6 @@ def test_the_delay_is_capped() -> None:
 
 
 def test_the_delay_the_task_asks_for() -> None:
-    """RetriableException from put: context.timeout sets the delay once; retry_after sets it for that failure (B11)."""
-
     class Asking(Sink):
         def put(self, records: SinkRecords) -> None:
             if not self.faults["put"]:
@@ -99,8 +94,6 @@ def test_the_delay_the_task_asks_for() -> None:
 
 
 def test_a_delay_asked_for_in_vain_is_forgotten() -> None:
-    """context.timeout: one-shot; asked for in a put that then succeeds, it does not meet a later failure."""
-
     class Cautious(Sink):
         def put(self, records: SinkRecords) -> None:
             if records.first_offset == 0:
@@ -117,7 +110,6 @@ def test_a_delay_asked_for_in_vain_is_forgotten() -> None:
 
 
 def test_commits_go_on_while_a_batch_waits() -> None:
-    """RetriableException from put: commits go on meanwhile with what was accepted, and nothing of the waiting batch."""
     harness = retrying(commit_interval=1.0)
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["x"])
@@ -129,7 +121,6 @@ def test_commits_go_on_while_a_batch_waits() -> None:
 
 
 def test_a_spent_budget_fails_the_partition() -> None:
-    """RetriableException from put: when errors.retry.timeout is spent the partition fails, never a silent drop."""
     harness = retrying(timeout=6.0)
     harness.deliver(P0, ["a"])
     harness.task.faults["put"].extend(busy(99))
@@ -150,7 +141,6 @@ def test_a_spent_budget_fails_the_partition() -> None:
 
 
 def test_without_a_budget_the_first_failure_is_the_last() -> None:
-    """RetriableException from put: errors.retry.timeout=0 makes no second attempt."""
     harness = retrying(timeout=0)
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -169,7 +159,6 @@ def test_an_endless_budget() -> None:
 
 
 def test_a_new_batch_has_a_new_budget() -> None:
-    """RetriableException from put: the budget is each batch's own; so is the growing delay."""
     harness = retrying(timeout=1.0)
     for _ in range(5):
         harness.task.faults["put"].extend(busy(2))
@@ -182,7 +171,6 @@ def test_a_new_batch_has_a_new_budget() -> None:
 @pytest.mark.parametrize("start", [0.0, 1_000.0, 12_345.678, 1_700_000_000.123])
 @pytest.mark.parametrize("timeout", [0.1, 1.0, 2.5, 6.0, 7.7, 300.0])
 def test_a_budget_ends_whatever_the_clock_rounds(start: float, timeout: float) -> None:
-    """Retry budget: the last delay is clipped to it and then it is spent; rounding never leaves a rest to spin on."""
     attempts, now, failures = Attempts(RetryPolicy(timeout)), start, 0
     while (delay := attempts.failed(now)) is not None:
         failures += 1
@@ -193,7 +181,6 @@ def test_a_budget_ends_whatever_the_clock_rounds(start: float, timeout: float) -
 
 
 def test_a_batch_offered_while_another_waits_is_refused() -> None:
-    """RetriableException from put: the caller must not go on reading; a further batch is an error, not a loss."""
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -209,7 +196,6 @@ def test_a_batch_offered_while_another_waits_is_refused() -> None:
 
 
 def test_a_waiting_batch_goes_with_its_partition() -> None:
-    """A batch awaiting redelivery whose partition is closed is dropped with it, and is in no commit."""
     harness = retrying()
     harness.deliver(P0, ["a"])
     harness.task.faults["put"].extend(busy(1))
@@ -222,7 +208,6 @@ def test_a_waiting_batch_goes_with_its_partition() -> None:
 
 
 def test_a_waiting_batch_of_a_partition_that_comes_back() -> None:
-    """B1: nothing undelivered is ever committed: a partition that comes back has no memory of a waiting batch."""
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a", "b", "c"])
@@ -238,7 +223,6 @@ def test_a_waiting_batch_of_a_partition_that_comes_back() -> None:
 
 
 def test_a_waiting_batch_stays_when_another_partition_goes() -> None:
-    """A batch awaiting redelivery stays when other partitions are closed or lost."""
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -249,7 +233,6 @@ def test_a_waiting_batch_stays_when_another_partition_goes() -> None:
 
 
 def test_a_lost_partition_takes_its_waiting_batch_along() -> None:
-    """A batch awaiting redelivery whose partition is lost is dropped with it."""
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -260,7 +243,6 @@ def test_a_lost_partition_takes_its_waiting_batch_along() -> None:
 
 
 def test_a_pause_leaves_no_batch_waiting() -> None:
-    """B7: a paused task gets no put: pausing closes its partitions, and a waiting batch goes with them."""
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -304,7 +286,6 @@ def test_publish_has_a_budget() -> None:
 
 
 def test_publish_is_not_tried_beyond_the_closing_deadline() -> None:
-    """RetriableException from publish while closing: no attempt later than the deadline; a successor publishes."""
     harness = publishing()
     harness.task.faults["publish"].extend(busy(99))
     before = harness.clock.now()
@@ -319,7 +300,6 @@ def test_publish_is_not_tried_beyond_the_closing_deadline() -> None:
 
 @pytest.mark.parametrize("error", [ConnectException("no"), ValueError("no"), AssertionError()])
 def test_other_errors_of_put_end_the_partition_at_once(error: Exception) -> None:
-    """Any other exception from put ends the partition at once, with its cause; the task's others go on."""
     harness = retrying()
     harness.task.faults["put"].append(error)
     harness.deliver(P0, ["a"])
@@ -329,8 +309,6 @@ def test_other_errors_of_put_end_the_partition_at_once(error: Exception) -> None
 
 
 def test_a_task_that_fails_its_own_partition_is_not_retried() -> None:
-    """context.fail in a put that raises RetriableException: the partition ends, the batch is not put again."""
-
     class GivingUp(Sink):
         def put(self, records: SinkRecords) -> None:
             self.context.fail(P0, ConnectException("enough"))
@@ -359,7 +337,7 @@ def test_a_task_that_fails_its_own_partition_is_not_retried() -> None:
     ],
 )
 def test_retry_after_is_taken_as_http_or_python_writes_it(wait: Any, seconds: float | None) -> None:
-    """retry_after: a header's text, a timedelta and whatever Python takes as a number are seconds."""
+    # retry_after: a header's text, a timedelta and whatever Python takes as a number are seconds.
     assert RetriableException("busy", retry_after=wait).retry_after == seconds
     later = RetriableException("busy")
     later.retry_after = wait
@@ -367,7 +345,6 @@ def test_retry_after_is_taken_as_http_or_python_writes_it(wait: Any, seconds: fl
 
 
 def test_retry_after_may_be_the_date_of_a_header() -> None:
-    """retry_after: HTTP also writes a date; it is the seconds until then."""
     date = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=100)
     waited = RetriableException("busy", retry_after=format_datetime(date, usegmt=True)).retry_after
     assert waited is not None
@@ -376,8 +353,6 @@ def test_retry_after_may_be_the_date_of_a_header() -> None:
 
 @pytest.mark.parametrize("wait", ["soon", "", "5 s", float("nan"), float("inf"), True, [5], "nan"])
 def test_a_retry_after_that_is_no_wait_ends_the_partition_by_name(wait: Any) -> None:
-    """retry_after: anything else ends the partition, with the value and with what to give."""
-
     class Task(Sink):
         def put(self, records: SinkRecords) -> None:
             raise RetriableException("429", retry_after=wait)
@@ -395,8 +370,6 @@ def test_a_retry_after_that_is_no_wait_ends_the_partition_by_name(wait: Any) -> 
 
 
 def test_a_text_asks_for_a_wait_with_context_timeout() -> None:
-    """context.timeout takes what retry_after takes."""
-
     class Task(Sink):
         def put(self, records: SinkRecords) -> None:
             self.context.timeout("7")  # type: ignore[arg-type]

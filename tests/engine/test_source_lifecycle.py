@@ -17,7 +17,6 @@ S = SourceTaskState
 
 
 def test_the_states_of_a_task_that_runs_and_is_stopped() -> None:
-    """UNINITIALIZED, INITIALIZED in initialize and start, RUNNING while it polls, STOPPING from stop on, STOPPED."""
     task = Script(lines(0))
     its = scene(task)
     assert its.worker.state is S.UNINITIALIZED
@@ -39,7 +38,6 @@ def test_the_states_of_a_task_that_runs_and_is_stopped() -> None:
 
 
 def test_start_gets_the_configuration_and_the_context() -> None:
-    """Start is given the typed configuration; the context tells it as it was written, and earlier offsets."""
     task = Script()
     its = scene(task)
     its.worker.run()
@@ -51,7 +49,6 @@ def test_start_gets_the_configuration_and_the_context() -> None:
 
 
 def test_the_next_task_is_told_how_far_the_one_before_got() -> None:
-    """Offsets are read per source partition, whatever the order of its fields."""
     topics = MemoryTopics()
     scene(Script(lines(0, 1), lines(7, file="b")), topics=topics).worker.run()
     task = Script()
@@ -64,7 +61,6 @@ def test_the_next_task_is_told_how_far_the_one_before_got() -> None:
 
 @pytest.mark.parametrize("method", ["initialize", "start"])
 def test_stopped_comes_also_after_a_failed_start(method: str) -> None:
-    """S3: start, or initialize, raised: stop and stopped follow, once each; nothing was polled."""
     task = Script(lines(0))
     task.faults[method].append(OSError("no such file"))
     outcome = scene(task).worker.run()
@@ -77,7 +73,6 @@ def test_stopped_comes_also_after_a_failed_start(method: str) -> None:
 
 
 def test_a_task_that_was_stopped_before_it_began_hears_of_nothing() -> None:
-    """S4: never initialised, so neither stop nor stopped; nobody was fenced for it."""
     task = Script(lines(0))
     its = scene(task)
     its.worker.stop()
@@ -88,7 +83,6 @@ def test_a_task_that_was_stopped_before_it_began_hears_of_nothing() -> None:
 
 
 def test_stop_asked_for_during_start_is_told_afterwards() -> None:
-    """Stop may interrupt poll, not start: what start has not made yet cannot be stopped."""
     task = Script(lines(0))
     its = scene(task)
 
@@ -105,7 +99,6 @@ def test_stop_asked_for_during_start_is_told_afterwards() -> None:
 
 
 def test_what_an_interrupted_poll_still_returns_is_committed() -> None:
-    """Stop ends the waiting; records that poll has by then are written, and are not read again."""
     task = Script()
     its = scene(task)
 
@@ -120,7 +113,6 @@ def test_what_an_interrupted_poll_still_returns_is_committed() -> None:
 
 
 def test_stop_is_told_once_however_often_it_is_asked_for() -> None:
-    """S1: stop and stopped come once each."""
     task = Script()
     its = scene(task)
     task.steps.append(lambda: [its.worker.stop() for _ in range(3)] and None)
@@ -130,7 +122,6 @@ def test_stop_is_told_once_however_often_it_is_asked_for() -> None:
 
 
 def test_a_failed_poll_ends_the_task_and_stopped_is_still_the_last_word() -> None:
-    """S5: poll raised: what is open is aborted, stop and stopped follow, and the cause is told."""
     task = Script(lines(0), ValueError("line 1 is no line"))
     its = scene(task)
     outcome = its.worker.run()
@@ -144,7 +135,7 @@ def test_a_failed_poll_ends_the_task_and_stopped_is_still_the_last_word() -> Non
 
 @pytest.mark.parametrize("method", ["commit", "commit_record"])
 def test_a_failed_acknowledgement_ends_the_task(method: str) -> None:
-    """What was committed stays; the task ends, where Connect only logs it."""
+    # What was committed stays; the task ends, where Connect only logs it.
     task = Script(lines(0), lines(1))
     task.faults[method].append(ConnectException("the queue is gone"))
     its = scene(task)
@@ -157,7 +148,7 @@ def test_a_failed_acknowledgement_ends_the_task(method: str) -> None:
 
 
 def test_an_exit_ends_the_task_not_the_process() -> None:
-    """sys.exit in poll: an error as any other; it would end Spark's worker, and the task be run again."""
+    # sys.exit in poll: an error as any other; it would end Spark's worker, and the task be run again.
     task = Script(lines(0), SystemExit("enough"))
     its = scene(task)
     outcome = its.worker.run()
@@ -172,7 +163,6 @@ def test_an_exit_ends_the_task_not_the_process() -> None:
 def test_stop_and_stopped_raising_change_nothing(
     method: str, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S7: it is logged; everything else is closed all the same."""
     task = Script(lines(0))
     task.faults[method].append(error)
     its = scene(task)
@@ -184,7 +174,6 @@ def test_stop_and_stopped_raising_change_nothing(
 
 
 def test_the_writer_is_closed_between_stop_and_stopped() -> None:
-    """S2: nothing is produced any more when stopped comes; until stop, everything is open."""
     seen = {}
 
     class Watching(Script):
@@ -200,8 +189,6 @@ def test_the_writer_is_closed_between_stop_and_stopped() -> None:
 
 
 def test_a_writer_that_cannot_be_closed_keeps_stopped_from_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """What closing raises is logged."""
-
     class Stuck(MemoryWriter):
         def close(self) -> None:
             raise OSError("no")
@@ -217,7 +204,6 @@ def test_a_writer_that_cannot_be_closed_keeps_stopped_from_nobody(caplog: pytest
 
 
 def test_offsets_are_asked_for_again_until_there_is_an_answer() -> None:
-    """An author need not think of it; when errors.retry.timeout is used up, start fails."""
     answers = iter([False, False, True])
 
     class Starting(Script):
@@ -244,7 +230,6 @@ def test_offsets_are_asked_for_again_until_there_is_an_answer() -> None:
 
 
 def test_poll_is_tried_again_for_ever() -> None:
-    """RetriableException from poll: again after a growing delay, as often as it takes; stopping ends it."""
     task = Script(*[RetriableException("not now") for _ in range(20)], lines(0))
     its = scene(task)
     before = its.clock.now()
@@ -255,7 +240,6 @@ def test_poll_is_tried_again_for_ever() -> None:
 
 
 def test_poll_says_itself_when_to_try_again() -> None:
-    """retry_after goes before the growing delay."""
     task = Script(RetriableException("not now", retry_after=7), None)
     its = scene(task)
     before = its.clock.now()
@@ -264,8 +248,6 @@ def test_poll_says_itself_when_to_try_again() -> None:
 
 
 def test_a_commit_that_may_yet_succeed_is_tried_again() -> None:
-    """RetriableException from the writer: the same call again; nothing is written twice."""
-
     class Lossy(MemoryWriter):
         lost = 2
 
@@ -283,8 +265,6 @@ def test_a_commit_that_may_yet_succeed_is_tried_again() -> None:
 
 
 def test_a_commit_that_never_succeeds_ends_the_task() -> None:
-    """When errors.retry.timeout is used up; the message tells how often it was tried and why it failed."""
-
     class Down(MemoryWriter):
         def commit(self, positions: object) -> object:
             raise RetriableException("no broker answers")
@@ -302,7 +282,6 @@ def test_a_commit_that_never_succeeds_ends_the_task() -> None:
 
 
 def test_what_is_no_record_ends_the_task() -> None:
-    """It is said what was returned instead; nothing of that poll is written."""
     task = Script([*lines(0), "text"])
     its = scene(task)
     outcome = its.worker.run()
@@ -316,7 +295,6 @@ def test_what_is_no_record_ends_the_task() -> None:
 
 @pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before", "after"])
 def test_a_task_that_is_not_to_run_hears_of_nothing(answers: list[bool]) -> None:
-    """F6: newer configurations before its writer fenced anybody, or meanwhile: abandoned, which is no failure."""
     asked = iter(answers)
     task = Script(lines(0))
     its = scene(task, may_run=lambda: next(asked))
@@ -329,8 +307,6 @@ def test_a_task_that_is_not_to_run_hears_of_nothing(answers: list[bool]) -> None
 
 
 def test_a_writer_that_cannot_fence_fails_the_task_before_it_hears_of_anything() -> None:
-    """122: initialize, start and stop are not called."""
-
     class Refused(MemoryWriter):
         def init(self) -> None:
             raise ConnectException("not authorised")
@@ -343,7 +319,6 @@ def test_a_writer_that_cannot_fence_fails_the_task_before_it_hears_of_anything()
 
 
 def test_a_fenced_task_writes_nothing_and_ends() -> None:
-    """Somebody newer has its id: its open transaction is nobody's, its end is no failure of its own."""
     task = Script(lines(0))
     its = scene(task)
     successor = MemoryWriter(its.topics, ID, NAME.connector)
@@ -362,7 +337,6 @@ def test_a_fenced_task_writes_nothing_and_ends() -> None:
 
 
 def test_a_cancelled_task_writes_nothing_of_what_it_polls_late() -> None:
-    """S6: nobody waits any more: records that come now are read again by the next task; stopped still comes."""
     task = Script(lines(0))
     its = scene(task)
 
@@ -379,7 +353,6 @@ def test_a_cancelled_task_writes_nothing_of_what_it_polls_late() -> None:
 
 
 def test_a_task_cancelled_before_it_began_does_nothing() -> None:
-    """Not even fence."""
     its = scene(Script())
     its.worker.cancel()
     assert its.worker.run().end is End.CANCELLED
@@ -389,8 +362,6 @@ def test_a_task_cancelled_before_it_began_does_nothing() -> None:
 def test_an_abandoned_transaction_that_cannot_be_aborted_is_left_to_the_successor(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is never visible: the successor fences first."""
-
     class Gone(MemoryWriter):
         def abort(self) -> None:
             raise RetriableException("no broker answers")

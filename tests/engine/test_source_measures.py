@@ -21,7 +21,6 @@ def measured(its: Scene) -> TaskMeasures:
 
 
 def test_polls_with_records_are_counted_and_timed() -> None:
-    """One that waited and brought nothing is no batch; its time was spent all the same."""
     task = Script()
     its = scene(task)
 
@@ -41,7 +40,6 @@ def test_polls_with_records_are_counted_and_timed() -> None:
 
 
 def test_transactions_are_counted_by_their_records() -> None:
-    """Largest, smallest, all together; the worker's own counts are the same."""
     its = scene(Script(lines(0, 1, 2), lines(3), lines(4, 5)))
     its.worker.run()
 
@@ -51,7 +49,6 @@ def test_transactions_are_counted_by_their_records() -> None:
 
 
 def test_an_aborted_transaction_is_not_written() -> None:
-    """It is counted as what it is."""
     task = Script()
     its = scene(task, options=CONNECTOR)
 
@@ -67,7 +64,6 @@ def test_an_aborted_transaction_is_not_written() -> None:
 
 
 def test_records_are_active_until_they_are_committed() -> None:
-    """Looked at when a batch has come; what a failure leaves open is nobody's any more."""
     task = Script(lines(0, 1), lines(2))
     its = scene(task, options=CONNECTOR)
     task.steps.append(lambda: seen.append(measured(its).active.now))
@@ -82,7 +78,6 @@ def test_records_are_active_until_they_are_committed() -> None:
 
 
 def test_a_failure_and_attempts_that_are_made_again_are_counted() -> None:
-    """At polling and at writing; the failure that ends the task is an error of its own."""
     task = Script(RetriableException("not yet"), lines(0), OSError("gone"))
     its = scene(task)
     failing = its.writer.commit
@@ -103,7 +98,6 @@ def test_a_failure_and_attempts_that_are_made_again_are_counted() -> None:
 
 
 def test_a_commit_that_fails_is_counted() -> None:
-    """No transaction is."""
     task = Script(lines(0))
     its = scene(task)
 
@@ -122,12 +116,10 @@ def test_a_commit_that_fails_is_counted() -> None:
 
 
 def at(number: int, line: int = 1) -> dict[str, SourcePosition]:
-    """A position by its key."""
     return {f"{number:03}": SourcePosition({"file": number}, {"line": line})}
 
 
 def test_a_task_knows_what_it_has_asked_for_and_what_it_has_committed() -> None:
-    """What there is no offset of yet is not known; a commit is newer than an answer."""
     its = scene(Script(lines(0)))
     its.worker.run()
     reader = its.worker._context.offset_storage_reader()
@@ -137,7 +129,7 @@ def test_a_task_knows_what_it_has_asked_for_and_what_it_has_committed() -> None:
 
 
 def test_what_was_asked_for_is_told_apart() -> None:
-    """Another task may have asked for it, too, and got further since; a commit makes it the task's own."""
+    # Another task may have asked for it, too, and got further since; a commit makes it the task's own.
     known = KnownPositions()
     known.read([{"file": 1}, {"file": 2}], [{"line": 1}, None])
     assert known.listed() == [(({"file": 1}, {"line": 1}), False)]
@@ -148,7 +140,6 @@ def test_what_was_asked_for_is_told_apart() -> None:
 
 
 def test_of_many_partitions_the_last_are_told_of() -> None:
-    """Those that something was committed of last; that there are others is known."""
     known = KnownPositions()
     for number in range(MOST):
         known.committed(at(number))
@@ -165,7 +156,6 @@ def test_of_many_partitions_the_last_are_told_of() -> None:
 
 
 def test_one_transaction_may_have_more_than_are_told_of() -> None:
-    """Its last ones are."""
     known = KnownPositions()
     known.committed({key: position for number in range(MOST + 5) for key, position in at(number).items()})
 
@@ -174,7 +164,6 @@ def test_one_transaction_may_have_more_than_are_told_of() -> None:
 
 
 def test_what_is_too_long_is_not_told_of() -> None:
-    """And what was told of it before is not taken for what it is now."""
     known = KnownPositions()
     known.committed({"a": SourcePosition({"file": "a"}, {"line": 1})})
     known.committed({"a": SourcePosition({"file": "a"}, {"text": "x" * LONGEST})})
@@ -194,7 +183,6 @@ def test_sizes_are_added() -> None:
 
 
 def test_measures_of_two_generations_are_added() -> None:
-    """Everything of the source."""
     one = SourceMeasures(Timing(1, 2.0, 2.0), 10, Sizes(1, 8, 8, 8), 1)
     both = TaskMeasures(source=one) + TaskMeasures(source=one)
     assert both.source == SourceMeasures(Timing(2, 4.0, 2.0), 20, Sizes(2, 16, 8, 8), 2)

@@ -32,7 +32,6 @@ def record(**fields: Any) -> SourceRecord:
     ],
 )
 def test_what_every_reader_can_read(fields: dict[str, Any]) -> None:
-    """The ends of what is allowed are allowed."""
     assert checked_position(record(**fields), TASK).offset == {"line": 1}
 
 
@@ -64,7 +63,6 @@ def test_what_every_reader_can_read(fields: dict[str, Any]) -> None:
     ],
 )
 def test_what_some_reader_could_not_read_ends_the_task(fields: dict[str, Any], problem: str) -> None:
-    """Whose it is, for which topic, what is wrong with it, and what to give instead."""
     with pytest.raises(DataException) as error:
         checked_position(record(**fields), TASK)
     assert str(error.value).startswith(f"{TASK}: a record for topic ")

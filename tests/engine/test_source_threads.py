@@ -49,7 +49,6 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
-    """Something to be connected to."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening
 
@@ -160,7 +159,6 @@ class Running:
 
 
 def test_a_poll_that_waits_for_ever_is_interrupted(server: socket.socket, tmp_path: Path) -> None:
-    """Stop comes from another thread while poll waits; stopped from the task's own, last of all."""
     task = Connected(server, tmp_path)
     it = Running(task, tmp_path)
     wait(lambda: "poll" in task.names)
@@ -176,8 +174,6 @@ def test_a_poll_that_waits_for_ever_is_interrupted(server: socket.socket, tmp_pa
 
 
 def test_stop_and_stopped_come_once_whoever_asks(server: socket.socket, tmp_path: Path) -> None:
-    """S1: eight threads ask at once, and the author's stop raises: still once each."""
-
     class Raising(Connected):
         def stop(self) -> None:
             super().stop()
@@ -196,7 +192,6 @@ def test_stop_and_stopped_come_once_whoever_asks(server: socket.socket, tmp_path
 def test_stop_does_not_wait_for_a_commit_and_stopped_does(
     server: socket.socket, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """S2: the committer's thread is inside commit when stop is called: stop gets through, stopped waits."""
     release = threading.Event()
 
     class Committing(Connected):
@@ -225,7 +220,6 @@ def test_stop_does_not_wait_for_a_commit_and_stopped_does(
 
 
 def test_stopped_waits_for_a_stop_that_still_runs(server: socket.socket, tmp_path: Path) -> None:
-    """Stop runs on the thread of whoever asked; what it uses must not be released under it."""
     release = threading.Event()
 
     class Slow(Connected):
@@ -250,8 +244,6 @@ def test_stopped_waits_for_a_stop_that_still_runs(server: socket.socket, tmp_pat
 
 
 def test_a_start_that_fails_half_way_leaves_nothing(server: socket.socket, tmp_path: Path) -> None:
-    """S3: the socket is open, the file is not there yet: stopped comes and closes what there is."""
-
     class Halfway(Connected):
         def start(self, config: object) -> None:
             self.opened.append(socket.create_connection(self.server.getsockname()))
@@ -267,7 +259,6 @@ def test_a_start_that_fails_half_way_leaves_nothing(server: socket.socket, tmp_p
 def test_a_task_that_is_given_up_while_its_writer_fences_hears_of_nothing(
     server: socket.socket, tmp_path: Path
 ) -> None:
-    """S4: stopped before it was initialised: no stop, no stopped; the writer is closed."""
     fencing, release = threading.Event(), threading.Event()
     task = Connected(server, tmp_path)
 
@@ -297,7 +288,6 @@ def test_a_task_that_is_given_up_while_its_writer_fences_hears_of_nothing(
 def test_a_poll_that_fails_while_another_thread_commits(
     server: socket.socket, tmp_path: Path, clock: ManualClock
 ) -> None:
-    """S5: the commit ends first; then stop and stopped, in that order, and the cause is told."""
     inside = threading.Event()
 
     class Failing(Connected):
@@ -328,7 +318,6 @@ def test_a_poll_that_fails_while_another_thread_commits(
 def test_a_poll_that_ignores_stop_is_left_behind_and_stopped_comes_late(
     server: socket.socket, tmp_path: Path
 ) -> None:
-    """S6: cancelled: the writer is closed at once, what is polled late goes nowhere, stopped comes with its thread."""
     release = threading.Event()
 
     class Deaf(Connected):
@@ -356,7 +345,6 @@ def test_a_poll_that_ignores_stop_is_left_behind_and_stopped_comes_late(
 
 
 def test_a_start_that_hangs_is_stopped_when_it_returns(server: socket.socket, tmp_path: Path) -> None:
-    """S6: stop does not run while start does; both it and stopped come once start is through, and nothing is polled."""
     release = threading.Event()
 
     class Hanging(Connected):
@@ -376,8 +364,6 @@ def test_a_start_that_hangs_is_stopped_when_it_returns(server: socket.socket, tm
 
 
 def test_stopped_raising_leaves_nothing_of_ours(server: socket.socket, tmp_path: Path) -> None:
-    """S7: it is the last word even if it is a bad one; the writer was closed before."""
-
     class Raising(Connected):
         def stopped(self) -> None:
             super().stopped()
@@ -391,7 +377,6 @@ def test_stopped_raising_leaves_nothing_of_ours(server: socket.socket, tmp_path:
 
 
 def test_the_state_is_stopped_only_when_everything_is_released(server: socket.socket, tmp_path: Path) -> None:
-    """S8: whoever sees STOPPED may take the task's place."""
     release = threading.Event()
 
     class Slow(Connected):
@@ -412,8 +397,6 @@ def test_the_state_is_stopped_only_when_everything_is_released(server: socket.so
 
 
 def test_acknowledgements_never_meet_each_other(server: socket.socket, tmp_path: Path) -> None:
-    """Commit and commit_record never meet each other, whichever threads they come from; poll may run beside them."""
-
     class Counting(Connected):
         most = 0
 

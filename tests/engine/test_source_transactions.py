@@ -15,7 +15,6 @@ CONNECTOR = SourceOptions("connector")
 
 
 def test_each_poll_is_a_transaction() -> None:
-    """Boundary poll: committed before poll is called again."""
     task = Script(lines(0, 1), None, [], lines(2))
     its = scene(task)
     task.steps.insert(1, lambda: its.values == [b"a0", b"a1"] or pytest.fail("not committed"))
@@ -25,7 +24,6 @@ def test_each_poll_is_a_transaction() -> None:
 
 
 def test_records_are_acknowledged_in_order_after_their_commit_and_before_the_tasks() -> None:
-    """commit_record in the order of poll, with where each record is now; then commit."""
     task = Script([*lines(0, 1), *lines(0, file="b", topic="other")])
     its = scene(task)
     its.worker.run()
@@ -39,7 +37,6 @@ def test_records_are_acknowledged_in_order_after_their_commit_and_before_the_tas
 
 
 def test_offsets_are_those_of_the_last_record_of_each_source_partition() -> None:
-    """Never of a record that is not in its topic."""
     task = Script([*lines(0, 1), *lines(5, file="b"), *lines(2)], lines(6, file="b"), OSError("gone"))
     its = scene(task)
     its.worker.run()
@@ -47,7 +44,6 @@ def test_offsets_are_those_of_the_last_record_of_each_source_partition() -> None
 
 
 def test_what_the_author_does_to_his_mappings_later_changes_nothing() -> None:
-    """Offsets are those that the record had when it was polled."""
     offset = {"line": 1}
     record = lines(0)[0]
     object.__setattr__(record, "source_offset", offset)
@@ -58,7 +54,6 @@ def test_what_the_author_does_to_his_mappings_later_changes_nothing() -> None:
 
 
 def test_a_failure_leaves_nothing_of_its_transaction() -> None:
-    """One bad record among good ones: none of the poll is seen, nor are its offsets."""
     bad = lines(1)[0]
     object.__setattr__(bad, "source_offset", {"line": [1]})
     its = scene(Script(lines(0), [*lines(1), bad]))
@@ -74,7 +69,6 @@ def test_a_failure_leaves_nothing_of_its_transaction() -> None:
 
 @pytest.mark.parametrize("field", ["key", "value"])
 def test_keys_and_values_are_bytes(field: str) -> None:
-    """What else they might be is the task's to encode: it is said whose and of which type it is."""
     record = lines(0)[0]
     object.__setattr__(record, field, "text")
     outcome = scene(Script([record])).worker.run()
@@ -88,7 +82,6 @@ def test_keys_and_values_are_bytes(field: str) -> None:
 
 
 def test_an_interval_holds_several_polls() -> None:
-    """Boundary interval: committed by the first poll that ends after it, and at the end."""
     task = Script(lines(0), lines(1))
     its = scene(task, options=INTERVAL)
     seen = []
@@ -102,7 +95,6 @@ def test_an_interval_holds_several_polls() -> None:
 
 
 def test_a_transaction_that_is_due_does_not_wait_for_poll() -> None:
-    """While poll waits, the other thread's tick commits what was polled before; not a moment too early."""
     task = Script(lines(0))
     its = scene(task, options=INTERVAL)
     seen = []
@@ -124,7 +116,6 @@ def test_a_transaction_that_is_due_does_not_wait_for_poll() -> None:
 
 
 def test_what_fails_beside_poll_ends_the_task() -> None:
-    """A commit that the other thread made failed: poll is interrupted, and the task ends with the cause."""
     task = Script(lines(0))
     its = scene(task, options=INTERVAL)
     task.faults["commit"].append(OSError("disk full"))
@@ -144,7 +135,6 @@ def test_what_fails_beside_poll_ends_the_task() -> None:
 
 
 def test_ticking_before_and_after_it_runs_does_nothing() -> None:
-    """A thread that is late harms nobody."""
     its = scene(Script(lines(0)), options=INTERVAL)
     its.clock.advance(100)
     its.worker.tick()
@@ -169,7 +159,6 @@ def asking(task: Script, ask: str, *batches: list[object], at: int | None = None
 
 
 def test_the_connector_ends_transactions_where_it_says() -> None:
-    """After a record, in the middle of a batch; after a batch; and never by itself."""
     task = Script(lines(0))
     its = scene(task, options=CONNECTOR)
     seen = []
@@ -183,7 +172,6 @@ def test_the_connector_ends_transactions_where_it_says() -> None:
 
 
 def test_half_a_transaction_of_the_connectors_is_aborted_at_the_end() -> None:
-    """Its records are read again: the offsets are not committed either."""
     task = Script()
     its = scene(task, options=CONNECTOR)
     asking(task, "commit", lines(0))
@@ -195,7 +183,6 @@ def test_half_a_transaction_of_the_connectors_is_aborted_at_the_end() -> None:
 
 @pytest.mark.parametrize("at", [1, None], ids=["record", "batch"])
 def test_aborted_records_are_never_seen_and_never_read_again(at: int | None) -> None:
-    """125: their offsets are committed without them; the task is told that they are nowhere."""
     task = Script()
     its = scene(task, options=CONNECTOR)
     asking(task, "abort", lines(0, 1), at=at)
@@ -207,7 +194,6 @@ def test_aborted_records_are_never_seen_and_never_read_again(at: int | None) -> 
 
 
 def test_the_offsets_of_aborted_records_are_durable_at_once() -> None:
-    """A crash right after the abort does not bring them back."""
     task = Script()
     its = scene(task, options=CONNECTOR)
     asking(task, "abort", lines(0, 1))
@@ -217,7 +203,6 @@ def test_the_offsets_of_aborted_records_are_durable_at_once() -> None:
 
 
 def test_what_is_asked_for_a_record_goes_before_what_is_asked_for_the_batch() -> None:
-    """126: the batch's wish holds for what is open after its last record."""
     task = Script()
     its = scene(task, options=CONNECTOR)
 
@@ -235,7 +220,6 @@ def test_what_is_asked_for_a_record_goes_before_what_is_asked_for_the_batch() ->
 
 @pytest.mark.parametrize("of_record", [True, False])
 def test_both_at_once_is_an_error(of_record: bool) -> None:
-    """126: to commit and to abort after the same record, or the same batch."""
     task = Script()
     its = scene(task, options=CONNECTOR)
 
@@ -269,7 +253,6 @@ def test_aborting_nothing_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_options_are_what_the_configuration_says() -> None:
-    """The interval of transactions is that of commits unless it has its own; -1 retries for ever."""
     base = {"name": "files", "transaction.boundary": "interval"}
     assert SourceOptions.of(SourceConnectorConfig.parse(base)) == SourceOptions(
         "interval", 60.0, RetryPolicy()

@@ -78,7 +78,6 @@ def after(looks: int, request: ClosingRequest = REBALANCE) -> Callable[[], Closi
 
 
 def test_the_calls_of_a_whole_life() -> None:
-    """A run: initialize, start, one open for all ranges, put … pre_commit, close range by range, stop last."""
     run = Run(Sink())
     outcomes = run.over([rows(P0, 0, 1), rows(P0, 5), rows(P1, 3)])
     assert run.calls == [
@@ -104,7 +103,6 @@ def test_the_calls_of_a_whole_life() -> None:
 def test_a_range_that_cannot_be_read_to_its_end_stops_no_other(
     error: ConnectException, reason: list[ClosingReason | None]
 ) -> None:
-    """What was accepted of it is committed, not the range's end; what may pass is no closing."""
     seen: list[ClosingReason | None] = []
 
     class Watching(Sink):
@@ -125,7 +123,6 @@ def test_a_range_that_cannot_be_read_to_its_end_stops_no_other(
 
 
 def test_a_partition_that_has_failed_is_not_cut_off_as_well() -> None:
-    """Its first failure is told; that its range could not be read either adds no commit and no call."""
     run = Run(Sink())
     run.sink.faults["put"].append(ConnectException("no"))
 
@@ -137,7 +134,6 @@ def test_a_partition_that_has_failed_is_not_cut_off_as_well() -> None:
 
 
 def test_a_range_of_which_nothing_can_be_read_fails_by_name() -> None:
-    """The others are read; of it, nothing is committed."""
     run = Run(Sink())
 
     outcomes = run.over([Unread(P1, ConnectException("access is denied")), rows(P0, 0)])
@@ -155,7 +151,6 @@ def test_ranges_without_a_row() -> None:
 
 
 def test_a_due_range_ends_closing_and_another_does_not() -> None:
-    """A run: a range that is due is flushed at its end; one that is not keeps its tail for the next generation."""
     run = Run(BufferingSink())
     outcomes = run.over(
         [rows(P0, 0, 1), rows(P1, 0, 1)], RangePlan.of(P0, *RANGE, due=True), RangePlan.of(P1, *RANGE)
@@ -166,7 +161,6 @@ def test_a_due_range_ends_closing_and_another_does_not() -> None:
 
 
 def test_a_range_ends_after_the_records_it_is_limited_to() -> None:
-    """A run: what follows waits in the source; a range that holds no more is committed to its end, gaps and all."""
     run = Run(BufferingSink())
     sink_rows = [rows(P0, 0, 2), rows(P0, 4, 6, 7), rows(P0, 8), rows(P1, 0, 2, 4, 5)]
     outcomes = run.over(
@@ -183,7 +177,6 @@ def test_a_range_ends_after_the_records_it_is_limited_to() -> None:
 
 
 def test_a_limited_range_reads_no_further_than_it_must() -> None:
-    """A run: once all ranges have ended by their records, the input is let go."""
     run, taken = Run(Sink()), []
 
     def input_rows() -> Iterator[SinkRecords | None]:
@@ -197,14 +190,13 @@ def test_a_limited_range_reads_no_further_than_it_must() -> None:
 
 
 def test_what_was_published_is_durable_at_the_end() -> None:
-    """A run: the end settles what waits for a write, so that nothing is published a second time."""
+    # A run: the end settles what waits for a write, so that nothing is published a second time.
     run = Run(TwoPhaseSink())
     run.over([rows(P0, 0), rows(P1, 0)])
     assert run.log.offsets == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(10)}
 
 
 def test_progress_is_told_between_batches() -> None:
-    """A run: on_progress is called after each batch, also while none comes."""
     run, positions = Run(Sink()), []
     run.over(
         [rows(P0, 0), None, rows(P0, 1)],
@@ -215,7 +207,6 @@ def test_progress_is_told_between_batches() -> None:
 
 
 def test_commits_are_made_while_nothing_comes() -> None:
-    """A run: periodic commits go on while the source is silent."""
     run = Run(Sink())
     seen = []
 
@@ -233,14 +224,12 @@ def test_commits_are_made_while_nothing_comes() -> None:
 
 
 def test_nothing_is_opened_once_closing_was_asked() -> None:
-    """B12: a task started after closing was asked opens nothing, and a task never started gets no stop."""
     run = Run(Sink())
     assert run.over([rows(P0, 0)], closing=lambda: REBALANCE) == {}
     assert run.calls == []
 
 
 def test_closing_is_seen_between_batches() -> None:
-    """Closing: the task stops reading, commits with is_closing() true, closes and stops; nothing read is in between."""
     seen = []
 
     class Asking(BufferingSink):
@@ -258,7 +247,6 @@ def test_closing_is_seen_between_batches() -> None:
 
 
 def test_a_batch_in_hand_when_closing_is_seen_is_read_again() -> None:
-    """B2: a batch that came together with the closing request is not delivered, not committed, and read again."""
     first = Run(Sink())
     first.over([rows(P0, 0), rows(P0, 1), rows(P0, 2)], closing=after(2))
     assert first.sink.taken == {P0: [0]}
@@ -269,21 +257,18 @@ def test_a_batch_in_hand_when_closing_is_seen_is_read_again() -> None:
 
 
 def test_closing_is_seen_while_nothing_comes() -> None:
-    """Closing: seen also while the source is silent."""
     run = Run(BufferingSink())
     run.over([rows(P0, 0), None, None, None, rows(P0, 1)], closing=after(3))
     assert run.committed == {P0: 1}
 
 
 def test_closing_at_the_end_of_the_input() -> None:
-    """Closing: asked for when everything has been read, it is a closing end, and what was kept back is flushed."""
     run = Run(BufferingSink())
     run.over([rows(P0, 0)], RangePlan.of(P0, *RANGE), closing=after(2))
     assert run.sink.files == [(P0, [0])]
 
 
 def test_closing_is_seen_while_a_batch_awaits_redelivery() -> None:
-    """Closing: seen while a batch waits; what was accepted is committed, the waiting batch is read again."""
     run = Run(Sink())
     run.sink.faults["put"].extend([None, *[RetriableException("busy")] * 99])
     run.over([rows(P0, 0), rows(P0, 1)], closing=after(6))
@@ -292,7 +277,6 @@ def test_closing_is_seen_while_a_batch_awaits_redelivery() -> None:
 
 
 def test_a_waiting_batch_is_put_before_anything_else_is_read() -> None:
-    """RetriableException: reading waits until the batch is taken; the order of records is kept."""
     run = Run(Sink())
     run.sink.faults["put"].extend([RetriableException("busy")] * 3)
     run.over([rows(P0, 0), rows(P0, 1), rows(P1, 0)])
@@ -305,7 +289,6 @@ def test_a_waiting_batch_is_put_before_anything_else_is_read() -> None:
 
 
 def test_the_rows_of_a_failed_partition_are_skipped() -> None:
-    """One partition's failure is its own: its remaining rows are skipped, the others run to their ends."""
     run = Run(Sink())
     run.sink.faults["put"].extend([None, ConnectException("no")])
     outcomes = run.over([rows(P0, 0), rows(P0, 1), rows(P0, 2), rows(P1, 0)])
@@ -316,7 +299,6 @@ def test_the_rows_of_a_failed_partition_are_skipped() -> None:
 
 
 def test_reading_ends_when_every_partition_has() -> None:
-    """A run: when no partition is open any more the rest of the input is not read."""
     run, read = Run(Sink()), []
 
     def input_rows() -> Iterator[SinkRecords]:
@@ -332,7 +314,6 @@ def test_reading_ends_when_every_partition_has() -> None:
 
 @pytest.mark.parametrize("method", ["initialize", "start"])
 def test_a_task_that_does_not_start(method: str) -> None:
-    """A run: initialize or start raising fails every range with the cause; nothing is opened, stop is called once."""
     run = Run(Sink(), committed={P0: 4})
     run.sink.faults[method].append(ConnectException("no route to host"))
     outcomes = run.over([rows(P0, 0)])
@@ -345,7 +326,6 @@ def test_a_task_that_does_not_start(method: str) -> None:
 
 
 def test_a_fenced_task_loses_everything() -> None:
-    """A run: fenced, it closes what is open, commits and cleans up nothing, stops, and raises FencedException."""
     run = Run(TwoPhaseSink())
 
     def fenced_meanwhile() -> Iterator[SinkRecords]:
@@ -375,7 +355,6 @@ def test_an_input_that_fails() -> None:
 
 
 def test_an_interrupt_in_the_authors_code() -> None:
-    """A run: a KeyboardInterrupt is no failure of a partition: everything is lost and closed, and it is raised."""
     run = Run(Sink())
     run.sink.faults["put"].append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -385,7 +364,6 @@ def test_an_interrupt_in_the_authors_code() -> None:
 
 
 def test_a_look_whether_to_close_that_fails() -> None:
-    """A run: when the look whether to close finds the generation over, nothing more is committed."""
     run = Run(Sink())
     looks = iter([None, None])
 
@@ -410,10 +388,8 @@ def test_a_look_whether_to_close_that_fails() -> None:
     ids=["a partition that is not assigned", "a range that ended before"],
 )
 def test_rows_out_of_turn_are_an_error(batches: list[SinkRecords]) -> None:
-    """A run: rows that do not come range by range are an error of the input, never a skipped record.
-
-    Taken for the beginning of the next range they would end, and commit, ranges not read yet.
-    """
+    # A run: rows that do not come range by range are an error of the input, never a skipped record. Taken for
+    # the beginning of the next range they would end, and commit, ranges not read yet.
     run = Run(Sink())
     with pytest.raises(ConnectException, match="out of turn"):
         run.over(batches)
@@ -422,7 +398,6 @@ def test_rows_out_of_turn_are_an_error(batches: list[SinkRecords]) -> None:
 
 
 def test_rows_of_a_stranger_end_no_range() -> None:
-    """A run: rows of a partition that is not assigned commit nothing of the ranges that are still to be read."""
     run = Run(Sink())
     with pytest.raises(ConnectException, match="out of turn"):
         run.over([rows(P2, 0), rows(P0, 0), rows(P1, 0)])
@@ -430,7 +405,6 @@ def test_rows_of_a_stranger_end_no_range() -> None:
 
 
 def test_ranges_may_come_in_any_order() -> None:
-    """A run: the source decides which range it delivers first; each is committed to its end and closed once."""
     run = Run(Sink())
 
     run.over([rows(P1, *range(10)), rows(P0, *range(10))])

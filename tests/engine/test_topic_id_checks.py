@@ -44,7 +44,6 @@ def committed(harness: SinkTaskHarness) -> int | None:
 
 
 def test_each_commit_asks_after_the_records_were_delivered(harness: SinkTaskHarness) -> None:
-    """Once for each topic of which there is something to commit; without that nobody is asked."""
     asked = doubting(harness, None)
     harness.commit()
     harness.commit()
@@ -56,7 +55,7 @@ def test_each_commit_asks_after_the_records_were_delivered(harness: SinkTaskHarn
 
 @pytest.mark.parametrize("how", ["periodically", "closing", "range read", "put fails"])
 def test_what_was_read_of_a_replaced_topic_is_not_committed(harness: SinkTaskHarness, how: str) -> None:
-    """Whichever commit it would have been: the partition fails, pre_commit is not called, close is."""
+    # Whichever commit it would have been: the partition fails, pre_commit is not called, close is.
     doubting(harness, REPLACED)
     before = len(harness.called("pre_commit"))
     match how:
@@ -80,7 +79,6 @@ def test_what_was_read_of_a_replaced_topic_is_not_committed(harness: SinkTaskHar
 
 
 def test_where_it_cannot_be_told_the_next_commit_asks_again(harness: SinkTaskHarness) -> None:
-    """A broker that is away ends nothing: what was read is committed once it answers."""
     doubting(harness, UNKNOWN)
     harness.commit()
     assert committed(harness) == 2
@@ -93,7 +91,6 @@ def test_where_it_cannot_be_told_the_next_commit_asks_again(harness: SinkTaskHar
 
 
 def test_where_it_cannot_be_told_at_the_end_it_is_read_again(harness: SinkTaskHarness) -> None:
-    """Closing cannot wait for a broker: nothing is committed, and the partition says why."""
     doubting(harness, UNKNOWN)
     harness.worker.close(ClosingReason.SHUTDOWN)
 
@@ -104,7 +101,6 @@ def test_where_it_cannot_be_told_at_the_end_it_is_read_again(harness: SinkTaskHa
 
 
 def test_a_range_that_ended_in_gaps_is_not_committed_either(harness: SinkTaskHarness) -> None:
-    """Its end may be behind records of the topic that was planned."""
     harness.assign(P1, limits=OffsetRange(0, 10))
     doubting(harness, REPLACED)
     harness.worker.finish(P1, None)
@@ -113,7 +109,6 @@ def test_a_range_that_ended_in_gaps_is_not_committed_either(harness: SinkTaskHar
 
 
 def test_what_was_prepared_for_a_replaced_topic_is_discarded() -> None:
-    """It was uploaded, but no commit covers it, and none will."""
     harness, world = opened()
     harness.deliver(P0, ["a", "b"])
     doubting(harness, REPLACED)

@@ -59,7 +59,6 @@ class Batch:
     ],
 )
 def test_one_put_holds_all_records_of_an_offset(batch: Batch) -> None:
-    """Even where that is more than max.poll.records."""
     harness = harness_of(Partly(), most=batch.most)
     harness.deliver(P0, transformed(P0, *batch.offsets))
     assert harness.task.given == batch.puts
@@ -68,7 +67,6 @@ def test_one_put_holds_all_records_of_an_offset(batch: Batch) -> None:
 
 
 def test_an_offset_of_which_some_records_are_accepted_is_not_committed() -> None:
-    """The others are put again, without those; a commit in between covers the offsets before it only."""
     harness = harness_of(Partly(3))
     harness.deliver(P0, transformed(P0, 0, 1, 1, 1, 2))
     harness.commit()
@@ -82,7 +80,6 @@ def test_an_offset_of_which_some_records_are_accepted_is_not_committed() -> None
 
 
 def test_nothing_of_an_offset_is_committed_when_it_closes_in_its_middle() -> None:
-    """The next generation reads the whole offset again."""
     harness = harness_of(Partly(2, 0))
     harness.deliver(P0, transformed(P0, 7, 7, 7))
     harness.revoke(P0)
@@ -90,7 +87,6 @@ def test_nothing_of_an_offset_is_committed_when_it_closes_in_its_middle() -> Non
 
 
 def test_a_limit_of_records_ends_between_offsets() -> None:
-    """generation.max.records counts records, and the last offset is still whole."""
     log, task = MemoryCommitLog(), Sink()
     worker = worker_of(task, log)
     worker.start()
@@ -103,7 +99,6 @@ def test_a_limit_of_records_ends_between_offsets() -> None:
 
 @pytest.mark.parametrize("delivered", [[], [0, 0], [3]])
 def test_what_is_dropped_leaves_no_lag(delivered: list[int]) -> None:
-    """A range is committed to its end, whether all, its begin or its tail was dropped."""
     harness = SinkTaskHarness(Sink, options=EngineOptions(is_transformed=True))
     harness.start()
     harness.assign(P0, limits=OffsetRange(0, 9))
@@ -118,7 +113,6 @@ def test_what_is_dropped_leaves_no_lag(delivered: list[int]) -> None:
     [([2, 2], "offset 2 after 2"), ([1], "offset 1 after 2"), ([3, 3, 5, 4], "offset 4 after 5")],
 )
 def test_an_order_violation_is_the_transforms(second: list[int], said: str) -> None:
-    """Records of an offset that comes again, or late, end the partition; nothing in doubt is committed."""
     harness = harness_of(Sink())
     harness.deliver(P0, transformed(P0, 0, 2, 2))
     harness.deliver(P0, transformed(P0, *second))
@@ -129,10 +123,8 @@ def test_an_order_violation_is_the_transforms(second: list[int], said: str) -> N
 
 
 def test_offsets_beyond_the_range_put_what_was_accepted_in_doubt() -> None:
-    """A transform that computes offsets: below them are records that it has not given.
-
-    Regression: of ``offset * 2`` over [0, 10) the records 5 to 8 were passed over.
-    """
+    # A transform that computes offsets: below them are records that it has not given. Regression: of ``offset
+    # * 2`` over [0, 10) the records 5 to 8 were passed over.
     harness = SinkTaskHarness(Sink, options=EngineOptions(is_transformed=True))
     harness.start()
     harness.assign(P0, limits=OffsetRange(0, 10))
@@ -145,10 +137,8 @@ def test_offsets_beyond_the_range_put_what_was_accepted_in_doubt() -> None:
 
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_range_is_committed_to_its_end_only_when_all_has_come(*, comes_back: bool) -> None:
-    """Rows that a transform brings behind those of another partition end the task, and nothing is passed over.
-
-    Regression: the change of partition had committed the range to its end.
-    """
+    # Rows that a transform brings behind those of another partition end the task, and nothing is passed over.
+    # Regression: the change of partition had committed the range to its end.
     log, task = MemoryCommitLog(), Sink()
     worker = worker_of(task, log)
     batches = [transformed(P0, 5), transformed(P1, 3, 3), *([transformed(P0, 7)] if comes_back else [])]
@@ -169,7 +159,6 @@ def test_a_range_is_committed_to_its_end_only_when_all_has_come(*, comes_back: b
 
 
 def test_a_source_without_a_transform_may_not_repeat_an_offset() -> None:
-    """Then it is the source that is broken."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -178,7 +167,6 @@ def test_a_source_without_a_transform_may_not_repeat_an_offset() -> None:
 
 
 def test_rows_up_to_a_whole_offset() -> None:
-    """At least one row, at most all."""
     batch = transformed(P0, 4, 4, 6, 7, 7, 7)
     assert [batch.whole_offsets(count) for count in range(8)] == [2, 2, 2, 3, 6, 6, 6, 6]
     assert batch.offsets.tolist() == offsets_of(batch)
@@ -186,10 +174,8 @@ def test_rows_up_to_a_whole_offset() -> None:
 
 @pytest.mark.parametrize("limit", ["in a row", "share"])
 def test_records_that_are_multiplied_do_not_slip_through_the_limits_of_errors(limit: str) -> None:
-    """All offsets fail: neither is the row of failures broken nor their share made smaller by the copies.
-
-    Regression: 900,000 of 900,000 records failed, and all were skipped.
-    """
+    # All offsets fail: neither is the row of failures broken nor their share made smaller by the copies.
+    # Regression: 900,000 of 900,000 records failed, and all were skipped.
 
     class Reporting(Sink):
         def put(self, records: SinkRecords) -> None:
@@ -207,8 +193,6 @@ def test_records_that_are_multiplied_do_not_slip_through_the_limits_of_errors(li
 
 
 def test_records_of_one_offset_count_once_against_the_limit_of_errors() -> None:
-    """All of them failing is one offset that failed."""
-
     class Reporting(Sink):
         def put(self, records: SinkRecords) -> None:
             for record in records:
@@ -225,7 +209,6 @@ def test_records_of_one_offset_count_once_against_the_limit_of_errors() -> None:
 
 
 def test_a_busy_sink_keeps_its_offsets_whole() -> None:
-    """However many records it accepts at a time, each record is taken once and each offset ends up committed."""
     for accepted in (0, 1):
         harness = harness_of(Partly(*[accepted] * 5), most=4)
         harness.deliver(P0, transformed(P0, 0, 0, 0, 1, 2, 2))
@@ -237,7 +220,6 @@ def test_a_busy_sink_keeps_its_offsets_whole() -> None:
 
 
 def test_more_than_was_given_cannot_be_accepted() -> None:
-    """The records of one offset are counted one by one."""
     harness = harness_of(Partly(9))
     harness.deliver(P0, transformed(P0, 0, 0))
     assert "was given 2 records" in harness.outcome(P0).failure.message

@@ -23,7 +23,6 @@ from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, ids, opened
 
 
 def test_publish_comes_after_the_commit_that_carries_its_tokens() -> None:
-    """publish: called after the commit is durable, with exactly the tokens it carries, as they were committed."""
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     durable = []
@@ -41,7 +40,6 @@ def test_publish_comes_after_the_commit_that_carries_its_tokens() -> None:
 
 
 def test_published_tokens_leave_the_record() -> None:
-    """publish: what is published is no longer to be published; durable with the next write."""
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     harness.commit()
@@ -51,7 +49,6 @@ def test_published_tokens_leave_the_record() -> None:
 
 
 def test_offset_and_tokens_are_one_write() -> None:
-    """prepared, committed: the tokens leave the notes in the very write that commits them with their offset."""
     harness, _ = opened()
     saved = []
     save = harness.log._save
@@ -66,7 +63,6 @@ def test_offset_and_tokens_are_one_write() -> None:
 
 
 def test_several_partitions_are_one_write() -> None:
-    """A commit of several partitions is one atomic write; each is published after it."""
     harness, world = opened(P0, P1)
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["x"])
@@ -79,8 +75,6 @@ def test_several_partitions_are_one_write() -> None:
 
 
 def test_what_is_known_only_at_the_end_is_committed_with_the_token() -> None:
-    """A token's data may grow between prepared and the commit: publish gets what was committed."""
-
     class Growing(TwoPhaseSink):
         def finished(self, partition: object) -> OffsetAndMetadata:
             token, content = self.files.pop(partition)
@@ -116,7 +110,7 @@ def test_plain_ids_are_tokens() -> None:
 
 
 def test_publish_raising_ends_the_partition_with_nothing_further_committed() -> None:
-    """Publish raising ends the partition; its next commit would overwrite the tokens, so there is none."""
+    # Publish raising ends the partition; its next commit would overwrite the tokens, so there is none.
     harness, world = opened(P0, P1)
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["x"])
@@ -136,7 +130,6 @@ def test_publish_raising_ends_the_partition_with_nothing_further_committed() -> 
 
 
 def test_publish_raising_while_closing_still_closes() -> None:
-    """Publish raising while closing: the commit stands, the partition is closed, once."""
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     harness.task.faults["publish"].append(ConnectException("access denied"))
@@ -146,8 +139,6 @@ def test_publish_raising_while_closing_still_closes() -> None:
 
 
 def test_a_sink_without_publish_is_told_so() -> None:
-    """publish: a sink that notes tokens but has no publish ends its partition and is told what is missing."""
-
     class Half(SinkTask):
         def put(self, records: SinkRecords) -> None:
             self.context.prepared({P0: ["upload-0"]})
@@ -169,7 +160,6 @@ def test_a_sink_without_publish_is_told_so() -> None:
 
 
 def test_the_next_owner_publishes_what_is_committed_before_anything_else() -> None:
-    """publish: after a crash the next owner publishes what is committed, before open and before any record."""
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.task.faults["publish"].append(ConnectException("down"))
@@ -184,7 +174,6 @@ def test_the_next_owner_publishes_what_is_committed_before_anything_else() -> No
 
 
 def test_a_next_owner_that_cannot_publish_opens_nothing() -> None:
-    """Publish raising at open: the partition is not opened and not closed; others are."""
     harness, _ = opened(P0, P1)
     harness.deliver(P0, ["a"])
     harness.task.faults["publish"].append(ConnectException("down"))
@@ -204,7 +193,6 @@ def test_a_next_owner_that_cannot_publish_opens_nothing() -> None:
 
 
 def test_the_next_owner_discards_what_no_commit_covers() -> None:
-    """discard: tokens that no commit covered reach the next owner, before open; then they are noted no longer."""
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.crash()
@@ -219,7 +207,6 @@ def test_the_next_owner_discards_what_no_commit_covers() -> None:
 
 
 def test_discard_raising_leaves_the_tokens_noted(caplog: pytest.LogCaptureFixture) -> None:
-    """Discard raising leaves the tokens noted for a later generation; the partition works on all the same."""
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.crash()
@@ -243,7 +230,7 @@ class Stubborn(RuntimeError):
 
 
 def test_a_token_that_cannot_be_discarded_holds_up_no_other_one(caplog: pytest.LogCaptureFixture) -> None:
-    """discard: what could be discarded is remembered; regression: nothing behind it ever was."""
+    # discard: what could be discarded is remembered; regression: nothing behind it ever was.
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     harness.task.context.prepared({P0: ["second", "third"]})
@@ -269,7 +256,8 @@ def test_a_token_that_cannot_be_discarded_holds_up_no_other_one(caplog: pytest.L
 
 
 def test_an_outage_ends_discarding_one_by_one() -> None:
-    """discard: while S3 is away each of the others would wait for the same; they are left to a later generation."""
+    # discard: while S3 is away each of the others would wait for the same; they are left to a later
+    # generation.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.task.context.prepared({P0: ["second", "third"]})
@@ -283,7 +271,7 @@ def test_an_outage_ends_discarding_one_by_one() -> None:
 
 
 def test_a_crash_between_discard_and_the_next_write_discards_again() -> None:
-    """discard: idempotent by contract, since a crash before the next write lets the successor call it again."""
+    # discard: idempotent by contract, since a crash before the next write lets the successor call it again.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     for _ in range(2):
@@ -297,8 +285,6 @@ def test_a_crash_between_discard_and_the_next_write_discards_again() -> None:
 
 
 def test_what_was_prepared_and_not_committed_is_discarded_at_the_end() -> None:
-    """discard: the task's own tokens that no commit covered are discarded before close."""
-
     class KeepingBack(TwoPhaseSink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             return {}
@@ -315,7 +301,7 @@ def test_what_was_prepared_and_not_committed_is_discarded_at_the_end() -> None:
 
 @pytest.mark.parametrize("method", ["put", "pre_commit"])
 def test_a_partition_that_fails_discards_its_own(method: str) -> None:
-    """discard: a partition that ends early discards what it prepared since its last commit, and only that."""
+    # discard: a partition that ends early discards what it prepared since its last commit, and only that.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.commit()
@@ -331,7 +317,6 @@ def test_a_partition_that_fails_discards_its_own(method: str) -> None:
 
 
 def test_a_lost_partition_discards_nothing() -> None:
-    """LOST: nothing that was ever named in a write is discarded; only the successor may know what it was for."""
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.lose()
@@ -342,7 +327,6 @@ def test_a_lost_partition_discards_nothing() -> None:
 
 @pytest.mark.parametrize("step", ["commit", "revoke", "stop"])
 def test_a_fenced_task_cleans_nothing_up(step: str) -> None:
-    """A fenced task aborts nothing that it ever named in a write: its commit may have happened."""
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.fence()
@@ -354,7 +338,6 @@ def test_a_fenced_task_cleans_nothing_up(step: str) -> None:
 
 
 def test_a_commit_whose_answer_is_lost_is_published_by_the_successor() -> None:
-    """An unknown outcome: the commit took effect, the task never knew; its successor publishes, nothing is discarded."""
     harness, world = opened()
     harness.deliver(P0, ["a"])
     save = harness.log._save
@@ -377,7 +360,7 @@ def test_a_commit_whose_answer_is_lost_is_published_by_the_successor() -> None:
 
 
 def test_a_zombie_that_wakes_up_changes_nothing() -> None:
-    """A zombie: what it prepares, commits or publishes after its successor took over fails, for ever."""
+    # A zombie: what it prepares, commits or publishes after its successor took over fails, for ever.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     zombie = harness.worker
@@ -397,7 +380,7 @@ def test_a_zombie_that_wakes_up_changes_nothing() -> None:
 
 
 def test_publishing_that_is_tried_again_does_not_hold_closing_up() -> None:
-    """Regression: one partition's outage kept the others from flushing until their time was over."""
+    # Regression: one partition's outage kept the others from flushing until their time was over.
     harness, _ = opened(P0, P1)
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["b"])

@@ -59,8 +59,6 @@ def avro(schema_id: int, **fields: Any) -> bytes:
 
 
 class Bytes(Sink):
-    """Knows only bytes."""
-
     takes_bytes = True
 
 
@@ -101,7 +99,6 @@ def settle(harness: SinkTaskHarness) -> None:
 
 
 def test_a_registrys_avro_is_a_structure() -> None:
-    """In `arrow`, not in `values`; iterating gives dicts; a tombstone is null."""
     harness, _ = harness_of(AvroConverter(registry))
     harness.deliver(P0, records(avro(2, a=1, b="x"), None, avro(2, a=2)))
     (given,) = puts(harness)
@@ -113,7 +110,8 @@ def test_a_registrys_avro_is_a_structure() -> None:
 
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
-    """No number is widened, and no field of another schema is null in a row, also where that would lose nothing."""
+    # No number is widened, and no field of another schema is null in a row, also where that would lose
+    # nothing.
     harness, _ = harness_of(AvroConverter(registry))
     values = [avro(1, a=1), avro(2, a=2, b="x"), avro(3, a=3), avro(3, a=2**40), avro(1, a=4)]
     harness.deliver(P0, records(*values))
@@ -150,7 +148,6 @@ def test_schemas_are_put_apart(most: int | None) -> None:
 
 
 def test_many_changes_of_type_cost_two_conversions_of_each_record() -> None:
-    """A producer that changes its schema with each record must not make a batch quadratic."""
     asked: list[int] = []
 
     class Counting(AvroConverter):
@@ -166,7 +163,6 @@ def test_many_changes_of_type_cost_two_conversions_of_each_record() -> None:
 
 
 def test_a_retry_puts_the_same_part_again() -> None:
-    """Parts keep their borders while put asks for another attempt."""
     harness, _ = harness_of(AvroConverter(registry))
     harness.task.faults["put"].append(RetriableException("busy"))
     harness.deliver(P0, records(avro(1, a=0), avro(4, a="1")))
@@ -177,7 +173,6 @@ def test_a_retry_puts_the_same_part_again() -> None:
 
 
 def test_records_of_one_offset_must_have_one_type() -> None:
-    """A transform that gives several records of one offset with types that cannot be one: the partition ends."""
     harness, _ = harness_of(AvroConverter(registry), transformed=True)
     batch = SinkRecords.of(P0, records(avro(1, a=0), avro(4, a="1")))
     doubled = SinkRecords(P0, batch.arrow.set_column(0, "offset", pa.array([0, 0], pa.int64())))
@@ -189,7 +184,6 @@ def test_records_of_one_offset_must_have_one_type() -> None:
 
 
 def test_a_schema_that_contains_itself_gives_objects() -> None:
-    """Arrow has no type of it: values are dicts beside the bytes, as before."""
     branch = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
     parsed = fastavro.parse_schema(branch)
     buffer = io.BytesIO()
@@ -236,7 +230,6 @@ def test_json_of_a_schema() -> None:
 
 
 def test_tombstones_of_a_known_schema_have_its_type() -> None:
-    """Also where there is nothing else in the batch."""
     harness, _ = harness_of(JsonConverter(schema="a INT"))
     harness.deliver(P0, records(None))
     assert puts(harness)[0].arrow.column("value").type == pa.struct([("a", pa.int32())])
@@ -247,7 +240,6 @@ def envelope(schema: Any, payload: Any) -> bytes:
 
 
 def test_an_envelope_says_its_type() -> None:
-    """Defaults, required fields, and decimals with all their digits; without a schema it is an object."""
     price = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "20"}}
     schema = {
         "type": "struct",
@@ -275,7 +267,6 @@ def test_an_envelope_says_its_type() -> None:
 
 
 def test_a_payload_behind_the_same_schema_is_all_there_is() -> None:
-    """What begins as the envelope before is parsed again where more than a payload follows."""
     schema = {"type": "int32"}
     begin = envelope(schema, 1)[:-2]
     harness, letters = harness_of(JsonConverter(schemas_enable=True))
@@ -297,7 +288,7 @@ ROW = pa.struct([("a", pa.int64()), ("f", pa.float64()), ("t", pa.timestamp("us"
 
 
 def test_what_spark_has_typed_is_json_for_a_sink_of_bytes() -> None:
-    """As Spark's to_json; the column that it is made of stays for dead letters."""
+    # As Spark's to_json; the column that it is made of stays for dead letters.
     harness, _ = harness_of(None, sink=Bytes)
     harness.deliver(P0, typed([{"a": 1, "f": float("nan"), "t": 0}, None, {"a": 2}], ROW))
     (given,) = puts(harness)
@@ -310,7 +301,6 @@ def test_what_spark_has_typed_is_json_for_a_sink_of_bytes() -> None:
 
 
 def test_what_spark_has_typed_stays_typed_for_other_sinks() -> None:
-    """The very same column: nothing is copied."""
     harness, _ = harness_of(None)
     batch = typed([{"a": 1}], ROW)
     harness.deliver(P0, batch)
@@ -320,7 +310,6 @@ def test_what_spark_has_typed_stays_typed_for_other_sinks() -> None:
 
 
 def test_a_type_without_json_ends_the_partition_of_a_sink_of_bytes() -> None:
-    """With a sentence that says what to do; no record is called bad."""
     harness, letters = harness_of(None, sink=Bytes)
     harness.deliver(P0, typed([5], pa.duration("us")))
     assert "type duration[us] cannot be written as JSON: cast them" in harness.outcome(P0).failure.message
@@ -328,7 +317,6 @@ def test_a_type_without_json_ends_the_partition_of_a_sink_of_bytes() -> None:
 
 
 def test_a_converter_reads_what_spark_has_typed_as_its_json() -> None:
-    """value.converter=string gives the text, json the object: a converter converts bytes."""
     for converter, value in ((StringConverter(), '{"a":1}'), (JsonConverter(), {"a": 1})):
         harness, _ = harness_of(converter)
         harness.deliver(P0, typed([{"a": 1}], ROW))
@@ -336,8 +324,6 @@ def test_a_converter_reads_what_spark_has_typed_as_its_json() -> None:
 
 
 def test_dead_letters_of_typed_records_have_bytes() -> None:
-    """Those that were read where there were some, else JSON; also for the records of a slice."""
-
     class Refusing(Sink):
         def put(self, given: SinkRecords) -> None:
             for record in given[1:]:
@@ -352,7 +338,7 @@ def test_dead_letters_of_typed_records_have_bytes() -> None:
 
 
 def test_a_sink_of_bytes_gets_those_that_were_read_where_nothing_has_changed() -> None:
-    """A chain changes some records: these become JSON as Connect writes it; the others stay Avro."""
+    # A chain changes some records: these become JSON as Connect writes it; the others stay Avro.
     steps, problems = read_chain(
         ["mask"],
         ["h"],
@@ -380,7 +366,6 @@ def test_a_sink_of_bytes_gets_those_that_were_read_where_nothing_has_changed() -
 
 
 def test_a_sink_of_bytes_without_a_chain_gets_what_was_read() -> None:
-    """Converters only say which records are bad."""
     harness, letters = harness_of(AvroConverter(registry), sink=Bytes)
     harness.deliver(P0, records(avro(1, a=1), b"bad", avro(4, a="x")))
     settle(harness)
@@ -389,7 +374,7 @@ def test_a_sink_of_bytes_without_a_chain_gets_what_was_read() -> None:
 
 
 def test_transforms_follow_connects_rules_for_values_with_a_schema() -> None:
-    """As in Connect, where Avro brings a schema: a missing field of Cast is left alone, not added."""
+    # As in Connect, where Avro brings a schema: a missing field of Cast is left alone, not added.
     steps, problems = read_chain(
         ["cast"], [], {"transforms.cast.type": "Cast$Value", "transforms.cast.spec": "a:string,zz:int8"}
     )
@@ -400,7 +385,7 @@ def test_transforms_follow_connects_rules_for_values_with_a_schema() -> None:
 
 
 def test_transforms_follow_what_spark_has_typed() -> None:
-    """Behind records.sql they need no converter, and bytes are what Spark's to_json would write."""
+    # Behind records.sql they need no converter, and bytes are what Spark's to_json would write.
     keys = {"transforms": "m", "transforms.m.type": "MaskField$Value", "transforms.m.fields": "a"}
     raw = {"name": "c", "topics": "t", "records.sql": "SELECT * FROM records", **keys}
     chain = ConnectorConfig.parse(raw).chain()
@@ -436,7 +421,6 @@ def test_transforms_follow_what_spark_has_typed() -> None:
     ],
 )
 def test_schemas_are_checked_at_start(keys: dict[str, str], says: str) -> None:
-    """Each problem is a sentence that names its key."""
     with pytest.raises(ConfigException, match=re.escape(says)):
         ConnectorConfig.parse({"name": "c", "topics": "t", **keys})
 

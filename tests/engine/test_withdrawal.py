@@ -18,7 +18,6 @@ from tests.engine.sinks import P0, P1, Sink, ids, opened
 
 
 def test_a_commit_that_can_never_be_published_is_withdrawn_by_name() -> None:
-    """UnpublishableException: the commit goes back to its offset, what it names is discarded, the rest is read again."""
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     harness.commit()
@@ -41,7 +40,6 @@ def test_a_commit_that_can_never_be_published_is_withdrawn_by_name() -> None:
 
 
 def test_a_predecessors_commit_is_withdrawn_before_anything_is_opened() -> None:
-    """Found out by the next owner: its partition is not opened; the one after it starts at the lower offset."""
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     harness.task.publish = failing_once(KeyboardInterrupt())
@@ -72,7 +70,6 @@ def failing_once(error: BaseException) -> object:
     ("offset", "discard"), [(2, []), (5, []), (-1, []), (0, ["a token of somebody else"])]
 )
 def test_a_commit_is_not_withdrawn_to_what_it_never_was(offset: int, discard: list[str]) -> None:
-    """Only backwards, and only with tokens of this very commit: otherwise it stays, and the partition fails."""
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
 
@@ -88,7 +85,7 @@ def test_a_commit_is_not_withdrawn_to_what_it_never_was(offset: int, discard: li
 
 
 def test_a_fenced_task_withdraws_nothing() -> None:
-    """A zombie that finds its upload gone writes nothing: the successor has published it, or will find out."""
+    # A zombie that finds its upload gone writes nothing: the successor has published it, or will find out.
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     log = harness.log
@@ -114,7 +111,7 @@ def test_what_is_unpublishable_travels() -> None:
 
 
 def test_a_further_attempt_does_not_read_past_a_withdrawn_commit() -> None:
-    """Regression: its generation's range begins at the commit of before; reading on lost what lay in between."""
+    # Regression: its generation's range begins at the commit of before; reading on lost what lay in between.
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     harness.task.publish = failing_once(KeyboardInterrupt())
@@ -142,7 +139,6 @@ def test_a_further_attempt_does_not_read_past_a_withdrawn_commit() -> None:
 
 
 def test_records_the_source_lost_are_no_withdrawal() -> None:
-    """A range may begin after the commit where the source has nothing in between: it is read."""
     harness = SinkTaskHarness(Sink, committed={P0: 5})
     harness.start()
     harness.assign(P0, limits=OffsetRange(8, 20))
