@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sinksdk.topics.kafka.rdkafka import (
-    CONSUME,
-    DESTROY,
-    HEADER,
-    HEADERS,
-    TIMESTAMP,
-    Functions,
-    Message,
-    PartitionQueue,
-)
+from confluent_kafka import KafkaError
 
-NO_HEADERS = -156
+from sinksdk import TopicPartition
+from sinksdk.topics.kafka import consumer as module
+from sinksdk.topics.kafka.consumer import Consumer
+from sinksdk.topics.kafka.messages import Client
+from sinksdk.topics.kafka.plain_client import PlainClient
+
+PARTITION: Final = TopicPartition("fake", 0)
+NO_HEADERS: Final = -156
 _libc = ctypes.CDLL(None)
 _libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
 _libc.free.restype, _libc.free.argtypes = None, (ctypes.c_void_p,)
@@ -41,30 +39,63 @@ class Fake:
 
 
 class FakeLibrary:
-    """Functions over fake messages, each in memory of exactly its size, which is freed when it is destroyed.
+    """A consumer over fake messages.
+
+    For the compiled client, each message is in memory of exactly its size, which is freed when it is destroyed.
 
     Args:
         messages: in order; None ends the call that reaches it without a further message.
+        open_client: the class of the consumer's client.
     """
 
-    def __init__(self, messages: Sequence[Fake | None]) -> None:
+    def __init__(self, messages: Sequence[Fake | None], open_client: Callable[..., Client]) -> None:
         self.waiting = list(messages)
         self.waits: list[int] = []
         self.destroyed: Counter[int] = Counter()
         self.given: dict[int, Fake] = {}
         self.alive: dict[int, list[int]] = {}
         self.closed = 0
-        self._callbacks: list[Any] = [
-            CONSUME(self._consume),
-            DESTROY(self._destroy),
-            TIMESTAMP(self._timestamp),
-            HEADERS(self._headers),
-            HEADER(self._header),
-        ]
-        addresses = (ctypes.cast(one, ctypes.c_void_p).value or 0 for one in self._callbacks)
-        self.queue = PartitionQueue(4711, Functions(*addresses), self._close)
+        is_plain = open_client is PlainClient
+        argument = (lambda _: _PlainConsumer(self)) if is_plain else self._addresses()
+        self.consumer = Consumer({}, lambda properties: open_client(properties, argument))
+        self.consumer.add({PARTITION: 0})
 
-    def _close(self, address: int) -> None:
+    def take(self, count: int, timeout_ms: int) -> list[Fake]:
+        self.waits.append(timeout_ms)
+        found: list[Fake] = []
+        while len(found) < count and self.waiting and (fake := self.waiting.pop(0)) is not None:
+            found.append(fake)
+        return found
+
+    def _addresses(self) -> tuple[int, ...]:
+        from sinksdk.topics.kafka._messages import FUNCTIONS  # noqa: PLC0415 - not everywhere
+
+        size, int64, pointer = ctypes.c_size_t, ctypes.c_int64, ctypes.c_void_p
+        pointers = [ctypes.POINTER(each) for each in (ctypes.c_char_p, pointer, size)]
+        block = ctypes.create_string_buffer(64)  # handles, and the row that a list returns
+        handle = ctypes.CFUNCTYPE(pointer)(lambda: ctypes.addressof(block))
+        nothing = ctypes.CFUNCTYPE(pointer)(lambda: None)
+        functions = {
+            **dict.fromkeys(("conf_new", "new", "queue_get_consumer", "queue_get_partition"), handle),
+            **dict.fromkeys(("topic_partition_list_new", "topic_partition_list_add"), handle),
+            "destroy_flags": ctypes.CFUNCTYPE(None, pointer, ctypes.c_int)(self._close),
+            "consume_batch_queue": ctypes.CFUNCTYPE(ctypes.c_ssize_t, pointer, ctypes.c_int, pointer, size)(
+                self._consume
+            ),
+            "message_destroy": ctypes.CFUNCTYPE(None, pointer)(self._destroy),
+            "message_timestamp": ctypes.CFUNCTYPE(int64, pointer, ctypes.POINTER(ctypes.c_int))(
+                self._timestamp
+            ),
+            "message_headers": ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.POINTER(pointer))(
+                self._headers
+            ),
+            "header_get_all": ctypes.CFUNCTYPE(ctypes.c_int, pointer, size, *pointers)(self._header),
+        }
+        found = [functions.get(name.removeprefix("rd_kafka_"), nothing) for name in FUNCTIONS]
+        self._kept: list[Any] = [block, *found]
+        return tuple(ctypes.cast(one, pointer).value or 0 for one in found)
+
+    def _close(self, client: int, flags: int) -> None:
         self.closed += 1
 
     def _copied(self, content: bytes | None, blocks: list[int]) -> int | None:
@@ -76,16 +107,11 @@ class FakeLibrary:
         return block
 
     def _consume(self, queue: int, timeout_ms: int, messages: int, count: int) -> int:
-        assert queue == 4711
-        self.waits.append(timeout_ms)
-        given = 0
-        while given < count and self.waiting:
-            fake = self.waiting.pop(0)
-            if fake is None:
-                break
+        found = self.take(count, timeout_ms)
+        for number, fake in enumerate(found):
             blocks: list[int] = []
-            address: int = _libc.malloc(ctypes.sizeof(Message))
-            message = Message.from_address(address)
+            address: int = _libc.malloc(ctypes.sizeof(_Message))
+            message = _Message.from_address(address)
             message.err, message.offset, message.topic, message.partition = fake.error, fake.offset, None, 0
             message.payload, message.key = self._copied(fake.value, blocks), self._copied(fake.key, blocks)
             message.len = len(fake.value or b"") if fake.says is None else fake.says
@@ -94,9 +120,8 @@ class FakeLibrary:
                 self._copied(name + b"\0", blocks)
                 blocks.append(self._copied(value, []) or 0)
             self.given[address], self.alive[address] = fake, [*blocks, address]
-            ctypes.c_void_p.from_address(messages + given * 8).value = address
-            given += 1
-        return given
+            ctypes.c_void_p.from_address(messages + number * 8).value = address
+        return len(found)
 
     def _destroy(self, address: int) -> None:
         fake = self.given.pop(address)  # KeyError: destroyed twice
@@ -124,3 +149,70 @@ class FakeLibrary:
         value[0] = blocks[2 * index + 1] or None
         size[0] = len(headers[index][1] or b"")
         return 0
+
+
+class _Message(ctypes.Structure):
+    """``rd_kafka_message_t``."""
+
+    _fields_ = (
+        ("err", ctypes.c_int),
+        ("topic", ctypes.c_void_p),
+        ("partition", ctypes.c_int32),
+        ("payload", ctypes.c_void_p),
+        ("len", ctypes.c_size_t),
+        ("key", ctypes.c_void_p),
+        ("key_len", ctypes.c_size_t),
+        ("offset", ctypes.c_int64),
+        ("private", ctypes.c_void_p),
+    )
+
+
+class _PlainConsumer:
+    """confluent_kafka.Consumer over the same messages."""
+
+    def __init__(self, library: FakeLibrary) -> None:
+        self._library = library
+
+    def incremental_assign(self, partitions: object) -> None: ...
+
+    def consume(self, count: int, timeout: float) -> list[_PlainMessage]:
+        return [_PlainMessage(fake) for fake in self._library.take(count, round(timeout * 1000))]
+
+    def close(self) -> None:
+        self._library.closed += 1
+
+
+class _PlainMessage:
+    def __init__(self, fake: Fake) -> None:
+        self._fake = fake
+
+    def offset(self) -> int:
+        return self._fake.offset
+
+    def key(self) -> bytes | None:
+        return self._fake.key
+
+    def value(self) -> bytes | None:
+        return self._fake.value
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._fake.kind, self._fake.timestamp
+
+    def error(self) -> KafkaError | None:
+        """confluent-kafka decodes an error's text, and takes none with a zero in it."""
+        if not self._fake.error:
+            return None
+        text = (self._fake.value or b"").decode("utf-8", "replace").replace("\0", "\ufffd")
+        return KafkaError(self._fake.error, text or None)
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """confluent-kafka raises SystemError for a key that is not UTF-8."""
+        if self._fake.headers_error:
+            raise SystemError
+        return [(key.decode(), value) for key, value in self._fake.headers] or None
+
+
+CLIENTS: Final[Mapping[str, Callable[..., Client] | None]] = {
+    "plain": PlainClient,
+    "compiled": module.compiled_client,
+}

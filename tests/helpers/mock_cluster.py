@@ -7,18 +7,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Producer
-
-from sinksdk.topics.kafka.rdkafka import library
+from confluent_kafka import Producer, cimpl
 
 FETCH = 1
 
 _PRODUCER = 0
+_LIBRARY = ctypes.CDLL(cimpl.__file__)  # which has loaded librdkafka
 
 
 class MockCluster:
     def __init__(self, client: int) -> None:
-        self._library: Any = ctypes.CDLL(library()._name)
+        self._library: Any = ctypes.CDLL(_LIBRARY._name)
         self._function("cluster_new", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
         self._function("cluster_bootstraps", ctypes.c_char_p, ctypes.c_void_p)
         self._function("cluster_destroy", None, ctypes.c_void_p)
@@ -58,14 +57,22 @@ class MockCluster:
 
 @contextmanager
 def mock_cluster() -> Iterator[MockCluster]:
-    found = library()
-    settings, reason = found.rd_kafka_conf_new(), ctypes.create_string_buffer(512)
-    found.rd_kafka_conf_set(settings, b"log_level", b"2", reason, 512)
-    client = found.rd_kafka_new(_PRODUCER, settings, reason, 512)
+    pointer, text = ctypes.c_void_p, ctypes.c_char_p
+    for name, result, *arguments in (
+        ("conf_new", pointer),
+        ("conf_set", ctypes.c_int, pointer, text, text, text, ctypes.c_size_t),
+        ("new", pointer, ctypes.c_int, pointer, text, ctypes.c_size_t),
+        ("destroy_flags", None, pointer, ctypes.c_int),
+    ):
+        function: Any = getattr(_LIBRARY, f"rd_kafka_{name}")
+        function.restype, function.argtypes = result, arguments
+    settings, reason = _LIBRARY.rd_kafka_conf_new(), ctypes.create_string_buffer(512)
+    _LIBRARY.rd_kafka_conf_set(settings, b"log_level", b"2", reason, 512)
+    client = _LIBRARY.rd_kafka_new(_PRODUCER, settings, reason, 512)
     assert client, reason.value
     cluster = MockCluster(client)
     try:
         yield cluster
     finally:
         cluster.close()
-        found.rd_kafka_destroy_flags(client, 0)
+        _LIBRARY.rd_kafka_destroy_flags(client, 0)

@@ -13,7 +13,8 @@ from sinksdk import ConfigException, ConnectorConfig
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.verify.kafka_log import KafkaLog
 from sinksdk.source.config import SourceConnectorConfig
-from sinksdk.topics.kafka import KafkaClient, client, rdkafka
+from sinksdk.topics.kafka import KafkaClient, client
+from sinksdk.topics.kafka.consumer import Consumer, has_feature
 from sinksdk.topics.kafka.client import read_client_file, translated
 from sinksdk.topics.kafka.cluster import Cluster
 from sinksdk.topics.kafka.reader import PROPERTIES
@@ -168,7 +169,7 @@ def test_a_setting_of_javas_consumer_is_one_of_librdkafkas(key: str) -> None:
     found = translated({"bootstrap.servers": "127.0.0.1:1", key: value})
 
     assert found == {"bootstrap.servers": "127.0.0.1:1", name: there}
-    with rdkafka.Consumer({**PROPERTIES, **found}):
+    with Consumer({**PROPERTIES, **found}):
         pass
 
 
@@ -196,7 +197,7 @@ def test_a_number_that_java_takes_and_librdkafka_does_not(
 
     assert list(found.values()) == [taken]
     assert warnings() == [f"Kafka's '{key}' is {wanted}, which librdkafka does not take: it is {taken} here"]
-    with rdkafka.Consumer({**PROPERTIES, **found}):
+    with Consumer({**PROPERTIES, **found}):
         pass
 
 
@@ -297,10 +298,9 @@ def test_other_logins_need_no_kerberos() -> None:
     assert client.librdkafka({"security.protocol": "SASL_SSL", "librdkafka.sasl.mechanisms": "SCRAM-SHA-512"})
 
 
-def test_what_librdkafka_was_built_with_can_be_asked() -> None:
-    """Without making a client."""
-    assert rdkafka.has_feature("sasl_scram")
-    assert not rdkafka.has_feature("sasl_pigeon")
+def test_has_feature_reports_what_librdkafka_was_built_with() -> None:
+    assert has_feature("sasl_scram")
+    assert not has_feature("sasl_pigeon")
 
 
 def test_a_token_in_librdkafkas_words_goes_with_javas_login_module() -> None:

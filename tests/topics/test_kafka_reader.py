@@ -18,10 +18,12 @@ from sinksdk.engine.task_run import Unread
 from sinksdk.errors import OffsetOutOfRangeException
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.topics.kafka import KafkaClient, reader
-from sinksdk.topics.kafka.rdkafka import Consumer
+from sinksdk.topics.kafka import consumer as consumers
+from sinksdk.topics.kafka.consumer import Consumer
 from sinksdk.topics.kafka.reader import KafkaReader, Reading
 from sinksdk.worker.sink_task import ReadAhead
 from tests.helpers.mock_cluster import FETCH, MockCluster, mock_cluster
+from tests.helpers.needs import missing
 
 NUMBERS = itertools.count()
 
@@ -30,6 +32,14 @@ NUMBERS = itertools.count()
 def cluster() -> Iterator[MockCluster]:
     with mock_cluster() as found:
         yield found
+
+
+@pytest.fixture(autouse=True, params=["compiled", "plain"])
+def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "plain":
+        monkeypatch.setattr(consumers, "compiled_client", None)
+    elif consumers.compiled_client is None:
+        missing("the compiled client", "install with a C compiler")
 
 
 @pytest.fixture(autouse=True)

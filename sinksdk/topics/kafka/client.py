@@ -21,7 +21,7 @@ from sinksdk.settings.model import ConfigModel
 from sinksdk.settings.properties import Property, read_properties
 from sinksdk.settings.references import resolve_references
 from sinksdk.support.jaas import jaas_options
-from sinksdk.topics.kafka.rdkafka import has_feature
+from sinksdk.topics.kafka.consumer import has_feature
 
 _CLOSE: Final = 0.85  # how alike a misspelt key is, by difflib
 

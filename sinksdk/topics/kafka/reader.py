@@ -18,8 +18,8 @@ from sinksdk.records import SinkRecords
 from sinksdk.support.threads import start_thread
 from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.messages import Event, fill
-from sinksdk.topics.kafka.rdkafka import Consumer
+from sinksdk.topics.kafka.consumer import Consumer
+from sinksdk.topics.kafka.messages import Event
 
 _PATIENCE: Final = 0.05  # seconds without a record until None is given
 _AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
@@ -143,12 +143,12 @@ class Reading:
 
     def _read(self, partition: TopicPartition, offsets: OffsetRange) -> Iterator[SinkRecords | Unread | None]:
         """One range, to its end or as far as it goes."""
-        queue, at = self._consumer.queue(partition), offsets.start
+        at = offsets.start
         self._silence.seconds, self._position = 0.0, self._consumer.position(partition)
         while True:
             began = self._clock()
-            filled = fill(
-                queue,
+            filled = self._consumer.fill(
+                partition,
                 timeout=_PATIENCE,
                 end=offsets.end,
                 max_rows=BATCH_ROWS,
