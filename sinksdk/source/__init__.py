@@ -1,7 +1,7 @@
 """Source connectors: what their authors import, with Kafka Connect's names.
 
-A source reads records from somewhere and gives them to the runtime, which writes them to topics of Kafka
-or of a topic directory, in transactions that carry the source's own offsets.
+A source connector reads records from an external system; the runtime writes them to topics of Kafka or of a
+topic directory, in transactions that include the source offsets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Configurations of sources: Connect's flat dotted names, validated into typed, frozen models."""
+"""Configurations of source connectors: Connect's dotted names, validated into typed, frozen models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONE_CLUSTER: Final = Verdict.unsupported(
 )
 
 TRANSACTION_TIMEOUT: Final = "producer.override.transaction.timeout.ms"
-"""After how many milliseconds Kafka aborts a transaction that is open."""
+"""Milliseconds after which Kafka aborts an open transaction."""
 
 SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
@@ -77,11 +77,11 @@ SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "offset.flush.timeout.ms": _ignored("a commit has 'errors.retry.timeout'"),
     }
 )
-"""What keys of Kafka Connect mean to a source, where that is not what they mean to a sink."""
+"""Keys of Kafka Connect that mean something else to a source than to a sink."""
 
 
 class TransactionSettings(BaseModel):
-    """Where transactions end, and where offsets are kept, under Connect's names."""
+    """Connect's settings of transactions and of the topic of source offsets."""
 
     exactly_once_support: Literal["requested", "required"] = Field(
         default="requested",
@@ -136,7 +136,7 @@ class SourceConnectorConfig(TransactionSettings, PaceSettings, RetrySettings, Na
 
     @property
     def transaction_interval_ms(self) -> int:
-        """Milliseconds between commits, where an interval decides."""
+        """Milliseconds between commits with ``transaction.boundary=interval``."""
         return self.transaction_boundary_interval_ms or self.offset_flush_interval_ms
 
     def problems(self) -> list[str]:
@@ -148,8 +148,8 @@ class SourceConnectorConfig(TransactionSettings, PaceSettings, RetrySettings, Na
         is_interval = self.transaction_boundary == "interval"
         if is_interval and allowed.isdecimal() and int(allowed) <= self.transaction_interval_ms:
             found.append(
-                f"'{TRANSACTION_TIMEOUT}' is {allowed}, so Kafka would end transactions that are to be open "
-                f"for {self.transaction_interval_ms} ms: take the former out, raise it, or lower "
+                f"'{TRANSACTION_TIMEOUT}' is {allowed}, so Kafka would abort transactions that stay "
+                f"open for {self.transaction_interval_ms} ms: take the former out, raise it, or lower "
                 f"'transaction.boundary.interval.ms'"
             )
         return found

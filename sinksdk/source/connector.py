@@ -1,4 +1,4 @@
-"""The class that makes the configurations of source tasks, and says what they can guarantee."""
+"""The class that creates the configurations of source tasks, and declares what they guarantee."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class ExactlyOnceSupport(StrEnum):
     """Whether a source can be read exactly once."""
 
     SUPPORTED = "SUPPORTED"
-    """From a committed offset on, it gives the same records again, none twice and none less."""
+    """Reading from a committed offset returns the same records again, none twice and none missing."""
     UNSUPPORTED = "UNSUPPORTED"
-    """It does not: after a crash, records may be missing, or come again."""
+    """After a crash, records may be missing or come twice."""
 
 
 class ConnectorTransactionBoundaries(StrEnum):
     """Whether a connector's tasks can say where their transactions end."""
 
     SUPPORTED = "SUPPORTED"
-    """They do, through ``context.transaction_context()``."""
+    """They define them through ``context.transaction_context()``."""
     UNSUPPORTED = "UNSUPPORTED"
-    """They do not."""
+    """The runtime ends transactions."""
 
 
 class SourceConnector(Connector):
-    """A named, configured job that writes topics from somewhere."""
+    """A named, configured job that writes records from a source to topics."""
 
     config_class: ClassVar[type[SourceConnectorConfig]] = SourceConnectorConfig
     """Model of the configuration; dotted names are aliases of its fields."""
@@ -43,16 +43,16 @@ class SourceConnector(Connector):
     """The class whose instances do the work, one per configuration that ``task_configs`` returns."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
+        """Raise TypeError for hooks without effect: coroutines, generators, misspelt names."""
         super().__init_subclass__(**options)
         check_hooks(cls, SourceConnector)
         check_classes(cls, SourceConnectorConfig, SourceTask)
 
     def exactly_once_support(self, config: Any) -> ExactlyOnceSupport | None:  # noqa: ARG002 - for overriding
-        """Whether this source, configured so, can be read exactly once (KIP-618). Called before ``start``.
+        """Whether this source can be read exactly once with this configuration (KIP-618).
 
-        None, the default: nobody has thought about it. Then, as with UNSUPPORTED, a configuration with
-        ``exactly.once.support=required`` is refused. The records go through transactions in any case.
+        Called before ``start``. None, the default, is treated as UNSUPPORTED: a configuration with
+        ``exactly.once.support=required`` is refused. Records are written in transactions in any case.
         """
         return None
 
@@ -60,7 +60,7 @@ class SourceConnector(Connector):
         self,
         config: Any,  # noqa: ARG002 - for overriding
     ) -> ConnectorTransactionBoundaries:
-        """Whether ``transaction.boundary=connector`` is possible. Called before ``start``. Default: no."""
+        """Whether ``transaction.boundary=connector`` is supported (default: no). Called before ``start``."""
         return ConnectorTransactionBoundaries.UNSUPPORTED
 
     def alter_offsets(
@@ -68,18 +68,18 @@ class SourceConnector(Connector):
         config: Any,  # noqa: ARG002 - for overriding
         offsets: Sequence[tuple[SourcePartition, SourceOffset | None]],  # noqa: ARG002 - the same
     ) -> bool:
-        """Offsets are about to be altered (None: reset) by hand (KIP-875).
+        """Called before an operator's request to alter or reset offsets is stored (KIP-875).
 
-        Called while no task runs, before the offsets are written, without ``start``. It may be called again
-        with the same offsets: it must be idempotent. It has ``connector.start.timeout.ms``. What it raises
-        keeps everything as it is.
+        No task runs meanwhile, and ``start`` was not called. The call may be repeated with the same offsets,
+        so it must be idempotent. It must return within ``connector.start.timeout.ms``. An exception leaves
+        the stored offsets unchanged.
 
         Args:
-            config: as ``start`` gets it.
-            offsets: each source partition with its new offset.
+            config: the same as for ``start``.
+            offsets: each source partition with its new offset; None resets it.
 
         Returns:
-            True when the connector moved its own outside offsets accordingly, False when it keeps none.
+            True if the connector altered offsets that it keeps outside, False if it keeps none.
 
         Raises:
             ConnectException: the offsets cannot be altered to these.
@@ -87,21 +87,21 @@ class SourceConnector(Connector):
         return False
 
     def unmet(self, config: SourceConnectorConfig) -> list[str]:
-        """What the configuration demands and this connector does not do, as sentences. No I/O."""
+        """Requirements of the configuration that this connector does not meet, as sentences. No I/O."""
         found = []
         if config.exactly_once_support == "required":
             support = self.exactly_once_support(config)
             if support is not ExactlyOnceSupport.SUPPORTED:
-                answer = "does not say" if support is None else "says no"
+                answer = "does not declare that it supports" if support is None else "does not support"
                 found.append(
-                    f"'exactly.once.support' is 'required', but {type(self).__name__} {answer} when it is "
-                    f"asked whether it can be read exactly once; set it to 'requested' to run it all the same"
+                    f"'exactly.once.support' is 'required', but {type(self).__name__} {answer} exactly-once "
+                    f"reading; set it to 'requested' to run the connector without that guarantee"
                 )
         if config.transaction_boundary == "connector":
             boundaries = self.can_define_transaction_boundaries(config)
             if boundaries is not ConnectorTransactionBoundaries.SUPPORTED:
                 found.append(
-                    f"'transaction.boundary' is 'connector', but {type(self).__name__} does not say where "
-                    f"transactions end; set it to 'poll' or 'interval'"
+                    f"'transaction.boundary' is 'connector', but {type(self).__name__} does not define "
+                    f"transaction boundaries; set it to 'poll' or 'interval'"
                 )
         return found

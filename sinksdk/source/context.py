@@ -1,4 +1,4 @@
-"""The runtime's interface for source tasks: committed offsets and transactions."""
+"""The runtime as source tasks see it: committed offsets and transactions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from sinksdk.support.hooks import guard_methods
 
 
 class OffsetStorageReader(ABC):
-    """Offsets of the connector's earlier tasks, read from the system that holds their records."""
+    """Reads offsets committed by the connector's earlier tasks from the system that holds their records."""
 
     @abstractmethod
     def offsets(self, partitions: Sequence[SourcePartition]) -> Sequence[SourceOffset | None]:
-        """Last committed offset of each source partition, in this order; None where there never was one.
+        """Last committed offset of each source partition, in this order; None if there never was one.
 
-        Ask for many at once: each call reads everything that any task has committed so far.
+        Request many at once: each call reads all offsets that any task has committed so far.
 
         Raises:
-            DataException: a partition that cannot be one (see :class:`SourceRecord`).
-            RetriableException: no answer, or transactions of others are still open; ask again.
-            ConnectException: the offsets cannot be read; it says why.
+            DataException: an argument cannot be a source partition (see :class:`SourceRecord`).
+            RetriableException: no response, or other transactions are still open; call again.
+            ConnectException: the offsets cannot be read; the message says why.
         """
 
     def offset(self, partition: SourcePartition) -> SourceOffset | None:
@@ -31,10 +31,10 @@ class OffsetStorageReader(ABC):
 
 
 class TransactionContext(ABC):
-    """Where the task's transactions end, with ``transaction.boundary=connector`` (KIP-618).
+    """Ends the task's transactions, with ``transaction.boundary=connector`` (KIP-618).
 
-    A request for a record takes precedence over one for the batch. May be called from any thread; a request
-    between two polls applies to the batch that is polled next.
+    A request for a record takes precedence over one for the batch. Any thread may call it; a request between
+    two polls applies to the batch that is polled next.
     """
 
     @abstractmethod
@@ -49,8 +49,8 @@ class TransactionContext(ABC):
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
         """Abort after this record, which must be of the next batch; without one, after the next batch.
 
-        None of the transaction's records is ever seen, and none is read again: their offsets are committed,
-        in a transaction of their own. To have them read again, raise from ``poll``.
+        None of the transaction's records becomes visible, and none is read again: their offsets are
+        committed, in a transaction of their own. To have them read again, raise from ``poll``.
 
         Raises:
             ValueError: a commit was requested there already.
@@ -61,7 +61,7 @@ class SourceTaskContext(ABC):
     """The runtime as a :class:`~sinksdk.source.SourceTask` sees it, given to ``initialize``."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Methods that are used without being called raise TypeError: their truth says nothing."""
+        """Raise TypeError where a method is used as a boolean: it was not called."""
         super().__init_subclass__(**options)
         guard_methods(cls)
 
@@ -71,7 +71,7 @@ class SourceTaskContext(ABC):
 
     @abstractmethod
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """Offsets of earlier tasks. Call it in ``start`` or later, on the task's own thread."""
+        """Reader of the offsets of earlier tasks. Call it in ``start`` or later, on the task's own thread."""
 
     def transaction_context(self) -> TransactionContext | None:
         """Ends transactions; None unless ``transaction.boundary=connector``."""

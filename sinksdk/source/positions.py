@@ -1,4 +1,4 @@
-"""Source partitions and offsets as they are kept: JSON objects of scalars, equal if their content is."""
+"""Source partitions and offsets as they are stored: JSON objects of scalars, equal if their content is."""
 
 from __future__ import annotations
 
@@ -15,55 +15,53 @@ _ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure
 
 
 class SourcePosition(NamedTuple):
-    """How far a part of the source was read."""
+    """The offset up to which a part of the source was read."""
 
     partition: SourcePartition
     offset: SourceOffset
 
     @classmethod
     def of(cls, partition: Any, offset: Any) -> SourcePosition:
-        """Checked, and copied: the author may change his own mappings afterwards.
+        """Check and copy both: the author may change his own mappings afterwards.
 
         Raises:
-            DataException: one of the two cannot be kept.
+            DataException: one of the two cannot be stored.
         """
         return cls(_checked("partition", partition), _checked("offset", offset))
 
 
 def partition_key(partition: Any) -> str:
-    """A text that equal partitions have in common, in whatever order their fields are.
+    """Text by which equal partitions are recognised, whatever the order of their fields.
 
     Raises:
-        DataException: it cannot be a source partition.
+        DataException: this cannot be a source partition.
     """
     return as_json(_checked("partition", partition))
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """Compact JSON, fields sorted."""
+    """Compact JSON with sorted fields: Kafka compacts source offsets by the bytes of their keys."""
     return _ENCODER.encode(value)
 
 
 def _checked(what: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, (dict, Mapping)):  # the first for speed: it is no abstract class
+    if not isinstance(value, (dict, Mapping)):  # dict first: the check of an abstract class is slower
         raise DataException(
             f"a source {what} must be a mapping of names to values, not {_kind(value)}: {value!r}"
         )
     for name, field in value.items():
         if not isinstance(name, str):
-            raise DataException(
-                f"the source {what} {value!r} has a name that is {_kind(name)}; give it a text"
-            )
+            raise DataException(f"the source {what} {value!r} has a name that is {_kind(name)}; use a text")
         if type(field) not in _SCALARS:
             raise DataException(
                 f"the source {what} {value!r} has {_kind(field)} as {name!r}; only text, int, float, bool "
-                f"and None can be kept"
+                f"and None can be stored"
             )
         if type(field) is float and not math.isfinite(field):
             raise DataException(
                 f"the source {what} {value!r} has {field} as {name!r}, which JSON cannot hold"
             )
-        # Beyond some thousands of digits Python itself would not read it again.
+        # Python refuses to parse integers of more than 4,300 digits again.
         if type(field) is int and not -(2**63) <= field < 2**63:
             raise DataException(
                 f"the source {what} has a number of more than 64 bits as {name!r}; use a text"
@@ -77,8 +75,8 @@ def _checked(what: str, value: Any) -> dict[str, Any]:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be kept as UTF-8: lone surrogates cannot."""
-    if text.isascii():  # for speed
+    """Whether a text can be stored as UTF-8: lone surrogates cannot."""
+    if text.isascii():  # the common case, without a copy
         return True
     try:
         text.encode()

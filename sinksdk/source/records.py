@@ -1,4 +1,4 @@
-"""What a source task reads: records for topics, each with the place in the source that it came from."""
+"""Records that a source task reads for topics, each with the offset in the source that follows it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sinksdk.offsets import TopicPartition
 from sinksdk.records import Header
 
 Scalar: TypeAlias = str | int | float | bool | None
-"""A value in a source partition or offset: what JSON has, less lists and objects."""
+"""A value in a source partition or offset: any JSON value but lists and objects."""
 
 SourcePartition: TypeAlias = Mapping[str, Scalar]
 """Identifies one part of the source: ``{"file": "/var/log/a"}``."""
 
 SourceOffset: TypeAlias = Mapping[str, Scalar]
-"""A place in one part of the source, from which it can be read on: ``{"byte": 1024, "line": 17}``."""
+"""The place from which a part of the source can be read on: ``{"byte": 1024, "line": 17}``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class SourceRecord:
     """One record for a topic, and where in the source it ends.
 
     Args:
-        source_partition: which part of the source it was read from.
-        source_offset: where to read on there once this record is in its topic.
-        topic: which topic it is for.
+        source_partition: the part of the source that it was read from.
+        source_offset: where to resume reading there once this record is committed.
+        topic: the topic to write it to.
         value: value bytes, None for a tombstone.
-        key: key bytes, None where there is none.
-        partition: the topic's partition; None leaves it to the writer: in Kafka by the key's hash, in a
-            topic directory 0.
+        key: key bytes, None for a record without a key.
+        partition: the topic's partition; None leaves the choice to the writer: in Kafka by the key's hash, in
+            a topic directory 0.
         timestamp: milliseconds since the epoch, None for the time at which it is written.
         headers: in this order, duplicates kept.
     """
@@ -47,13 +47,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record is now.
-
-    Args:
-        topic: its topic.
-        partition: its partition.
-        offset: its offset there.
-    """
+    """Topic, partition and offset of a record that was written."""
 
     topic: str
     partition: int
@@ -61,5 +55,5 @@ class RecordMetadata:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record was written to."""
+        """Topic and partition of the record."""
         return TopicPartition(self.topic, self.partition)

@@ -1,4 +1,4 @@
-"""The runtime's interface to a source of records: partitions with end offsets, and readers for tasks."""
+"""The runtime's interface to a source of records: partitions with their offsets, and readers for tasks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
-_ROUNDS: Final = 4
-"""Most queries of offsets for a snapshot: two where a topic is new, or was deleted meanwhile."""
+_ROUNDS: Final = 4  # queries of offsets for a snapshot, at most: more only if topics are replaced meanwhile
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Maximum of a reader's batch: whichever is reached first."""
+"""A reader's batch ends at either maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Subscription:
     regex: str | None = None
 
     def __post_init__(self) -> None:
-        # Checked with the configuration, too; but an author may override that.
+        # The configuration checks this, too; but an author of a connector may override that check.
         if bool(self.topics) == bool(self.regex):
             message = "exactly one of 'topics' and 'topics.regex' must be set"
             raise ConfigException(message)
@@ -45,14 +44,14 @@ class Subscription:
                 java_pattern(self.regex)
             except JavaRegexError as error:
                 raise ConfigException(
-                    f"'topics.regex' is no regular expression of Java's: {error}"
+                    f"'topics.regex' is not a regular expression of Java: {error}"
                 ) from error
 
     def select(self, existing: Iterable[str]) -> frozenset[str]:
-        """Those of the existing topics that are subscribed to.
+        """Select the subscribed topics among the existing ones.
 
         Raises:
-            MissingSourceTopicException: named topics do not exist; it names all of them.
+            MissingSourceTopicException: named topics do not exist; the exception lists all of them.
         """
         if self.regex:
             return frozenset(filter(java_pattern(self.regex).fullmatch, existing))
@@ -62,11 +61,11 @@ class Subscription:
         return frozenset(self.topics)
 
     def covers(self, topic: str) -> bool:
-        """Whether a topic of that name is subscribed to, whether it exists or not."""
+        """Whether a topic of that name is subscribed to, even if it does not exist."""
         return bool(java_pattern(self.regex).fullmatch(topic)) if self.regex else topic in self.topics
 
     def without(self, topics: Container[str]) -> Subscription | None:
-        """The same without some of the named topics; None when none is left."""
+        """Remove named topics; None if no topic remains."""
         if self.regex:
             return self
         left = tuple(topic for topic in self.topics if topic not in topics)
@@ -79,8 +78,8 @@ class Partitions(dict[TopicPartition, OffsetRange]):
     Args:
         unavailable: partitions that exist and cannot be queried, such as those without a leader: neither
             empty nor missing.
-        epochs: the leader epoch of each partition's log, as of the same response as its end: no record before
-            the end has a higher one. Without partitions of a source that has no such epochs.
+        epochs: the leader epoch of each partition's log, from the same response as its end: no record before
+            the end has a higher one. Empty for a source without leader epochs.
     """
 
     def __init__(
@@ -95,62 +94,62 @@ class Partitions(dict[TopicPartition, OffsetRange]):
 
 
 class Position(NamedTuple):
-    """A commit, and the leader epoch of the log that was read up to it."""
+    """A committed offset, and the leader epoch of the log that was read up to it."""
 
     offset: int
     epoch: int
 
 
 class Source(Protocol):
-    """A source of records.
+    """A source of records in topic partitions, whose offsets ascend and may have gaps.
 
-    A source holds records in topic partitions with ascending offsets (gaps are allowed). Thread-safe in the
-    driver. It does not keep the read offsets: the store does. Methods may raise:
+    The driver uses it from several threads. The store, not the source, keeps the offsets that were read.
+    Methods may raise:
         RetriableException: something is not readable yet.
-        ConnectException: the source cannot be read; it says where and what to do.
+        ConnectException: the source cannot be read; the message says where and what to do.
     """
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         """The first offset and the offset after the last one of each partition of the subscribed topics.
 
-        They are equal if it holds nothing. A regex without a match returns an empty dict.
+        Both are equal if the partition is empty. A regex without a match returns an empty dict.
 
         Raises:
-            MissingSourceTopicException: named topics do not exist; it names all of them.
+            MissingSourceTopicException: named topics do not exist; the exception lists all of them.
         """
         ...
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         """Ids that distinguish a topic from a later one of the same name.
 
-        Without topics deleted meanwhile; empty for a source without such ids.
+        Topics that were deleted meanwhile are left out; a source without such ids returns an empty mapping.
         """
         ...
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
         """Partitions whose log has lost records below these positions (KIP-320).
 
-        That is the offset from which the log has other records than those that were read; None: it does not
-        know the position's epoch at all. Only called for sources that have epochs.
+        The value is the offset from which the log differs from what was read, or None if the log does not
+        know the position's epoch at all. The runtime calls this only for sources that have epochs.
 
         Raises:
-            RetriableException: of a partition that is not known yet.
+            RetriableException: the state of a partition is not known yet.
         """
         ...
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        """Offset of the first record in each range; the range's end when it is known to hold none.
+        """Offset of the first record in each range; the range's end when the range is known to hold none.
 
-        A source for which that is expensive returns the ranges' starts. It may be slow, and leave out ranges
-        after a time-out: the next call includes them again.
+        A source for which that is expensive returns the ranges' starts. The call may be slow, and leave out
+        ranges after a time-out: the next call includes them again.
         """
         ...
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Reader:
-        """A reader of these ranges, for tasks.
+        """Create a reader of these ranges for tasks.
 
         Raises:
-            OffsetOutOfRangeException: a range reaches beyond what the source holds by now.
+            OffsetOutOfRangeException: the source no longer holds all of a range.
         """
         ...
 
@@ -168,19 +167,20 @@ class Reader(Protocol):
         columns: Collection[str],
         overrides: Mapping[str, str],
     ) -> Generator[SinkRecords | Unread | None]:
-        """Read ranges, one after the other in any order, each by ascending offsets.
+        """Read ranges one after the other, in any order, each by ascending offsets.
 
-        It ends once every range has been read to its end, which may be a gap. Raises as :class:`Source`.
+        The generator ends once every range has been read to its end, which may be a gap. Raises as
+        :class:`Source`.
 
         Args:
-            columns: of :data:`~sinksdk.records.RECORD_COLUMNS`. ``offset`` always comes; others may be
-                missing where the source has none.
+            columns: of :data:`~sinksdk.records.RECORD_COLUMNS`. ``offset`` is always included; others may be
+                missing where the source does not have them.
             overrides: settings of the reading client (``consumer.override.*``), resolved by the task.
 
         Yields:
             Batches of at most :data:`BATCH_ROWS` and :data:`BATCH_BYTES`, or one larger record; None at least
-            every 0.1 seconds while none comes; and an :class:`Unread` for a range that cannot be read to its
-            end.
+            every 0.1 seconds while no record arrives; and an :class:`Unread` for a range that cannot be read
+            to its end.
         """
         ...
 
@@ -193,7 +193,7 @@ class Snapshot:
         at: start of the query, in seconds on a monotonic clock.
         ids: topic ids, where the source has any.
         absent: topics subscribed to by name that do not exist, each with the source's message.
-        unavailable, epochs: as of :class:`Partitions`.
+        unavailable, epochs: see :class:`Partitions`.
     """
 
     at: float
@@ -205,8 +205,7 @@ class Snapshot:
 
 
 def end_offsets(source: Source, subscription: Subscription) -> dict[TopicPartition, int]:
-    """End offset of each partition, without topics that do not exist. Raises as :class:`Source`."""
-    partitions, _ = _what_is_there(source, subscription)
+    partitions, _ = _partitions_and_missing(source, subscription)
     return {partition: offsets.end for partition, offsets in partitions.items()}
 
 
@@ -215,17 +214,17 @@ def take_snapshot(
 ) -> Snapshot:
     """Query a source for all partitions; ``absent`` names missing topics. Raises as :class:`Source`.
 
-    A topic's id is requested before its offsets and after them. Otherwise the offsets of a topic that is
-    deleted and created again in between would be taken for the new one's.
+    Topic ids are requested before and after the offsets. Otherwise the offsets of a topic that is deleted and
+    created again in between would be assigned to the new topic.
 
     Args:
-        known: topic ids of an earlier snapshot, which need not be requested again before.
+        known: topic ids of an earlier snapshot, which are not requested before the offsets again.
     """
     before = dict(known or {})
     if unknown := sorted(set(subscription.topics) - before.keys()):
         before |= source.topic_ids(unknown)
     for _ in range(_ROUNDS):
-        partitions, absent = _what_is_there(source, subscription)
+        partitions, absent = _partitions_and_missing(source, subscription)
         left_out = partitions.unavailable if isinstance(partitions, Partitions) else frozenset()
         topics = {p.topic for p in (*partitions, *left_out)}
         ids = source.topic_ids(sorted(topics)) if topics else {}
@@ -236,7 +235,10 @@ def take_snapshot(
         before |= ids
         for topic in changed - ids.keys():
             before.pop(topic, None)
-    absent |= {topic: f"topic {topic!r} is deleted and created again all the time" for topic in changed}
+    absent |= {
+        topic: f"topic {topic!r} was deleted and created again repeatedly while it was queried"
+        for topic in changed
+    }
     return Snapshot(
         at,
         {p: offsets for p, offsets in partitions.items() if p.topic not in changed},
@@ -247,10 +249,9 @@ def take_snapshot(
     )
 
 
-def _what_is_there(
+def _partitions_and_missing(
     source: Source, subscription: Subscription
 ) -> tuple[dict[TopicPartition, OffsetRange], dict[str, str]]:
-    """Partitions, and the source's message of each topic that does not exist."""
     absent: dict[str, str] = {}
     left: Subscription | None = subscription
     while left is not None:
@@ -258,7 +259,7 @@ def _what_is_there(
             return source.partitions(left), absent
         except MissingSourceTopicException as error:
             if not any(map(left.covers, error.topics)):
-                raise  # about other topics: a repeated query would fail for ever
+                raise  # other topics are missing: repeating the query would not help
             absent.update(dict.fromkeys(error.topics, str(error)))
             left = subscription.without(absent)
     return {}, absent

@@ -19,42 +19,37 @@ Operate = Callable[[str, Callable[[], T]], T]
 
 
 class _Transaction(NamedTuple):
-    """Unique for ever."""
-
     transactional_id: str
     epoch: int
     number: int
 
 
 class MemoryTopics:
-    """What several writers share; everything in it is committed.
+    """Committed records and offsets that several writers share.
 
     Args:
-        operate: runs each read or change, given its description; a simulation lets other processes run in
-            between, and loses answers.
+        operate: runs each read or change, given its description; a simulation runs other processes in between
+            and loses responses.
     """
 
     def __init__(self, operate: Operate[object] | None = None) -> None:
-        self.logs: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
-        """Records by topic partition; an offset is a place in the list."""
-        self.epochs: dict[str, int] = {}
-        """How often each transactional id was taken over."""
+        self.logs: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)  # indices are offsets
+        self.epochs: dict[str, int] = {}  # by transactional id
         self.positions: dict[str, dict[str, SourcePosition]] = defaultdict(dict)
-        """By connector and source partition, how far the source was read."""
+        """By connector and source partition."""
         self._operate = operate
         self._committed: dict[_Transaction, Sequence[RecordMetadata]] = {}
 
     def records(self, topic: str) -> list[SourceRecord]:
-        """Partition by partition."""
         return [record for at in sorted(self.logs) if at.topic == topic for record in self.logs[at]]
 
     def operate(self, what: str, effect: Callable[[], T]) -> T:
         if self._operate is None:
             return effect()
-        return self._operate(what, effect)  # type: ignore[return-value] # it gives what the effect does
+        return self._operate(what, effect)  # type: ignore[return-value] # the result of effect
 
     def take_over(self, transactional_id: str) -> int:
-        """Fence the id's earlier writers; returns its new epoch."""
+        """Fence earlier writers of the id; returns its new epoch."""
         self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
         return self.epochs[transactional_id]
 
@@ -74,7 +69,7 @@ class MemoryTopics:
         positions: Sequence[SourcePosition],
         forget: Sequence[SourcePartition] = (),
     ) -> Sequence[RecordMetadata]:
-        """Commit a transaction; one that is committed already only returns where its records are."""
+        """Commit a transaction and return where its records are; committing again changes nothing."""
         if transaction in self._committed:
             return self._committed[transaction]
         self.check(transaction.transactional_id, transaction.epoch)
@@ -102,7 +97,6 @@ class MemoryWriter:
         self._number = 0
         self._sent: list[SourceRecord] = []
         self.is_closed = False
-        """Whether :meth:`close` was called."""
 
     def init(self) -> None:
         self._epoch = self._topics.operate(
@@ -136,8 +130,6 @@ class MemoryWriter:
 
 
 class MemoryOffsets(CommittedOffsets):
-    """Reads source offsets from memory."""
-
     def __init__(self, topics: MemoryTopics, connector: str) -> None:
         self._topics = topics
         self._connector = connector

@@ -54,7 +54,7 @@ def test_a_topic_directory_lists_no_topic_of_another_name(
     assert found == [{TopicPartition("good", 0): (0, 1)}] * 2
     said = [record.getMessage() for record in caplog.records if folder in record.getMessage()]
     assert len(said) == 1
-    assert "names no topic that Kafka allows" in said[0]
+    assert "does not name a topic that Kafka allows" in said[0]
 
 
 @pytest.mark.parametrize("topic", ["../../escaped", "..", "a/b"])
@@ -90,5 +90,5 @@ def test_a_source_does_not_write_a_topic_of_another_name(tmp_path: Path) -> None
     writer = TopicDirectoryWriter(tmp_path, "id", "c")
     writer.init()
     writer.begin()
-    with pytest.raises(ConnectException, match=r"'\.\./x' is no name of a topic that Kafka allows"):
+    with pytest.raises(ConnectException, match=r"'\.\./x' is not a topic name that Kafka allows"):
         writer.send(SourceRecord({}, {}, "../x", b"v"))

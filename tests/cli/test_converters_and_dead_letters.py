@@ -24,7 +24,7 @@ def test_an_unwritable_dead_letter_directory_exits_2_without_a_store(here: Here)
     config = here.config(**DEAD_LETTERS, errors_deadletterqueue_topic_directory=str(nowhere))
     result = here.sinksdk("run", config, "--topic-directory", here.topic())
     assert result.exit_code == 2
-    assert f"the dead letters cannot go to {nowhere}" in " ".join(result.stderr.split())
+    assert f"dead letters cannot be written to {nowhere}" in " ".join(result.stderr.split())
     assert not list(here.folder.glob("*sqlite*"))
 
 

@@ -211,12 +211,10 @@ def test_a_missing_topic_exits_4(here: Here) -> None:
 
     assert result.exit_code == 4
     first, last = result.stderr.splitlines()
-    gone = f"the topic directory {here.folder / 'topics'} has no topic 'ships', 'trains' (topics there: 'flights')"
+    gone = f"the topic directory {here.folder / 'topics'} has no topic 'ships', 'trains' (it has: 'flights')"
     assert first.startswith(f"warning: {gone}")
     assert first.endswith("(looked for again for 0.2 s, as missing.topic.grace.ms says)")
-    assert last.startswith(
-        f"error: connector lines: {gone}: write it as a folder topic=<topic>, or take it out"
-    )
+    assert last.startswith(f"error: connector lines: {gone}: create the folder topic=<topic>, or remove it")
 
 
 def test_a_config_exception_of_start_exits_2_before_spark(here: Here) -> None:

@@ -101,7 +101,7 @@ def test_a_topic_that_vanishes_in_mid_file_has_the_others_partial_file_committed
 
     message = expect_missing(site, runner)
 
-    assert f"the topic directory {site.topics} has no topic 'ships' (topics there: 'orders')" in message
+    assert f"the topic directory {site.topics} has no topic 'ships' (it has: 'orders')" in message
     assert watcher.closings == [ClosingReason.FAILURE]
     assert 0 < site.committed()["orders"] < RECORDS
     assert site.written("orders") == list(range(site.committed()["orders"]))
@@ -215,8 +215,8 @@ def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path
     warning, error = err.splitlines()
     assert warning.endswith("topic 'ships' is missing; retrying for 1 s (missing.topic.grace.ms)")
     assert error == (
-        f"error: connector lines: the topic directory {site.topics} has no topic 'ships' (topics there: "
-        f"'orders'): write it as a folder topic=<topic>, or take it out of the connector's 'topics'"
+        f"error: connector lines: the topic directory {site.topics} has no topic 'ships' (it has: "
+        f"'orders'): create the folder topic=<topic>, or remove it from the connector's 'topics'"
     )
     assert out.splitlines()[-1].startswith("failed: 600 records committed")
 

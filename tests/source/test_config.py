@@ -53,7 +53,7 @@ def test_kafka_must_allow_transactions_as_long_as_they_are_to_be() -> None:
         "transaction.boundary.interval.ms": "30000",
         "producer.override.transaction.timeout.ms": "30000",
     }
-    with pytest.raises(ConfigException, match=r"is 30000, .* to be open for 30000 ms: take"):
+    with pytest.raises(ConfigException, match=r"is 30000, .* stay open for 30000 ms: take"):
         SourceConnectorConfig.parse(written)
     SourceConnectorConfig.parse({**written, "producer.override.transaction.timeout.ms": "30001"})
     SourceConnectorConfig.parse({**written, "transaction.boundary": "poll"})
@@ -120,7 +120,8 @@ class Inexact(Silent):
 
 
 @pytest.mark.parametrize(
-    ("connector", "answer"), [(Silent(), "does not say"), (Inexact(), "says no"), (Exact(), None)]
+    ("connector", "answer"),
+    [(Silent(), "does not declare that it supports"), (Inexact(), "does not support"), (Exact(), None)],
 )
 def test_required_means_that_the_connector_must_say_so(
     connector: SourceConnector, answer: str | None

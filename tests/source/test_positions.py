@@ -31,7 +31,7 @@ def test_the_order_of_fields_makes_no_difference() -> None:
         (None, "must be a mapping of names to values, not a NoneType"),
         ("file", "must be a mapping of names to values, not a str"),
         ({1: "x"}, "has a name that is an int"),
-        ({"file": ["x"]}, "has a list as 'file'; only text, int, float, bool and None can be kept"),
+        ({"file": ["x"]}, "has a list as 'file'; only text, int, float, bool and None can be stored"),
         ({"file": {"name": "x"}}, "has a dict as 'file'"),
         ({"file": b"x"}, "has a bytes as 'file'"),
         ({"share": float("nan")}, "has nan as 'share', which JSON cannot hold"),

@@ -14,9 +14,9 @@ from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.verify.kafka_log import KafkaLog
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.topics.kafka import KafkaClient, client
-from sinksdk.topics.kafka.consumer import Consumer, has_feature
 from sinksdk.topics.kafka.client import read_client_file, translated
 from sinksdk.topics.kafka.cluster import Cluster
+from sinksdk.topics.kafka.consumer import Consumer, has_feature
 from sinksdk.topics.kafka.reader import PROPERTIES
 
 

@@ -39,7 +39,7 @@ def test_transactions_that_cannot_be_looked_at_are_not_taken_for_none(tmp_path: 
     """Regression: where they were a loop of links, all files counted, uncommitted ones too."""
     write_records(tmp_path, T0, rows(range(3)))
     (tmp_path / "_transactions").symlink_to(tmp_path / "_transactions")
-    with pytest.raises(ConnectException, match="_transactions cannot be looked at: Too many levels"):
+    with pytest.raises(ConnectException, match="_transactions cannot be read: Too many levels"):
         TopicDirectorySource(tmp_path).partitions(ALL)
 
 
@@ -141,8 +141,8 @@ def test_other_names_are_left_out_with_one_warning_each(
     for _ in range(2):
         assert source.partitions(ALL) == {T0: (0, 1)}
     assert sorted(record.getMessage() for record in caplog.records) == [
-        f"{tmp_path}/README is not read: it is no folder named topic=<topic>",
-        f"{tmp_path}/topic=t/partition=0/data.csv is not read: it is no file named *.parquet",
+        f"{tmp_path}/README is skipped: it is not a folder named topic=<topic>",
+        f"{tmp_path}/topic=t/partition=0/data.csv is skipped: it is not a file named *.parquet",
     ]
 
 
@@ -152,7 +152,7 @@ def test_other_names_are_left_out_with_one_warning_each(
 def test_a_partition_folder_without_a_number_is_an_error(tmp_path: Path, name: str) -> None:
     """The folder is named with what it should be called."""
     put(tmp_path, f"topic=t/partition={name}/x.parquet", rows([0]))
-    assert f"partition={name} is named after no partition number" in problem(tmp_path)
+    assert f"partition={name} does not have a partition number" in problem(tmp_path)
 
 
 def test_the_largest_partition_of_kafka_is_read(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_fresh_file_without_footer_may_still_be_growing(tmp_path: Path) -> Non
     source = TopicDirectorySource(tmp_path)
     for content in (b"", b"PAR1 and half a page"):
         path.write_bytes(content)
-        with pytest.raises(RetriableException, match="may be growing"):
+        with pytest.raises(RetriableException, match="may still be written"):
             source.partitions(ALL)
     pq.write_table(rows([0]), path)
     assert source.partitions(ALL) == {T0: (0, 1)}
@@ -189,7 +189,7 @@ def test_an_old_file_without_footer_is_no_parquet(tmp_path: Path, content: bytes
     path.write_bytes(content)
     age(path, 60)
     message = problem(tmp_path)
-    assert f"t-0: {path} is no readable Parquet file" in message
+    assert f"t-0: {path} is not a readable Parquet file" in message
     assert "move it away" in message
 
 
@@ -319,7 +319,7 @@ def test_row_groups_that_go_backwards_are_an_error(tmp_path: Path) -> None:
 def test_more_rows_than_offsets_are_an_error(tmp_path: Path) -> None:
     """Three rows with offsets 1 to 2: one of them is there twice."""
     put(tmp_path, "topic=t/partition=0/x.parquet", rows([1, 2, 2]))
-    assert "3 rows with offsets 1 to 2, so some are there twice" in problem(tmp_path)
+    assert "3 rows with offsets 1 to 2, so some are duplicates" in problem(tmp_path)
 
 
 @pytest.mark.parametrize("statistics", [True, False])
@@ -386,7 +386,7 @@ def test_records_that_vanish_from_the_middle_are_not_taken_for_a_gap(tmp_path: P
     source.partitions(Subscription(("t",)))
     kept.unlink()
 
-    with pytest.raises(ConnectException, match="vanished while files before it stay"):
+    with pytest.raises(ConnectException, match="was removed, but not the files before it"):
         source.partitions(Subscription(("t",)))
     with pytest.raises(RetriableException):
         TopicDirectorySource.partitions(_patient(source), Subscription(("t",)))

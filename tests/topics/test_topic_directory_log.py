@@ -63,9 +63,9 @@ def test_a_transaction_that_names_a_missing_file_is_an_error(tmp_path: Path) -> 
     """A misspelt name, or a file removed before its entry, must not pass for "no records"."""
     files = write_transaction(tmp_path, {T0: rows([0]), T1: rows([0])})
     files[T0].unlink()
-    assert f"names {files[T0]}, which is not there" in problem(tmp_path)
+    assert f"names {files[T0]}, which does not exist" in problem(tmp_path)
     files[T0].parent.rmdir()
-    assert f"names {files[T0]}, which is not there" in problem(tmp_path)
+    assert f"names {files[T0]}, which does not exist" in problem(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_a_transaction_entry_half_written_may_still_be_growing(tmp_path: Path) -
         ends(tmp_path)
     an_hour_ago = time.time() - 3_600
     os.utime(entry, (an_hour_ago, an_hour_ago))
-    assert f"{entry} is no JSON document" in problem(tmp_path)
+    assert f"{entry} is not a JSON document" in problem(tmp_path)

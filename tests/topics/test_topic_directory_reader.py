@@ -310,7 +310,7 @@ def test_reading_beyond_what_is_there_by_now_is_an_error(tmp_path: Path) -> None
     write_records(tmp_path, T0, rows([5, 6]))
     source = TopicDirectorySource(tmp_path)
     for start, end in ((4, 6), (5, 8)):
-        with pytest.raises(OffsetOutOfRangeException, match=r"holds only \[5, 7\) by now"):
+        with pytest.raises(OffsetOutOfRangeException, match=r"now has only \[5, 7\)"):
             source.reader({T0: OffsetRange(start, end)})
 
 
@@ -325,7 +325,7 @@ def test_a_file_that_goes_while_a_task_reads_is_looked_for_again(tmp_path: Path)
     (found,) = reader.read(ranges, RECORD_COLUMNS, {})
     assert isinstance(found, Unread)
     assert isinstance(found.error, RetriableException)
-    assert "was there when the range was planned, and is gone" in str(found.error)
+    assert "was removed after the range was planned" in str(found.error)
 
 
 def test_a_file_that_cannot_be_read_ends_its_range_only(tmp_path: Path) -> None:

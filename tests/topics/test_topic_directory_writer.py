@@ -414,7 +414,7 @@ def test_an_entry_that_is_emptied_while_its_files_are_looked_for(place: Director
     writer.init()
     write(place, writer, [b"1"])
     write(place, writer, [b"2"])
-    seen = TopicDirectorySource(place.root)._transactions.look()
+    seen = TopicDirectorySource(place.root)._transactions.read()
     entry, file = place.root / "_transactions" / f"{2:020d}.json", min(place.root.glob("topic=a/*/*.parquet"))
     left = [FileStat.of(path) for path in place.root.glob("topic=a/*/*.parquet") if path != file]
     with pytest.raises(ConnectException, match=r"empty the entry before its files are removed"):
@@ -429,7 +429,9 @@ def test_a_hole_in_the_log_is_an_error(place: Directory) -> None:
     writer.init()
     write(place, writer, [b"1"])
     (place.root / "_transactions" / f"{1:020d}.json").unlink()
-    with pytest.raises(ConnectException, match=r"has no entry 0{19}1.json, but later ones: put it back"):
+    with pytest.raises(
+        ConnectException, match=r"lacks the entry 0{19}1.json but has later ones: put it back"
+    ):
         place.writer(1).init()
 
 
@@ -451,7 +453,7 @@ def test_entries_of_other_tools_count(place: Directory) -> None:
 def test_a_directory_without_transactions_is_refused(place: Directory) -> None:
     """Its files would vanish for readers with the first entry."""
     write_records(place.root, A0, rows([0]))
-    with pytest.raises(ConnectException, match=r"holds files without transactions, as .*parquet: readers"):
+    with pytest.raises(ConnectException, match=r"has files without transactions, such as .*parquet: readers"):
         place.writer().init()
     assert TopicDirectorySource(place.root).partitions(ALL) == {A0: OffsetRange(0, 1)}
 
@@ -489,4 +491,4 @@ def test_a_reader_sees_no_entry_without_those_before_it(
 
     monkeypatch.setattr(FileStat, "of_all", without)
     assert TopicDirectorySource(place.root).partitions(ALL) == {A0: OffsetRange(0, 3)}
-    assert len(TopicDirectorySource(place.root)._transactions.look()._entries) == 3
+    assert len(TopicDirectorySource(place.root)._transactions.read()._entries) == 3

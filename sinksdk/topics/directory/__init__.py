@@ -1,4 +1,4 @@
-"""Topics as folders of Parquet files: what ``df.write.partitionBy("topic", "partition").parquet(dir)`` makes.
+"""Topics as folders of Parquet files, as ``df.write.partitionBy("topic", "partition").parquet(dir)`` writes.
 
 ::
 
@@ -6,8 +6,8 @@
 
 Folder names
     Hive's: characters that a path cannot hold are written ``%XX``. Topics are text, whatever they look
-    like (``007``, ``2024-01-01``). A folder whose topic has a name that Kafka does not allow is not read, and
-    a line in the log says so.
+    like (``007``, ``2024-01-01``). A folder whose topic has a name that Kafka does not allow is skipped
+    with a warning.
 
 Columns of the files (others are not read)
     ===============  ====================================================  ==============================
@@ -21,14 +21,14 @@ Columns of the files (others are not read)
     ===============  ====================================================  ==============================
 
 New records
-    come in new files, with offsets above all that were there before. Names say nothing about the order;
+    are added in new files, with offsets above all earlier ones. File names do not determine the order;
     offsets do. A file must appear whole, by being renamed into place: names that begin with ``_`` or
-    ``.``, or end with ``.crc``, ``.tmp`` or ``._COPYING_``, are not looked at, and of the others only
-    ``*.parquet`` is. Old files may be removed, the last one of a partition should stay: it says where
-    the partition ends.
+    ``.``, or end with ``.crc``, ``.tmp`` or ``._COPYING_``, are skipped, and so are all others than
+    ``*.parquet``. Old files may be removed; the last one of a partition should stay, because it shows
+    where the partition ends.
 
 Transactions
-    Where the directory has a folder ``_transactions``, only files count that one of its entries names.
+    If the directory has a folder ``_transactions``, only files that one of its entries names are visible.
     An entry is a file ``_transactions/<any name>.json`` with paths relative to the directory::
 
         {"files": ["topic=a/partition=0/x.parquet", "topic=a/partition=1/y.parquet"]}
@@ -38,11 +38,11 @@ Transactions
 
 Several writers
     append entries to a log (:class:`~sinksdk.topics.directory.log.TransactionLog`): their names are numbers
-    of twenty digits, from 1 on without a gap, and each is created by exactly one of the writers that try.
-    Besides their files they hold the offsets in them (``extents``), who wrote them (``writer``: transactional
-    id, epoch, attempt) and how far sources were read (``positions``). Readers need nothing of that. Only
+    of twenty digits, from 1 on without a gap, and exactly one of the writers that try creates each of them.
+    Besides their files they contain the offsets in them (``extents``), their writer (``writer``:
+    transactional id, epoch, attempt) and source offsets (``positions``). Readers ignore all of that. Only
     entries up to the number in the name of ``_transactions/_checkpoint-<number>.json`` may be emptied, and
-    none may be removed: its number would be free for a writer that was frozen since.
+    none may be removed: a writer that was frozen before could use its number again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dead letters in a topic directory: written by each task, durable before the commit that covers them."""
+"""Dead letters in a topic directory: each task writes them, and they are durable before its commit."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ from sinksdk.topics.directory.log import Disk, Entry, Extent, TransactionLog
 from sinksdk.topics.directory.reader import Footers
 from sinksdk.topics.directory.writer import on_disk, table_of
 
-_OURS: Final = re.compile(r"\d{20}\.parquet")
-"""Files of a directory without transactions, by the offset of their first record."""
-_ROOM: Final = 32 * 2**20  # bytes that may wait to be written
-_PATIENCE: Final = 120.0  # seconds for which a write is tried, as Kafka's producer does
-_PAUSE: Final = 1.0  # seconds between two tries
+_NUMBERED: Final = re.compile(r"\d{20}\.parquet")  # by the offset of their first record
+_BUFFER: Final = 32 * 2**20  # bytes that may wait to be written
+_PATIENCE: Final = 120.0  # seconds for which a write is retried, as by Kafka's producer
+_PAUSE: Final = 1.0  # seconds between two attempts
 _FLUSH: Final = 5.0  # seconds for dead letters that no commit waits for
 
 
@@ -41,20 +40,19 @@ class _Letter(NamedTuple):
 
 
 class DirectoryDeadLetters:
-    """Appends records to partition 0 of a topic, as they are. A context manager.
+    """Appends records to partition 0 of a topic, unchanged. A context manager.
 
-    A thread writes all records that wait as one file: few files, and tasks do not wait for each record.
-    Tasks, other attempts at them and other connectors may write at once: the slower appends after the faster.
-    In a directory with transactions, and in a new one, its log decides who that is. In one without them the
-    name of the file does: it is its first offset, and can be given once.
+    A thread writes all waiting records as one file: few files, and tasks do not wait for each record. Several
+    tasks, attempts and connectors may write at once: the slower one appends after the faster one. In a
+    directory with transactions, and in a new one, the log decides which is faster. Without transactions, the
+    name of the file does: its first offset, a name that can be created once.
 
     Args:
         path: the topic directory; it is created if it does not exist.
-        patience: seconds for which a write is tried again after an error that may pass.
+        patience: seconds for which a write is retried after a transient error.
         now: seconds since the epoch, for records without a timestamp.
     """
 
-    # More than ten attributes: five are of the thread.
     def __init__(
         self,
         path: str | Path,
@@ -65,8 +63,8 @@ class DirectoryDeadLetters:
         disk: Disk | None = None,
     ) -> None:
         self._root = local_root(path)
-        self._place = TopicPartition(topic, 0)
-        self._folder = self._root / partition_folder(self._place)
+        self._partition = TopicPartition(topic, 0)
+        self._folder = self._root / partition_folder(self._partition)
         self._log = TransactionLog(self._root, disk)
         self._disk = self._log.disk
         self._footers = Footers(Unfinished(0.0))
@@ -89,19 +87,19 @@ class DirectoryDeadLetters:
             self._thread.join(_FLUSH)
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Begin writing a record; waits while too many are on their way.
+        """Begin writing a record; waits while too many are waiting.
 
         Returns:
-            Done once the record is on the disk; raises ConnectException if it could not be written.
+            Completed once the record is on the disk; raises ConnectException if it could not be written.
         """
         if record.timestamp is None:
             record = replace(record, timestamp=int(self._now() * 1000))
         letter = _Letter(record, Future())
-        letter.written.set_running_or_notify_cancel()  # it cannot be cancelled
+        letter.written.set_running_or_notify_cancel()  # so that it cannot be cancelled
         with self._changed:
             if self._thread is None:
                 self._thread = start_thread(self._work, "dead-letters")
-            self._changed.wait_for(lambda: self._size < _ROOM)
+            self._changed.wait_for(lambda: self._size < _BUFFER)
             self._waiting.append(letter)
             self._size += _size(record)
             self._changed.notify_all()
@@ -117,7 +115,7 @@ class DirectoryDeadLetters:
                 return
             try:
                 self._write([letter.record for letter in letters])
-            except Exception as error:  # noqa: BLE001 - whoever waits for them gets it
+            except Exception as error:  # noqa: BLE001 - the letters' futures raise it
                 for letter in letters:
                     letter.written.set_exception(self._lost(letter.record, error))
             else:
@@ -130,13 +128,13 @@ class DirectoryDeadLetters:
     def _lost(self, record: SinkRecord, error: Exception) -> ConnectException:
         lost = ConnectException(
             f"the record of {record.topic_partition} at offset {record.offset} could not be written to the "
-            f"dead letter topic '{self._place.topic}': {error}"
+            f"dead letter topic '{self._partition.topic}': {error}"
         )
         lost.__cause__ = error
         return lost
 
     def _write(self, records: Sequence[SinkRecord]) -> None:
-        """Append records, in several tries if need be: then they may be there more than once."""
+        """Append records; retries may append them more than once."""
         give_up = time.monotonic() + self._patience
         while True:
             try:
@@ -154,23 +152,22 @@ class DirectoryDeadLetters:
                 return
 
     def _append(self, records: Sequence[SinkRecord]) -> None:
-        """Append them as a transaction."""
         while True:
-            first = self._log.refresh().ends.get(self._place, 0)
+            first = self._log.refresh().ends.get(self._partition, 0)
             end = first + len(records)
             path = self._folder / f"{first:020d}-{end - 1:020d}-{uuid.uuid4().hex}.parquet"
             self._write_file(path, records, first)
-            extent = Extent(topic=self._place.topic, partition=self._place.partition, start=first, end=end)
+            extent = Extent(
+                topic=self._partition.topic, partition=self._partition.partition, start=first, end=end
+            )
             name = path.relative_to(self._root).as_posix()
             if self._log.append(Entry(files=(name,), extents=(extent,))):
                 return
             self._disk.remove(path)  # another writer was faster
 
     def _add_file(self, records: Sequence[SinkRecord]) -> None:
-        """Append them as a file of a directory without transactions.
-
-        Each file begins where the last one ends. A writer that knows an older last one finds its name taken.
-        """
+        """Append records as a file of a directory without transactions."""
+        # Each file begins where the last one ends. A writer that has read an older end finds its name taken.
         while True:
             first = self._end()
             temporary = self._folder / f"_{uuid.uuid4().hex}.tmp"
@@ -183,19 +180,15 @@ class DirectoryDeadLetters:
                     self._disk.remove(temporary)
 
     def _write_file(self, path: Path, records: Sequence[SinkRecord], first: int) -> None:
-        rows = [
-            SinkRecord(*self._place, offset, r.key, r.value, r.timestamp, headers=r.headers)
-            for offset, r in enumerate(records, first)
-        ]
         self._disk.make_folder(path.parent)
-        self._disk.write(path, partial(pq.write_table, table_of(self._place, rows)))
+        self._disk.write(path, partial(pq.write_table, table_of(self._partition, first, records)))
 
     def _end(self) -> int:
-        """The offset after the last record of a directory without transactions."""
+        """End offset of the partition in a directory without transactions."""
         names = [n for n in self._disk.names(self._folder) if n.endswith(".parquet") and not is_hidden(n)]
-        last = max(filter(_OURS.fullmatch, names), default=None)
-        asked = [name for name in names if name == last or not _OURS.fullmatch(name)]
-        found = [self._footers.read(FileStat.of(self._folder / name), self._place) for name in asked]
+        last = max(filter(_NUMBERED.fullmatch, names), default=None)
+        unknown = [name for name in names if name == last or not _NUMBERED.fullmatch(name)]
+        found = [self._footers.read(FileStat.of(self._folder / name), self._partition) for name in unknown]
         return max((file.last + 1 for file in found if file), default=0)
 
 
@@ -203,17 +196,17 @@ def check_directory(path: str, *, is_sources: bool) -> None:
     """Check that dead letters can be written to a topic directory, as far as this process can tell.
 
     Args:
-        is_sources: it is the source's, because no other was named.
+        is_sources: the directory is the source's, because no other is set.
 
     Raises:
-        ConfigException: they cannot.
-        RetriableException: it does not answer.
+        ConfigException: they cannot be written.
+        RetriableException: the file system does not respond.
     """
     root, disk = local_root(path), Disk()
     probe = root / f"_{uuid.uuid4().hex}.probe"
     try:
         if not root.parent.is_dir():
-            raise ConfigException(f"there is no folder {root.parent}")
+            raise ConfigException(f"the folder {root.parent} does not exist")
         with on_disk(root):
             disk.make_folder(root)
             try:
@@ -224,10 +217,11 @@ def check_directory(path: str, *, is_sources: bool) -> None:
         raise
     except ConnectException as error:
         whose = (
-            "the source's directory, since no other is named" if is_sources else f"'{DEAD_LETTER_DIRECTORY}'"
+            "the source's directory, since no other is set" if is_sources else f"'{DEAD_LETTER_DIRECTORY}'"
         )
-        remedy = f"; name another with '{DEAD_LETTER_DIRECTORY}'" if is_sources else ""
-        raise ConfigException(f"the dead letters cannot go to {root} ({whose}): {error}{remedy}") from error
+        remedy = f"; set another with '{DEAD_LETTER_DIRECTORY}'" if is_sources else ""
+        message = f"dead letters cannot be written to {root} ({whose}): {error}{remedy}"
+        raise ConfigException(message) from error
 
 
 def _size(record: SinkRecord) -> int:

@@ -1,4 +1,4 @@
-"""Names of folders and files in a topic directory, and what is found under them."""
+"""Names of folders and files in a topic directory, and listings of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sinksdk.offsets import TopicPartition, is_topic_name
 from sinksdk.settings.addresses import local_path
 
 TRANSACTIONS: Final = "_transactions"
-"""Name of the folder whose entries name the files that count."""
 
 _TOPIC = "topic="
 _PARTITION = "partition="
@@ -26,14 +25,13 @@ _HIDDEN_STARTS = ("_", ".")
 _TEMPORARY_ENDS = (".crc", ".tmp", "._COPYING_")
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}  # as Hive and Spark do
 
+# s3://bucket/x, and dbfs:/x, which Databricks writes with one slash; a single letter is a drive.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""s3://bucket/x, and dbfs:/x, which Databricks writes with one slash; one letter alone is a drive."""
 
+# Two changes of a folder within this time may get the same modification time (FAT), in seconds.
 _COARSE: Final = 2.0
-"""Seconds: two changes of a folder within them may have the same time (FAT)."""
-
-_NAMES: Final = 30.0  # seconds after which names are compared in a folder that has not changed
-_ANYWAY: Final = 300.0  # seconds after which its files are looked at, too
+_COMPARE_NAMES_AFTER: Final = 30.0  # seconds, of a folder whose modification time has not moved
+_LIST_AFTER: Final = 300.0  # seconds, likewise
 
 T = TypeVar("T")
 
@@ -49,23 +47,21 @@ class FileStat(NamedTuple):
 
     @classmethod
     def of_all(cls, entries: Iterable[os.DirEntry[str]]) -> Iterator[FileStat]:
-        """Of each entry; files removed since they were listed are left out."""
         for entry in entries:
             try:
                 stat = entry.stat()
-            except FileNotFoundError:
+            except FileNotFoundError:  # removed since it was listed
                 continue
             yield cls(entry.path, stat.st_size, stat.st_mtime_ns)
 
     @classmethod
     def of(cls, path: Path | str) -> FileStat:
-        """Raises FileNotFoundError."""
         stat = os.stat(path)  # noqa: PTH116 - a Path for each of them would take longer
         return cls(str(path), stat.st_size, stat.st_mtime_ns)
 
 
 def local_root(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a topic directory given as a path or as a ``file:`` URL.
+    """Absolute path of a topic directory given as a path or as a ``file:`` URL.
 
     Raises:
         ConfigException: a URL of another kind, or of another host.
@@ -83,12 +79,11 @@ def local_root(path: str | os.PathLike[str]) -> Path:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether readers pass over a name: it is temporary, hidden, or about other files."""
+    """Whether readers skip a name: it is temporary, hidden, or metadata."""
     return name.startswith(_HIDDEN_STARTS) or name.endswith(_TEMPORARY_ENDS)
 
 
 def partition_folder(partition: TopicPartition) -> str:
-    """Relative to the directory."""
     topic = "".join(f"%{ord(c):02X}" if c in _ESCAPED else c for c in partition.topic)
     return f"{_TOPIC}{topic}/{_PARTITION}{partition.partition}"
 
@@ -100,7 +95,7 @@ def partition_of(path: str) -> TopicPartition:
 
 
 def is_partition_number(text: str) -> bool:
-    """Whether a text is the number of a partition that Kafka may have, without zeros in front: 31 bits."""
+    """Whether a text is a partition number of Kafka (31 bits), without leading zeros."""
     return bool(_NUMBER.fullmatch(text)) and int(text) < 2**31
 
 
@@ -108,10 +103,9 @@ class Unfinished:
     """Distinguishes files that are still being written from broken ones.
 
     Writers should rename files into place; some do not. A file with its final name and no readable content
-    counts as growing while it keeps changing, and as broken afterwards.
+    counts as unfinished while it keeps changing, and as broken after ``patience`` seconds without a change.
 
     Args:
-        patience: seconds without a change after which a file counts as broken.
         clock: seconds since the epoch, as file times.
     """
 
@@ -121,7 +115,7 @@ class Unfinished:
         self._first_seen: dict[str, tuple[FileStat, float]] = {}
 
     def judge(self, stat: FileStat, problem: str) -> ConnectException:
-        """The error to raise for a file: retriable while it may still be written, fatal afterwards.
+        """Return the error to raise for a file: retriable while it may still be written, fatal afterwards.
 
         Args:
             problem: a sentence that begins with the file's path.
@@ -131,49 +125,47 @@ class Unfinished:
         if known != stat:
             since = now
             self._first_seen[stat.path] = (stat, now)
-        # Either clock may show that nothing moves: the file's own, or ours where the file's is ahead.
+        # A modification time may be ahead of this host's clock: then the time since it was first seen counts.
         quiet = max(now - stat.mtime_ns / 1e9, now - since)
         if quiet < self._patience:
             return RetriableException(
-                f"{problem}; it was changed {max(quiet, 0):.0f} s ago and may be growing"
+                f"{problem}; it was changed {max(quiet, 0):.0f} s ago and may still be written"
             )
         return ConnectException(
             f"{problem}; it has not changed for {quiet:.0f} s: write it again (under a name that begins with "
-            f"'_' or '.', renamed when it is whole) or move it away"
+            f"'_' or '.', renamed when it is complete) or move it away"
         )
 
     def forget(self, path: str) -> None:
-        """The file is sound."""
         self._first_seen.pop(path, None)
 
 
 @dataclass(slots=True)
 class _Listed:
-    """What a folder held."""
-
-    stamp: tuple[int, ...]  # of the folder, before it was listed
-    seen_at: float  # when it had this stamp first
+    stamp: tuple[int, ...]  # before the folder was listed
+    seen_at: float  # when this stamp was first seen
     at: float  # when it was listed
     compared_at: float  # when its names were last compared
     names: frozenset[str]
-    value: Any
+    value: Any  # made of its entries
 
     @property
     def is_settled(self) -> bool:
-        """Whether any change since must have given the folder another stamp."""
+        """Whether any later change must have changed the folder's stamp."""
         return self.at - self.seen_at >= _COARSE
 
 
 class Listings:
-    """Finds topics, partitions and files. Methods raise ConnectException where a folder cannot be listed.
+    """Finds topics, partitions and files. Methods raise ConnectException if a folder cannot be listed.
 
-    A folder is listed again only where its time of change has moved: files added, removed or renamed move it.
-    Some file systems do not update it, such as those on an object store. So each folder's names are also
-    compared periodically; after a change without a new time, no folder's time is trusted any more.
+    A folder is listed again only if its modification time has changed, as it does when files are added,
+    removed or renamed. Some file systems do not update it, such as those on an object store. So the names in
+    each folder are also compared periodically; after a change without a new modification time, all folders
+    are listed at every poll.
 
     Args:
         root: the topic directory.
-        clock: seconds on a clock that never jumps.
+        clock: seconds, monotonic.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -184,11 +176,11 @@ class Listings:
         self._ignored: set[str] = set()
 
     def topics(self) -> dict[str, list[str]]:
-        """Topics and their folders; two spellings of one name (``a%2Db``, ``a-b``) are one topic."""
+        """Folders by topic; two spellings of one name (``a%2Db``, ``a-b``) are one topic."""
         return self.of(str(self._root), self._topics_in)
 
     def partitions(self, topic: str, folder: str) -> dict[TopicPartition, str]:
-        """The partitions in a topic's folder. Raises ConnectException too if one has no number."""
+        """The partitions in a topic's folder. Raises ConnectException for a folder without a number, too."""
         return self.of(folder, lambda entries: dict(self._partitions_in(topic, entries)))
 
     def files(self, folder: str) -> tuple[FileStat, ...]:
@@ -196,7 +188,7 @@ class Listings:
         return self.of(folder, self._files_in)
 
     def of(self, folder: str, read: Callable[[list[os.DirEntry[str]]], T]) -> T:
-        """What ``read`` makes of a folder's entries, now or before: the same object while it is equal."""
+        """Return ``read`` of a folder's entries: the same object as long as the result is equal."""
         stamp, now = _stamp(folder), self._clock()
         known = self._known.get(folder)
         is_same = known is not None and known.stamp == stamp
@@ -210,8 +202,8 @@ class Listings:
             if self._is_trusted and is_silent and _stamp(folder) == stamp:
                 self._is_trusted = False
                 _log.info(
-                    "topic directory %s: files in %s came or went, and its time of change did not move; all "
-                    "folders are listed at every look from now on",
+                    "topic directory %s: files in %s changed, but the folder's modification time did not; "
+                    "all folders are listed at every poll from now on",
                     self._root,
                     folder,
                 )
@@ -222,15 +214,15 @@ class Listings:
         return value
 
     def forget(self, folders: Iterable[str] | None = None) -> None:
-        """List these folders again, or all."""
+        """List these folders, or all, at the next poll."""
         for folder in list(self._known) if folders is None else folders:
             self._known.pop(folder, None)
 
     def _is_still(self, folder: str, known: _Listed, now: float) -> bool:
-        """Whether a folder that has the same stamp needs no listing."""
-        if not (self._is_trusted and known.is_settled) or now - known.at >= _ANYWAY:
+        """Whether a folder with an unchanged stamp needs no listing."""
+        if not (self._is_trusted and known.is_settled) or now - known.at >= _LIST_AFTER:
             return False
-        if now - known.compared_at < _NAMES:
+        if now - known.compared_at < _COMPARE_NAMES_AFTER:
             return True
         known.compared_at = now
         return frozenset(entry.name for entry in _entries(folder)) == known.names
@@ -238,16 +230,18 @@ class Listings:
     def _topics_in(self, entries: Iterable[os.DirEntry[str]]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for entry in entries:
-            if entry.name.startswith(_TOPIC) and entry.is_dir():  # a topic may be called x.tmp
+            if (
+                entry.name.startswith(_TOPIC) and entry.is_dir()
+            ):  # before is_hidden: a topic may be called x.tmp
                 topic = unquote(entry.name.removeprefix(_TOPIC))
                 if is_topic_name(topic):
                     found.setdefault(topic, []).append(entry.path)
                 else:
                     self._warn(
-                        entry.path, "names no topic that Kafka allows: a-z, A-Z, 0-9, '.', '_' and '-'"
+                        entry.path, "does not name a topic that Kafka allows: a-z, A-Z, 0-9, '.', '_' and '-'"
                     )
             elif not is_hidden(entry.name):
-                self._warn(entry.path, "is no folder named topic=<topic>")
+                self._warn(entry.path, "is not a folder named topic=<topic>")
         return found
 
     def _partitions_in(
@@ -257,12 +251,12 @@ class Listings:
             if is_hidden(entry.name):
                 continue
             if not entry.name.startswith(_PARTITION) or not entry.is_dir():
-                self._warn(entry.path, "is no folder named partition=<number>")
+                self._warn(entry.path, "is not a folder named partition=<number>")
                 continue
             number = entry.name.removeprefix(_PARTITION)
             if not is_partition_number(number):
                 raise ConnectException(
-                    f"topic {topic!r}: the folder {entry.path} is named after no partition number; name it "
+                    f"topic {topic!r}: the folder {entry.path} does not have a partition number; name it "
                     f"partition=<number> (0 to 2147483647) or move it away"
                 )
             yield TopicPartition(topic, int(number)), entry.path
@@ -275,13 +269,13 @@ class Listings:
             if entry.name.endswith(".parquet") and not entry.is_dir():
                 data.append(entry)
             else:
-                self._warn(entry.path, "is no file named *.parquet")
+                self._warn(entry.path, "is not a file named *.parquet")
         return tuple(sorted(FileStat.of_all(data)))
 
     def _warn(self, path: str, why: str) -> None:
         if path not in self._ignored:
             self._ignored.add(path)
-            _log.warning("%s is not read: it %s", path, why)
+            _log.warning("%s is skipped: it %s", path, why)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

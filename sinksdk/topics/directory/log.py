@@ -1,8 +1,7 @@
 """Transactions of a topic directory: a log to which several writers append.
 
-Its entries have numbers. The writer that creates an entry has read all earlier ones, so the creation itself
-is the compare-and-set. If another writer was faster it fails, and the state from the log (end offsets, owners
-of transactional ids) is read again.
+Entries are numbered. The writer that creates an entry has read all earlier ones, so creating its file is the
+compare-and-set. It fails if another writer was faster; then the writer reads the new entries and tries again.
 """
 
 from __future__ import annotations
@@ -33,27 +32,26 @@ from sinksdk.topics.directory.layout import (
 from sinksdk.topics.directory.reader import Footers
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
-"""Names of entries in the log."""
 _CHECKPOINT: Final = re.compile(r"_checkpoint-\d{20}\.json")
 _CHECKPOINT_EVERY: Final = 100  # entries
 
 
 def entry_name(number: int) -> str:
-    """Name of the entry of that number."""
     return f"{number:020d}.json"
 
 
 def named_paths(content: Any, entry: str) -> list[str]:
-    """The files that an entry's content names, relative to the topic directory.
+    """Paths of the files that an entry names, relative to the topic directory.
 
     Raises:
-        ConnectException: it is not an entry's, or a path is not a data file's.
+        ConnectException: the content is not an entry's, or a path is not a data file's.
     """
     paths = content.get("files") if isinstance(content, dict) else None
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise ConnectException(
-            f'{entry} is no transaction entry: it must be {{"files": ["topic=…/partition=…/….parquet", …]}}; '
-            f"what else is in this folder must not end with .json"
+            f"{entry} is not a transaction entry: it must be "
+            f'{{"files": ["topic=…/partition=…/….parquet", …]}}; '
+            f"names of other files in this folder must not end with .json"
         )
     for path in paths:
         parts = PurePosixPath(path).parts
@@ -83,7 +81,7 @@ class Extent(_Model):
 
 
 class WriterEpoch(_Model):
-    """Who wrote an entry.
+    """The writer of an entry.
 
     Args:
         id: transactional id.
@@ -97,7 +95,7 @@ class WriterEpoch(_Model):
 
 
 class Position(_Model):
-    """How far a source was read; with no offset, as if nothing of it had been read."""
+    """A committed source offset; None where it was reset."""
 
     connector: str
     partition: dict[str, Any]
@@ -108,10 +106,10 @@ class Entry(_Model):
     """One transaction.
 
     Args:
-        files: paths relative to the directory; they count from now on.
-        extents: what is in these files; entries of other tools may lack it.
+        files: paths relative to the directory, visible from now on.
+        extents: offsets in these files; entries of other tools may lack it.
         writer: None without a transactional id.
-        positions: source offsets that became durable with it.
+        positions: source offsets committed with it.
         nonce: distinguishes it from another writer's entry of the same number.
     """
 
@@ -131,13 +129,13 @@ class _Checkpoint(_Model):
 
 @dataclass
 class LogState:
-    """What follows from the log up to an entry.
+    """The state that the entries up to a number add up to.
 
     Args:
-        number: of that entry; 0 for an empty log.
-        ends: the offset after the last of each partition.
+        number: of the last entry; 0 for an empty log.
+        ends: end offset of each partition.
         writers: by transactional id, its owner and the last attempt that succeeded.
-        positions: by connector and source partition, how far the source was read.
+        positions: committed source offsets by connector and source partition.
     """
 
     number: int = 0
@@ -159,11 +157,9 @@ class LogState:
                 known[key] = SourcePosition(position.partition, position.offset)
 
     def extend(self, at: TopicPartition, end: int) -> None:
-        """A partition ends at least there."""
         self.ends[at] = max(self.ends.get(at, 0), end)
 
     def checkpoint(self) -> _Checkpoint:
-        """All of it, from which the log can be read on."""
         return _Checkpoint(
             number=self.number,
             extents=tuple(
@@ -187,20 +183,20 @@ class Disk:
         if folder.is_dir():
             return
         self.make_folder(folder.parent)
-        with suppress(FileExistsError):  # created meanwhile
+        with suppress(FileExistsError):  # another writer created it
             folder.mkdir()
         _sync(folder.parent)
 
     def write(self, path: Path, write: Callable[[Path], object]) -> None:
-        """Write a file that is not visible to readers yet."""
+        """Write a file that readers do not see yet."""
         write(path)
         _sync(path)
         _sync(path.parent)
 
     def create(self, path: Path, content: bytes) -> bool:
-        """Create a file with its whole content; False if one of its name exists.
+        """Create a file with its whole content; False if its name exists.
 
-        Of any number of writers, on any number of hosts that share the file system, one succeeds.
+        Exactly one succeeds of any number of writers, on any number of hosts that share the file system.
         """
         temporary = path.with_name(f"_{uuid.uuid4().hex}.tmp")
         try:
@@ -219,26 +215,25 @@ class Disk:
         return True
 
     def read(self, path: Path) -> bytes | None:
-        """None where there is no file."""
+        """Content of a file; None if it does not exist."""
         try:
             return path.read_bytes()
         except FileNotFoundError:
             return None
 
     def names(self, folder: Path) -> list[str]:
-        """What is in a folder; nothing if it does not exist."""
+        """Names in a folder; empty if it does not exist."""
         try:
             return [path.name for path in folder.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
 
 class TransactionLog:
-    """A topic directory's transactions, read on from where they were read before. Raises OSError too."""
+    """A topic directory's transactions, read incrementally. Methods raise OSError, too."""
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root
@@ -247,64 +242,62 @@ class TransactionLog:
         self._state: LogState | None = None
 
     def create(self) -> None:
-        """Make the directory one with transactions, if it is not.
+        """Create the log unless it exists.
 
         Raises:
-            ConnectException: it holds files without transactions, which would no longer count.
+            ConnectException: the directory has files without transactions, which would become invisible.
         """
         if self._folder.is_dir():
             return
-        counting = self._counting()
-        if counting is not None and not self._folder.is_dir():
+        visible = self._visible_file()
+        if visible is not None and not self._folder.is_dir():
             raise ConnectException(
-                f"the topic directory {self.root} holds files without transactions, as {counting}: readers "
-                f"would not count them any more; write transactions into a directory of their own"
+                f"the topic directory {self.root} has files without transactions, such as {visible}: "
+                f"readers would ignore them from now on; write transactions into a directory of their own"
             )
         self.disk.make_folder(self._folder)
 
     def can_create(self) -> bool:
-        """Whether it is one with transactions, or may become one."""
-        return self._folder.is_dir() or self._counting() is None or self._folder.is_dir()
+        return self._folder.is_dir() or self._visible_file() is None or self._folder.is_dir()
 
-    def _counting(self) -> Path | None:
-        """A file that counts where there are no transactions."""
+    def _visible_file(self) -> Path | None:
         return next(self.root.glob("topic=*/partition=*/[!_.]*.parquet"), None)
 
     def refresh(self) -> LogState:
-        """What follows from all entries there are now.
+        """Read new entries and return the resulting state.
 
         Raises:
-            ConnectException: an entry has another form, or is missing though a later one is there.
+            ConnectException: an entry has another form, or is missing though a later one exists.
         """
-        state = self._state = self._state or self._opened()
+        state = self._state = self._state or self._read_checkpoint()
         while (content := self.disk.read(self._path(state.number + 1))) is not None:
             entry = self._parsed(content, self._path(state.number + 1))
-            is_emptied = not entry.files and entry.writer is None  # its content is in a checkpoint
-            if is_emptied and (later := self._opened()).number > state.number:
+            is_emptied = not entry.files and entry.writer is None  # a checkpoint has its content
+            if is_emptied and (later := self._read_checkpoint()).number > state.number:
                 state = self._state = later
             else:
-                self._take(state, entry)
+                self._apply(state, entry)
         return state
 
     def append(self, entry: Entry) -> bool:
-        """Append an entry to what :meth:`refresh` saw last; False if another entry has its number by now."""
+        """Append an entry to the state of the last :meth:`refresh`; False if its number is taken."""
         state = self._state
         if state is None:
-            message = "the log is appended to before it was read"
+            message = "the log must be read before an entry is appended"
             raise RuntimeError(message)
         path = self._path(state.number + 1)
         if not self.disk.create(path, entry.model_dump_json().encode()):
-            # Another writer was faster; or this one, and the answer was lost (NFS asks again).
+            # Another writer was faster; or this one was, and NFS lost the response and retried.
             content = self.disk.read(path)
             if content is None or self._parsed(content, path).nonce != entry.nonce:
                 return False
-        self._take(state, entry)
+        self._apply(state, entry)
         if state.number % _CHECKPOINT_EVERY == 0:
-            self._keep(state.checkpoint())
+            self._write_checkpoint(state.checkpoint())
         return True
 
-    def _keep(self, checkpoint: _Checkpoint) -> None:
-        """Write it beside the one before, never over it: a writer frozen in here may have an old one."""
+    def _write_checkpoint(self, checkpoint: _Checkpoint) -> None:
+        # A new file each time: a writer that was frozen here may still write an old checkpoint.
         new = f"_checkpoint-{checkpoint.number:020d}.json"
         self.disk.create(self._folder / new, checkpoint.model_dump_json().encode())
         for name in self._checkpoints():
@@ -314,18 +307,18 @@ class TransactionLog:
     def _checkpoints(self) -> list[str]:
         return sorted(filter(_CHECKPOINT.fullmatch, self.disk.names(self._folder)))
 
-    def _take(self, state: LogState, entry: Entry) -> None:
+    def _apply(self, state: LogState, entry: Entry) -> None:
         state.apply(entry)
-        if not entry.extents:
-            self._look_up(state, entry)
+        if not entry.extents:  # another tool's entry
+            self._read_ends(state, entry)
         state.number += 1
 
-    def _opened(self) -> LogState:
-        """From the last checkpoint, and from entries without a number, which are other tools'."""
+    def _read_checkpoint(self) -> LogState:
+        """State of the last checkpoint, and of entries without a number, which other tools wrote."""
         state = LogState()
         while checkpoints := self._checkpoints():
             path = self._folder / checkpoints[-1]
-            if (content := self.disk.read(path)) is not None:  # else a later one has taken its place
+            if (content := self.disk.read(path)) is not None:  # else a later one has replaced it
                 checkpoint = _valid(_Checkpoint, content, path)
                 state.apply(checkpoint)
                 state.number = checkpoint.number
@@ -334,18 +327,17 @@ class TransactionLog:
         numbers = {int(match[1]) for name in names if (match := NUMBERED.fullmatch(name))}
         if max(numbers, default=0) > state.number and state.number + 1 not in numbers:
             raise ConnectException(
-                f"{self._folder} has no entry {entry_name(state.number + 1)}, but later ones: put it back "
-                f"(entries that a checkpoint covers may be emptied, none may be removed)"
+                f"{self._folder} lacks the entry {entry_name(state.number + 1)} but has later ones: put it "
+                f"back (entries that a checkpoint covers may be emptied, none may be removed)"
             )
         for name in names:
             if name.endswith(".json") and not NUMBERED.fullmatch(name):
                 path = self._folder / name
                 if (content := self.disk.read(path)) is not None:
-                    self._look_up(state, self._parsed(content, path))
+                    self._read_ends(state, self._parsed(content, path))
         return state
 
-    def _look_up(self, state: LogState, entry: Entry) -> None:
-        """The ends of an entry's files, where it does not say them itself."""
+    def _read_ends(self, state: LogState, entry: Entry) -> None:
         footers = Footers(Unfinished(0.0))
         for name in entry.files:
             path = self.root / name
@@ -358,7 +350,7 @@ class TransactionLog:
 
     def _parsed(self, content: bytes, path: Path) -> Entry:
         entry = _valid(Entry, content, path)
-        named_paths(json.loads(content), str(path))  # what stops readers stops writers, too
+        named_paths(json.loads(content), str(path))  # writers refuse what readers would refuse
         return entry
 
 
@@ -366,7 +358,7 @@ def _valid(model: type[M], content: bytes, path: Path) -> M:
     try:
         return model.model_validate(json.loads(content))
     except (ValueError, ValidationError) as error:
-        raise ConnectException(f"{path} is no entry of a topic directory's log: {error}") from error
+        raise ConnectException(f"{path} is not an entry of a topic directory's log: {error}") from error
 
 
 def _sync(path: Path) -> None:

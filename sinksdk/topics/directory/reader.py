@@ -1,4 +1,4 @@
-"""Files with records: what their footers say, and their rows as Arrow batches, by ascending offsets."""
+"""Data files of a topic directory: their footers, and their rows as Arrow batches by ascending offsets."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords, row_numbe
 from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.directory.layout import FileStat, Unfinished
 
-_PROBED: Final = 64  # rows that are read of a large file to see how large its rows are
-_PATIENCE: Final = 0.1  # seconds without a batch until None is given
-_BUFFER: Final = 1024 * 1024  # bytes of a column that are read at once
+_SAMPLE: Final = 64  # rows of a large file that are read to measure their size
+_PATIENCE: Final = 0.1  # seconds without a batch until None is yielded
+_BUFFER: Final = 1024 * 1024  # bytes of a column per read
 _OPTIONAL: Final = frozenset({"timestampType", "headers"})
 
 
@@ -32,7 +32,7 @@ _BYTES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 def _is_offset(kind: pa.DataType) -> bool:
-    return bool(types.is_integer(kind) and not types.is_uint64(kind))  # half of those are beyond a long
+    return bool(types.is_integer(kind) and not types.is_uint64(kind))  # which a long does not hold
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -64,7 +64,7 @@ _REQUIRED: Final = frozenset({"offset", "key", "value"})
 
 
 def _checked_columns(schema: pa.Schema, path: str, partition: TopicPartition) -> frozenset[str]:
-    """The columns there are to read; one of the null type counts as absent."""
+    """The readable columns; one of the null type counts as missing."""
     present = set()
     for name, (fits, expected) in _COLUMNS.items():
         at = schema.get_field_index(name)
@@ -94,36 +94,33 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file with records."""
-
     path: str  # absolute
-    first: int  # its lowest offset
-    last: int  # its highest offset
-    size: int  # bytes of its records, uncompressed
+    first: int  # lowest offset
+    last: int  # highest offset
+    size: int  # of its records, uncompressed
     columns: frozenset[str]
 
 
 class Footers:
-    """Reads footers, each once for as long as its file stays the same."""
+    """Reads footers, each once as long as its file does not change."""
 
     def __init__(self, unfinished: Unfinished) -> None:
         self._unfinished = unfinished
         self._known: dict[FileStat, DataFile | None] = {}
 
     def read(self, stat: FileStat, partition: TopicPartition) -> DataFile | None:
-        """What the file holds; None when it holds no records or is gone by now.
+        """Describe a file; None if it has no records or was removed.
 
         Raises:
             RetriableException: the file has no footer yet.
-            ConnectException: it is no Parquet file, has a column of a wrong type, or offsets that are null,
-                negative, repeated or not ascending.
+            ConnectException: it is not a Parquet file, has a column of a wrong type, or offsets that are
+                null, negative, repeated or not ascending.
         """
         if stat not in self._known:
             self._known[stat] = self._open(stat, partition)
         return self._known[stat]
 
     def keep(self, stats: Iterable[FileStat]) -> None:
-        """Forget all other files."""
         self._known = {stat: self._known[stat] for stat in stats if stat in self._known}
 
     def _open(self, stat: FileStat, partition: TopicPartition) -> DataFile | None:
@@ -134,7 +131,7 @@ class Footers:
         except FileNotFoundError:
             return None
         except (pa.ArrowException, OSError) as error:
-            problem = f"{partition}: {stat.path} is no readable Parquet file ({error})"
+            problem = f"{partition}: {stat.path} is not a readable Parquet file ({error})"
             raise self._unfinished.judge(stat, problem) from error
 
 
@@ -158,7 +155,6 @@ def _examine(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Data
 
 
 def _row_groups(metadata: pq.FileMetaData, offsets: OffsetRange) -> list[int]:
-    """The row groups of a file that may hold records of a range."""
     groups = []
     for at in range(metadata.num_row_groups):
         known = _statistics(metadata, at)
@@ -170,7 +166,7 @@ def _row_groups(metadata: pq.FileMetaData, offsets: OffsetRange) -> list[int]:
 
 
 def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterator[tuple[int, int]]:
-    """First and last offset of each row group that has rows, in the order they are in the file."""
+    """First and last offset of each row group with rows, in the order of the file."""
     for at in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(at).num_rows
         if rows == 0:
@@ -182,14 +178,14 @@ def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterat
             )
         if last - first + 1 < rows:
             raise ConnectException(
-                f"{partition}: {path} has {rows} rows with offsets {first} to {last}, so some are there "
-                f"twice; write each record once"
+                f"{partition}: {path} has {rows} rows with offsets {first} to {last}, so some are "
+                f"duplicates; write each record once"
             )
         yield first, last
 
 
 def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, Any] | None:
-    """Null offsets, lowest and highest offset of a row group, if they are in the footer."""
+    """Null offsets, lowest and highest offset of a row group, if the footer has them."""
     leaves = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     statistics = metadata.row_group(row_group).column(leaves.index("offset")).statistics
     if statistics is None or not statistics.has_min_max or statistics.null_count is None:
@@ -198,7 +194,6 @@ def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, An
 
 
 def _counted(file: pq.ParquetFile, row_group: int) -> tuple[int, Any, Any]:
-    """The same from its rows."""
     offsets = file.read_row_group(row_group, columns=["offset"]).column(0)
     extent = pc.min_max(offsets)
     return offsets.null_count, extent["min"].as_py() or 0, extent["max"].as_py() or 0
@@ -209,8 +204,7 @@ class TopicDirectoryReader:
     """Reads ranges in a task (:class:`~sinksdk.topics.base.Reader`).
 
     Args:
-        files: those that hold something of each partition's range, by ascending offsets, as they were when
-            the ranges were planned.
+        files: data files that overlap each partition's range, by ascending offsets, as of the plan.
     """
 
     files: Mapping[TopicPartition, Sequence[DataFile]] = field(default_factory=dict)
@@ -242,7 +236,7 @@ class TopicDirectoryReader:
 
 
 def _columns(files: Sequence[DataFile], wanted: Collection[str]) -> list[str]:
-    """Headers and ``timestampType`` only where some file has them."""
+    """Wanted columns; headers and ``timestampType`` only if some file has them."""
     there = frozenset[str]().union(*(file.columns for file in files))
     return [
         name
@@ -254,7 +248,7 @@ def _columns(files: Sequence[DataFile], wanted: Collection[str]) -> list[str]:
 def _rows(
     partition: TopicPartition, file: DataFile, offsets: OffsetRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch | None]:
-    """What a file holds of a range; None for rows outside it."""
+    """Batches of a file's records in a range; None for rows outside it."""
     try:
         with _opened(file.path) as opened:
             groups = _row_groups(opened.metadata, offsets)
@@ -269,25 +263,25 @@ def _rows(
                 yield _as_declared(found, columns) if found.num_rows else None
             yield None
     except FileNotFoundError as error:
-        message = f"{partition}: {file.path} was there when the range was planned, and is gone"
+        message = f"{partition}: {file.path} was removed after the range was planned"
         raise RetriableException(message) from error
     except (pa.ArrowException, OSError) as error:
         raise ConnectException(f"{partition}: {file.path} cannot be read: {error}") from error
 
 
 def _opened(path: str) -> pq.ParquetFile:
-    """A file that is read piece by piece: to fetch ahead would hold whole row groups, and is no faster."""
+    # Read piece by piece: pre-buffering would hold whole row groups, and is no faster.
     return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, coerce_int96_timestamp_unit="us")
 
 
 def _rows_at_once(
     opened: pq.ParquetFile, file: DataFile, groups: Sequence[int], columns: Sequence[str]
 ) -> int:
-    """Rows of a batch: the footer has only their encoded size, so a few rows are read as a sample."""
+    # The footer has only the encoded size of rows, so a few are read as a sample.
     rows = max(opened.metadata.num_rows, 1)
     size = file.size / rows
-    if rows > _PROBED and groups:
-        first = next(opened.iter_batches(_PROBED, row_groups=groups[:1], columns=columns, use_threads=False))
+    if rows > _SAMPLE and groups:
+        first = next(opened.iter_batches(_SAMPLE, row_groups=groups[:1], columns=columns, use_threads=False))
         size = max(size, first.nbytes / max(first.num_rows, 1))
     return max(min(BATCH_ROWS, int(BATCH_BYTES / max(size, 1))), 1)
 
@@ -302,7 +296,6 @@ def _within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
 
 
 def _as_declared(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The columns in their types; those the file does not have are null."""
     arrays = [
         _declared(name, batch.column(name))
         if name in batch.schema.names
@@ -326,11 +319,11 @@ def _declared(name: str, array: pa.Array) -> pa.Array:
 
 
 def _milliseconds(array: pa.Array) -> pa.Array:
-    """Instants in whole milliseconds, rounded down; a number is one already."""
+    """Convert to whole milliseconds, rounded down; integers are milliseconds already."""
     kind = RECORD_COLUMNS["timestamp"]
     if pa.types.is_integer(array.type):
         return array.cast(pa.int64()).view(kind)
-    instants = array.cast(pa.timestamp(array.type.unit, tz="UTC"))  # one without a zone is taken as UTC
+    instants = array.cast(pa.timestamp(array.type.unit, tz="UTC"))  # without a zone, it is taken as UTC
     if array.type.unit in {"us", "ns"}:
         instants = pc.floor_temporal(instants, unit="millisecond")
     return instants.cast(kind)
@@ -349,7 +342,7 @@ def _headers(array: pa.Array) -> pa.Array:
 
 
 def _in_batches(batches: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
-    """Batches of many small files together, larger ones in pieces; None whenever nothing came for a while."""
+    """Join batches of small files and split large ones; None after a while without a batch."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     last = time.monotonic()
@@ -369,7 +362,7 @@ def _in_batches(batches: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordB
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts that are small enough, if single rows are."""
+    """Split a batch into parts within the limit of bytes, if single rows are."""
     count = min(-(-batch.nbytes // BATCH_BYTES), batch.num_rows)
     length = -(-batch.num_rows // max(count, 1))
     return (batch.slice(start, length) for start in range(0, batch.num_rows, max(length, 1)))

@@ -1,4 +1,4 @@
-"""The source: which files of a topic directory are visible, and which offsets they hold."""
+"""The source of a topic directory: which files are visible, and which offsets they have."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ from sinksdk.topics.directory.reader import DataFile, Footers, TopicDirectoryRea
 
 
 class Visibility:
-    """The visible files, as of one read of the entries.
+    """The visible files, as of one read of the transaction entries.
 
     Args:
-        entries: by path of a file, the entry that names it; None where there are no transactions and all
-            files count.
+        entries: by path of a file, the entry that names it; None without transactions, where every file is
+            visible.
     """
 
     def __init__(self, entries: Mapping[str, str] | None) -> None:
         self._entries = entries
         self._folders: dict[str, list[str]] = {}
         for path in entries or ():
-            # Of a great many, a Path for each would take longer than all the rest.
+            # Not by Path: with many files, creating one for each took longer than everything else.
             self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
 
     def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
-        """Those of the files found in a partition's folder that count.
+        """The visible ones of the files found in a partition's folder.
 
         Raises:
             ConnectException: an entry names one that does not exist.
@@ -63,7 +63,7 @@ class Visibility:
         return [stats[path] for path in named if path in stats]
 
     def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
-        """Check that the partitions' folders that entries name exist in a topic's folder.
+        """Check that all partition folders of a topic exist that entries name.
 
         Raises:
             ConnectException: one does not.
@@ -73,11 +73,11 @@ class Visibility:
                 self._check_removed(paths[0])
 
     def _check_removed(self, path: str) -> None:
-        """Entries are written after their files, and emptied or removed before them."""
         entry = (self._entries or {})[path]
+        # Entries are written after their files, and emptied or removed before them.
         if path in _named_by(entry):
             raise ConnectException(
-                f"{entry} names {path}, which is not there; write files before the entry that names them, "
+                f"{entry} names {path}, which does not exist; write files before the entry that names them, "
                 f"and empty the entry before its files are removed"
             )
 
@@ -86,7 +86,7 @@ _ALL: Final = Visibility(None)
 
 
 class Transactions:
-    """Reads ``_transactions/*.json``; each entry once for as long as it stays the same."""
+    """Reads ``_transactions/*.json``; each entry once as long as it does not change."""
 
     def __init__(self, root: Path, listings: Listings, unfinished: Unfinished) -> None:
         self.folder = root / TRANSACTIONS
@@ -95,10 +95,10 @@ class Transactions:
         self._known: dict[FileStat, tuple[str, ...]] = {}
         self._last: Visibility | None = None
 
-    def look(self) -> Visibility:
-        """Which files count now: the same object while they are the same.
+    def read(self) -> Visibility:
+        """Read the entries; returns the same object as long as they are the same.
 
-        Files must be listed after it: entries come after their files.
+        Files must be listed after this call, because entries are written after their files.
 
         Raises:
             RetriableException: an entry is still being written.
@@ -109,22 +109,22 @@ class Transactions:
         except FileNotFoundError:
             return _ALL
         except OSError as error:
-            # It may be there: all files would count, uncommitted ones too.
-            raise ConnectException(f"{self.folder} cannot be looked at: {error.strerror}") from error
+            # The folder may exist: without it, uncommitted files would become visible.
+            raise ConnectException(f"{self.folder} cannot be read: {error.strerror}") from error
         return self._listings.of(str(self.folder), self._of_entries)
 
     def _of_entries(self, found: Iterable[os.DirEntry[str]]) -> Visibility:
         entries = (entry for entry in found if entry.name.endswith(".json") and not is_hidden(entry.name))
         stats = list(FileStat.of_all(entries))
-        stats += self._overlooked(stats)
+        stats += self._unlisted(stats)
         known = {stat: self._known[stat] if stat in self._known else self._read(stat) for stat in stats}
         if self._last is None or known != self._known:
             self._last = Visibility({path: stat.path for stat, paths in known.items() for path in paths})
         self._known = known
         return self._last
 
-    def _overlooked(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
-        """Entries written while the folder was listed: a listing may have a later one without an earlier one.
+    def _unlisted(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
+        """Entries created while the folder was listed: a listing may have a later one without an earlier one.
 
         The records of the earlier one would be taken for a gap, and never be read.
         """
@@ -140,14 +140,14 @@ class Transactions:
         try:
             paths = _named_by(stat.path)
         except ValueError as error:
-            problem = f"{stat.path} is no JSON document ({error})"
+            problem = f"{stat.path} is not a JSON document ({error})"
             raise self._unfinished.judge(stat, problem) from error
         self._unfinished.forget(stat.path)
         return paths
 
 
 def _named_by(entry: str) -> tuple[str, ...]:
-    """The files that an entry names now; none if it is gone. Raises ValueError if it is no JSON document."""
+    """Files that an entry names; empty if it was removed. Raises ValueError if it is not a JSON document."""
     try:
         content = json.loads(Path(entry).read_bytes())
     except FileNotFoundError:
@@ -157,36 +157,34 @@ def _named_by(entry: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
-    """A partition in one look."""
-
-    found: tuple[tuple[FileStat, ...], ...]  # the files in each of its folders
-    visibility: Visibility  # decides which of them are visible
-    stats: tuple[FileStat, ...]  # those that are
-    files: Sequence[DataFile]  # those of them that hold records, by ascending offsets
-    newest: FileStat | None  # the last of these
+class _PartitionFiles:
+    found: tuple[tuple[FileStat, ...], ...]  # in each of its folders
+    visibility: Visibility
+    stats: tuple[FileStat, ...]  # of the visible files
+    files: Sequence[DataFile]  # visible files with records, by ascending offsets
+    newest: FileStat | None  # of the last of these
 
     def is_newest_unchanged(self) -> bool:
-        """Whether the last file is as it was: writing it again in place moves no folder's time."""
         try:
+            # Writing a file again in place does not change its folder's modification time.
             return self.newest is None or FileStat.of(self.newest.path) == self.newest
         except FileNotFoundError:
             return False
 
 
 class TopicDirectorySource:
-    """Reads topics that are folders of Parquet files; the package's docstring describes them.
+    """Reads topics that are folders of Parquet files (a :class:`~sinksdk.topics.base.Source`).
 
-    A :class:`~sinksdk.topics.base.Source`. Each file is opened once; later looks read its size and time of
-    change.
+    The package's docstring describes the format. Each file is opened once; later polls read only its size and
+    modification time.
 
     Args:
-        path: the directory, absolute or relative to the working directory, or a ``file:`` URL. Where
-            executors run on other hosts, each must see the same files under the same path.
-        unfinished_patience: seconds for which a file under its final name may stay without a readable
-            footer and unchanged. Until then looking raises ``RetriableException``, for offsets beyond
-            an unfinished file must not be read before its own; afterwards ``ConnectException``.
-        clock: seconds on a clock that never jumps.
+        path: the directory, absolute or relative to the working directory, or a ``file:`` URL. Executors on
+            other hosts must see the same files under the same path.
+        unfinished_patience: seconds for which a file under its final name may stay unchanged without a
+            readable footer. Until then polling raises ``RetriableException``, because later offsets must not
+            be read before those of the unfinished file; afterwards ``ConnectException``.
+        clock: seconds, monotonic.
 
     Raises:
         ConfigException: a URL of another file system.
@@ -207,23 +205,24 @@ class TopicDirectorySource:
         self._listings = Listings(self.root, clock)
         self._transactions = Transactions(self.root, self._listings, unfinished)
         self._footers = Footers(unfinished)
-        self._seen: dict[TopicPartition, _Seen] = {}
+        self._seen: dict[TopicPartition, _PartitionFiles] = {}
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         try:
-            return self._look(subscription)
+            return self._poll(subscription)
         except MissingSourceTopicException:
             raise
         except ConnectException:
-            self._listings.forget()  # a file that grows under its name moves no folder's time
+            # Writing a file in place does not change its folder's modification time.
+            self._listings.forget()
             raise
 
-    def _look(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
-        visibility, topics = self._transactions.look(), self._listings.topics()
-        seen: dict[TopicPartition, _Seen] = {}
+    def _poll(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
+        visibility, topics = self._transactions.read(), self._listings.topics()
+        seen: dict[TopicPartition, _PartitionFiles] = {}
         for topic in sorted(self._select(subscription, topics)):
             for partition, folders in self._folders(topic, topics[topic], visibility).items():
-                seen[partition] = self._see(partition, folders, visibility)
+                seen[partition] = self._read_partition(partition, folders, visibility)
         for partition, now in seen.items():
             before = self._seen.get(partition)
             if before is not None:
@@ -234,8 +233,10 @@ class TopicDirectorySource:
         self._seen = seen
         return {partition: _extent(now.files) for partition, now in seen.items()}
 
-    def _see(self, partition: TopicPartition, folders: Sequence[str], visibility: Visibility) -> _Seen:
-        """A partition's files; the same as in the look before where nothing has changed."""
+    def _read_partition(
+        self, partition: TopicPartition, folders: Sequence[str], visibility: Visibility
+    ) -> _PartitionFiles:
+        """A partition's files; the same object as in the last poll if nothing has changed."""
         found = tuple(map(self._listings.files, folders))
         known = self._seen.get(partition)
         if known is not None and found == known.found and visibility is known.visibility:
@@ -248,24 +249,23 @@ class TopicDirectorySource:
             return replace(known, found=found, visibility=visibility)
         files = self._files(partition, stats)
         newest = next((stat for stat in stats if stat.path == files[-1].path), None) if files else None
-        return _Seen(found, visibility, stats, files, newest)
+        return _PartitionFiles(found, visibility, stats, files, newest)
 
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
-        """None: only offsets tell that a folder was created again."""
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 - folders have none
         return {}
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
-        """Never called: a topic directory has no leader epochs."""
+        """Not called: a topic directory has no leader epochs."""
         raise NotImplementedError
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        """The ranges' starts: a topic directory ends with a record, never with a gap."""
+        """The ranges' starts: a topic directory ends with a record, not with a gap."""
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> TopicDirectoryReader:
-        # Entries, topics and files of one moment, or those that replaced others might be missing.
+        # Everything is listed again: files that have replaced others might be missing otherwise.
         self._listings.forget((str(self._transactions.folder), str(self.root)))
-        visibility, topics = self._transactions.look(), self._listings.topics()
+        visibility, topics = self._transactions.read(), self._listings.topics()
         folders_of: dict[TopicPartition, list[str]] = {}
         for topic in dict.fromkeys(partition.topic for partition in ranges):
             self._listings.forget(topics.get(topic, ()))
@@ -274,11 +274,13 @@ class TopicDirectorySource:
         for partition, offsets in ranges.items():
             folders = folders_of.get(partition, ())
             self._listings.forget(folders)
-            files = self._see(partition, folders, visibility).files
+            files = self._read_partition(partition, folders, visibility).files
             _check_range(partition, offsets, files)
             before = self._seen.get(partition)
             if before is not None and (vanished := _vanished(before.files, files)) is not None:
-                raise RetriableException(f"{partition}: {vanished.path} was there when the range was planned")
+                raise RetriableException(
+                    f"{partition}: {vanished.path} was removed after the range was planned"
+                )
             wanted[partition] = tuple(
                 file for file in files if file.last >= offsets.start and file.first < offsets.end
             )
@@ -287,18 +289,18 @@ class TopicDirectorySource:
     def _check_nothing_vanished(
         self, partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
     ) -> None:
-        """Records that vanish from the middle would be taken for a gap, and never be read."""
+        """Raise if records vanished from the middle: they would be taken for a gap, and never be read."""
         vanished = _vanished(before, now)
         if vanished is None:
             self._missed_since.pop(partition, None)
             return
         since = self._missed_since.setdefault(partition, self._clock())
         message = (
-            f"{partition}: {vanished.path} with offsets {vanished.first} to {vanished.last} vanished while "
-            f"files before it stay; put it back (only the oldest files of a partition may be removed)"
+            f"{partition}: {vanished.path} with offsets {vanished.first} to {vanished.last} was removed, but "
+            f"not the files before it; put it back (only the oldest files of a partition may be removed)"
         )
         if self._clock() - since < self._patience:
-            raise RetriableException(message)  # it may be being replaced just now
+            raise RetriableException(message)  # a writer may be replacing it
         raise ConnectException(message)
 
     def _select(self, subscription: Subscription, topics: Collection[str]) -> frozenset[str]:
@@ -309,14 +311,13 @@ class TopicDirectorySource:
             there = ", ".join(map(repr, sorted(topics))) or "none"
             raise MissingSourceTopicException(
                 error.topics,
-                f"the topic directory {self.root} has no topic {missing} (topics there: {there}): write it "
-                f"as a folder topic=<topic>, or take it out of the connector's 'topics'",
+                f"the topic directory {self.root} has no topic {missing} (it has: {there}): create the "
+                f"folder topic=<topic>, or remove it from the connector's 'topics'",
             ) from None
 
     def _folders(
         self, topic: str, topic_folders: Iterable[str], visibility: Visibility
     ) -> dict[TopicPartition, list[str]]:
-        """The folders of each partition of a topic."""
         folders: dict[TopicPartition, list[str]] = {}
         for topic_folder in topic_folders:
             there = self._listings.partitions(topic, topic_folder)
@@ -326,15 +327,14 @@ class TopicDirectorySource:
         return folders
 
     def _files(self, partition: TopicPartition, stats: Iterable[FileStat]) -> list[DataFile]:
-        """A partition's files that hold records, by ascending offsets."""
         read = (self._footers.read(stat, partition) for stat in stats)
         files = sorted((file for file in read if file), key=lambda file: (file.first, file.last))
         for earlier, later in pairwise(files):
             if later.first <= earlier.last:
                 raise ConnectException(
                     f"{partition}: {earlier.path} has offsets {earlier.first} to {earlier.last} and "
-                    f"{later.path} {later.first} to {later.last}: they overlap; remove the one whose records "
-                    f"are there twice"
+                    f"{later.path} {later.first} to {later.last}: they overlap; remove the one whose "
+                    f"records are duplicates"
                 )
         return files
 
@@ -342,9 +342,9 @@ class TopicDirectorySource:
 def _check_nothing_came_late(
     partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
 ) -> None:
-    """New files must hold new offsets or replace old files: what comes below the end is never read.
+    """Raise if a new file fills a gap: records below the end are never read.
 
-    Files that replace others overlap what was there before; one that fills a gap does not.
+    Files that replace others overlap earlier ones; a file that fills a gap does not.
     """
     if not before or now is before:
         return
@@ -355,13 +355,13 @@ def _check_nothing_came_late(
         if is_late and not any(old.first <= file.last and file.first <= old.last for old in before):
             raise ConnectException(
                 f"{partition}: offsets go backwards: the new file {file.path} has offsets {file.first} to "
-                f"{file.last}, though {before[-1].path} with offsets up to {end} was there before; give new "
-                f"records offsets above all earlier ones"
+                f"{file.last}, but {before[-1].path} already has offsets up to {end}; write new "
+                f"records with offsets above all earlier ones"
             )
 
 
 def _vanished(before: Sequence[DataFile], now: Sequence[DataFile]) -> DataFile | None:
-    """A file that is gone with its offsets, though an older one is still there."""
+    """Return a file whose offsets are gone although an older file still exists."""
     if not now or now is before:
         return None
     there = {file.path for file in now}
@@ -378,8 +378,8 @@ def _check_range(partition: TopicPartition, offsets: OffsetRange, files: Sequenc
     begin, end = _extent(files)
     if offsets.start < offsets.end and (offsets.start < begin or offsets.end > end):
         raise OffsetOutOfRangeException(
-            f"{partition}: offsets {offsets} are to be read, but the topic directory holds only "
-            f"[{begin}, {end}) by now: files were removed before they were read; put them back"
+            f"{partition}: offsets {offsets} cannot be read, since the topic directory now has only "
+            f"[{begin}, {end}): files were removed before they were read; put them back"
         )
 
 

@@ -1,4 +1,4 @@
-"""Writes topic directories: single files, transactions, and the transactions of source tasks."""
+"""Writers of topic directories: single files, transactions, and the transactions of source tasks."""
 
 from __future__ import annotations
 
@@ -46,27 +46,26 @@ _HARD_LINKS: Final = "writers need a file system with hard links; use another on
 _NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
 _REMEDIES: Final[Mapping[int, str]] = {
     errno.EACCES: _WRITABLE,
-    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # what link says where there are none
+    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # of link on a file system without them
     errno.EROFS: _WRITABLE,
     errno.ENOTSUP: _HARD_LINKS,
     errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
     errno.ENOTDIR: _NO_FOLDER,
     errno.EISDIR: "a folder is where a file should be; move it away",
-}
-"""What to do about errors that last."""
+}  # of errors that a retry does not resolve
 
 
 def write_records(path: str | os.PathLike[str], partition: TopicPartition, records: Records) -> Path:
-    """Write records as one new file, which appears whole or not at all.
+    """Write records as one new file, which appears complete or not at all.
 
     Args:
         path: the topic directory; it is created if it does not exist.
-        records: rows with at least the columns ``offset``, ``key`` and ``value``; offsets ascend and
-            are above all earlier ones of the partition (which is not checked).
+        records: rows with at least the columns ``offset``, ``key`` and ``value``; offsets ascend and must
+            be above all earlier ones of the partition (which is not checked).
 
     Returns:
-        The file's path, named after its first and last offset. Writing the same offsets again replaces
-        it, so that a writer that crashed may repeat its last call.
+        The file's path, named after its first and last offset. Writing the same offsets again replaces the
+        file, so that a writer that crashed may repeat its last call.
 
     Raises:
         ValueError: no rows, no column ``offset``, or offsets that are null, negative or do not ascend.
@@ -92,19 +91,19 @@ def write_transaction(
 ) -> Mapping[TopicPartition, Path]:
     """Write records of several partitions so that readers see all of them at once or none.
 
-    From the first transaction on, only files named in a transaction count: a topic directory is
-    written either with this function or with :func:`write_records`, never with both.
+    From the first transaction on, readers see only files named in a transaction: write a topic directory
+    either with this function or with :func:`write_records`, never with both.
 
     Returns:
         The new file of each partition.
 
     Raises:
         ValueError: as :func:`write_records`.
-        ConnectException: the directory holds files written without transactions, or a broken entry.
+        ConnectException: the directory has files written without transactions, or a broken entry.
     """
     root = local_root(path)
     log = TransactionLog(root)
-    log.create()  # before the files are there, which would count at once without it
+    log.create()  # before the files, which would be visible at once without a log
     files = {partition: write_records(root, partition, rows) for partition, rows in records.items()}
     extents = []
     for partition, file in files.items():
@@ -122,18 +121,18 @@ def write_transaction(
 
 def _extent(partition: TopicPartition, table: pa.Table) -> tuple[int, int]:
     if not table.num_rows or "offset" not in table.column_names or table.column("offset").null_count:
-        message = f"{partition}: records to write need at least one row and an offset in each"
+        message = f"{partition}: the records to write need at least one row, each with an offset"
         raise ValueError(message)
     offsets = table.column("offset").to_numpy()
     if offsets[0] < 0 or (np.diff(offsets) <= 0).any():
-        message = f"{partition}: offsets must ascend from 0 or above, each once"
+        message = f"{partition}: offsets must ascend, from 0 or more and without repetition"
         raise ValueError(message)
     return int(offsets[0]), int(offsets[-1])
 
 
 @contextmanager
 def on_disk(where: Path) -> Iterator[None]:
-    """Translates what the file system raises; ``where`` is the topic directory."""
+    """Translate errors of the file system; ``where`` is the topic directory."""
     try:
         yield
     except OSError as error:
@@ -145,7 +144,7 @@ def on_disk(where: Path) -> Iterator[None]:
 
 
 class _Attempt(NamedTuple):
-    """Files of a transaction, at offsets that were free when they were written."""
+    """Files of a transaction, at the end offsets of their partitions when they were written."""
 
     number: int
     starts: Mapping[TopicPartition, int]
@@ -156,9 +155,9 @@ class _Attempt(NamedTuple):
 class TopicDirectoryWriter:
     """Writes a topic directory as one transactional id (:class:`~sinksdk.engine.writer.TransactionalWriter`).
 
-    Records wait in memory until their transaction is committed: only then their offsets are known. Any number
-    of writers may write the same partitions; the slower takes the offsets after the faster one's, and writes
-    its files again.
+    Records stay in memory until their transaction is committed, because only then their offsets are known.
+    Any number of writers may write the same partitions; the slower one writes its files again, at the offsets
+    after the faster one's.
 
     Args:
         path: the topic directory; it is created if it does not exist.
@@ -181,8 +180,7 @@ class TopicDirectoryWriter:
         self._log = TransactionLog(self._root, disk)
         self._disk = self._log.disk
         self._id = transactional_id
-        self._tag = hashlib.sha256(self._id.encode()).hexdigest()[:16]
-        """Stands for the transactional id in names of files, whatever characters it has."""
+        self._tag = hashlib.sha256(self._id.encode()).hexdigest()[:16]  # file names do not hold any character
         self._connector = connector
         self._now = now
         self._epoch = 0
@@ -206,8 +204,8 @@ class TopicDirectoryWriter:
     def send(self, record: SourceRecord) -> None:
         if not is_topic_name(record.topic):
             raise ConnectException(
-                f"{self._root}: {record.topic!r} is no name of a topic that Kafka allows, and no sink would "
-                f"read it: take letters, digits, '.', '_' and '-', at most 249"
+                f"{self._root}: {record.topic!r} is not a topic name that Kafka allows, and no sink would "
+                f"read it: use letters, digits, '.', '_' and '-', at most 249"
             )
         stamp = int(self._now() * 1000) if record.timestamp is None else record.timestamp
         self._sent.append(replace(record, timestamp=stamp))
@@ -217,74 +215,74 @@ class TopicDirectoryWriter:
     ) -> Sequence[RecordMetadata]:
         parts: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
         for record in self._sent:
-            parts[_place(record)].append(record)
+            parts[_partition_of(record)].append(record)
         with on_disk(self._root):
             while not self._is_committed(state := self._owned()):
-                # The log is not looked at again before it is appended to: what was concluded holds for it.
-                attempt = self._written(parts, state)
+                # The log is not read again before appending: if an entry came meanwhile, the append fails.
+                attempt = self._write_attempt(parts, state)
                 if self._log.append(self._entry(attempt, parts, positions, forget)):
                     break
         following = dict(self._attempt.starts) if self._attempt else {}
         written = []
-        for place in map(_place, self._sent):
-            written.append(RecordMetadata(*place, following[place]))
-            following[place] += 1
+        for partition in map(_partition_of, self._sent):
+            written.append(RecordMetadata(*partition, following[partition]))
+            following[partition] += 1
         self._attempt, self._sent = None, []
         return written
 
     def abort(self) -> None:
         with on_disk(self._root):
             if not self._is_committed(self._owned()):
-                self._forget_attempt()
+                self._remove_attempt()
         self._sent = []
 
     def close(self) -> None:
-        """Nothing is open; files of an uncommitted transaction stay."""
+        """Drop the records; files of an uncommitted transaction stay until the next writer removes them."""
         self._sent = []
 
     def _owned(self) -> LogState:
-        """What follows from the log now.
+        """Read the log and check that this writer owns its transactional id.
 
         Raises:
-            FencedException: the id has another owner. Files that were written stay: the new owner knows which
-                of them count, this writer does not.
+            FencedException: the id has another owner. The files stay: only the new owner knows whether they
+                were committed.
         """
         state = self._log.refresh()
         owner = state.writers[self._id]
         if owner.epoch != self._epoch:
             raise FencedException(
                 f"transactional id {self._id} in the topic directory {self._root}: epoch {self._epoch} was "
-                f"fenced by epoch {owner.epoch}; a newer task writes there now"
+                f"fenced by epoch {owner.epoch}; a newer attempt at the task writes there now"
             )
         return state
 
     def _is_committed(self, state: LogState) -> bool:
-        """Whether the last attempt is in the log, though its append failed."""
+        """Whether the last attempt is in the log although its append failed."""
         return self._attempt is not None and state.writers[self._id].attempt == self._attempt.number
 
-    def _written(self, parts: Mapping[TopicPartition, list[SourceRecord]], state: LogState) -> _Attempt:
-        """The transaction's files, at the ends of their partitions; written anew if these have moved."""
+    def _write_attempt(self, parts: Mapping[TopicPartition, list[SourceRecord]], state: LogState) -> _Attempt:
+        """Write the transaction's files at the ends of their partitions, again if these have moved."""
         starts = {partition: state.ends.get(partition, 0) for partition in parts}
         if self._attempt is not None and self._attempt.is_written and self._attempt.starts == starts:
             return self._attempt
-        self._forget_attempt()
+        self._remove_attempt()
         self._attempts += 1
         files = {}
         for partition, first in starts.items():
-            # A name that no other writer uses: a slower one's file never replaces a faster one's.
+            # No other writer uses this name: a slower writer's file never replaces a faster one's.
             last = first + len(parts[partition]) - 1
             name = f"{first:020d}-{last:020d}-{self._tag}-{self._epoch}-{self._attempts}.parquet"
             files[partition] = self._root / partition_folder(partition) / name
         self._attempt = _Attempt(self._attempts, starts, files, is_written=False)
         for partition, path in files.items():
             self._disk.make_folder(path.parent)
-            table = _table(partition, starts[partition], parts[partition])
+            table = table_of(partition, starts[partition], parts[partition])
             self._disk.write(path, partial(pq.write_table, table))
         self._attempt = self._attempt._replace(is_written=True)
         return self._attempt
 
-    def _forget_attempt(self) -> None:
-        """Remove files that no entry names, and none will."""
+    def _remove_attempt(self) -> None:
+        """Remove files that no entry names."""
         attempt, self._attempt = self._attempt, None
         for path in attempt.files.values() if attempt else ():
             self._disk.remove(path)
@@ -314,7 +312,7 @@ class TopicDirectoryWriter:
         )
 
     def _sweep(self, before: WriterEpoch) -> None:
-        """Remove files that the predecessor wrote and did not commit; it is fenced, so it never will."""
+        """Remove files that the fenced predecessor wrote and did not commit."""
         ours = re.compile(rf".*-{self._tag}-{before.epoch}-(\d+)\.parquet")
         for topic in self._disk.names(self._root):
             if not topic.startswith("topic="):
@@ -327,8 +325,6 @@ class TopicDirectoryWriter:
 
 
 class TopicDirectoryOffsets(CommittedOffsets):
-    """Reads source offsets from a topic directory's transactions."""
-
     def __init__(self, path: str | os.PathLike[str], connector: str) -> None:
         self._log = TransactionLog(local_root(path))
         self._connector = connector
@@ -361,25 +357,21 @@ class TopicDirectoryTarget:
         return TopicDirectoryOffsets(self.path, config.name)
 
 
-def _place(record: SourceRecord) -> TopicPartition:
+def _partition_of(record: SourceRecord) -> TopicPartition:
     return TopicPartition(record.topic, record.partition or 0)
 
 
-def _table(partition: TopicPartition, first: int, records: Sequence[SourceRecord]) -> pa.Table:
+def table_of(partition: TopicPartition, first: int, records: Sequence[SourceRecord | SinkRecord]) -> pa.Table:
+    """The content of a file with these records at consecutive offsets."""
     rows = [
         SinkRecord(*partition, offset, r.key, r.value, r.timestamp, headers=r.headers)
         for offset, r in enumerate(records, first)
     ]
-    return table_of(partition, rows)
-
-
-def table_of(partition: TopicPartition, rows: Sequence[SinkRecord]) -> pa.Table:
-    """The content of a file."""
     return pa.Table.from_batches([SinkRecords.of(partition, part).arrow for part in _parts(rows)])
 
 
 def _parts(rows: Sequence[SinkRecord]) -> Iterator[Sequence[SinkRecord]]:
-    """Consecutive rows whose values fit into one Arrow array, and so do their keys."""
+    """Split rows so that the keys and the values of each part fit into one Arrow array."""
     begin = size = 0
     for at, row in enumerate(rows):
         more = len(row.key or b"") + len(row.value or b"")
