@@ -43,10 +43,10 @@ def test_a_cluster_that_does_not_answer_is_one_error_before_anything_runs(
     assert time.monotonic() - begun < 30
     said = str(raised.value)
     assert (
-        f"the dead letter topic 'letters' ('errors.deadletterqueue.topic.name') cannot be looked up or created at {servers}"
+        f"the dead letter topic 'letters' ('errors.deadletterqueue.topic.name') cannot be read or created at {servers}"
         in said
     )
-    assert "check that the cluster answers there" in said
+    assert "check that the cluster responds there" in said
     assert not (tmp_path / "store.sqlite").exists()
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_committed_whose_dead_letter_is_lost(
     with pytest.raises(
         ConnectException,
         match=r"the record of t-0 at offset 1 could not be written to the dead letter topic 'letters': .*"
-        "look whether the cluster answers",
+        "check whether the cluster responds",
     ):
         writer.write(now, 0, iter([ROWS]))
     assert time.monotonic() - begun < 30

@@ -352,7 +352,7 @@ def test_a_driver_is_killed(session: SparkSession, place: Place, step: str) -> N
         ({"path": "x"}, "option 'path' cannot be used with"),
         (
             {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "letters"},
-            "the records come from no Kafka cluster: name one with 'producer.override.bootstrap.servers'",
+            "the records do not come from a Kafka cluster: set one with 'producer.override.bootstrap.servers'",
         ),
     ],
     ids=str,

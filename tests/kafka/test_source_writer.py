@@ -111,7 +111,7 @@ def test_without_an_offsets_topic_there_are_no_offsets(place: Cluster) -> None:
     reader = KafkaOffsets.of(config, place.client)
     assert reader.offset({"file": "x"}) is None
     reader.close()
-    with pytest.raises(ConnectException, match="not to be read any more"):
+    with pytest.raises(ConnectException, match="the reader of its source offsets is closed"):
         reader.offset({"file": "x"})
 
 

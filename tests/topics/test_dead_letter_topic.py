@@ -36,6 +36,6 @@ def test_a_cluster_that_never_says_whether_it_was_made(monkeypatch: pytest.Monke
 
     with pytest.raises(
         RetriableException,
-        match=r"topic 'bad' .* cannot be .*created at here:9092: no answer within .*check that",
+        match=r"topic 'bad' .* cannot be .*created at here:9092: no response within .*check that",
     ):
         ensure_dead_letter_topic(ConnectorConfig.parse(raw), KafkaClient("here:9092"))

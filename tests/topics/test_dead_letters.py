@@ -125,7 +125,7 @@ def test_a_full_queue_is_waited_for(opened: Opened) -> None:
     [
         (KafkaError.MSG_SIZE_TOO_LARGE, "raise max.message.bytes of the topic"),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, "create the topic again"),
-        (KafkaError._MSG_TIMED_OUT, "look whether the cluster answers"),
+        (KafkaError._MSG_TIMED_OUT, "check whether the cluster responds"),
         (KafkaError.NETWORK_EXCEPTION, ""),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_producer_that_cannot_be_made() -> None:
     """Dead letters: properties that no producer takes are a ConfigException that says where they come from."""
     with (
         KafkaDeadLetters("bad", {"bootstrap.servers": "localhost:1", "linger.ms": "soon"}) as letters,
-        pytest.raises(ConfigException, match=r"look at 'producer.override.…'"),
+        pytest.raises(ConfigException, match=r"check 'producer.override.…'"),
     ):
         letters.send(RECORD)
 
@@ -196,9 +196,9 @@ def test_the_producer_may_have_a_cluster_of_its_own() -> None:
 
 def test_dead_letters_without_a_cluster() -> None:
     """Dead letters: without any cluster they are a ConfigException that says which key names one."""
-    with pytest.raises(ConfigException, match=r"name one with 'producer.override.bootstrap.servers'"):
+    with pytest.raises(ConfigException, match=r"set one with 'producer.override.bootstrap.servers'"):
         dead_letter_client(configured(), None)
-    with pytest.raises(ConfigException, match="the records come from no Kafka cluster"):
+    with pytest.raises(ConfigException, match="the records do not come from a Kafka cluster"):
         open_dead_letters(configured(), None)
 
 

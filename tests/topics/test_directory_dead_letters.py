@@ -257,7 +257,8 @@ def test_a_directory_that_cannot_be_written_is_refused_at_start(tmp_path: Path) 
         find_dead_letters(TopicDirectory(source), settings())
     nowhere = settings(**{"errors.deadletterqueue.topic.directory": str(tmp_path / "a" / "b")})
     with pytest.raises(
-        ConfigException, match=r"dead letters cannot be written to .*b \('errors\.dead.* the folder .*a does not exist"
+        ConfigException,
+        match=r"dead letters cannot be written to .*b \('errors\.dead.* the folder .*a does not exist",
     ):
         find_dead_letters(TopicDirectory(tmp_path), nowhere)
 

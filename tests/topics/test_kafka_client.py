@@ -80,7 +80,9 @@ def test_a_misspelt_security_setting_is_refused(tmp_path: Path, written: str, me
     """Kafka's clients ignore what they do not know: records would go over the network in the clear."""
     message = refused(tmp_path, f"client.id=me\n{written}=x\n")
 
-    assert message.endswith(f"line 2: '{written}' is no setting of Kafka's clients: did you mean '{meant}'?")
+    assert message.endswith(
+        f"line 2: '{written}' is not a setting of Kafka's clients: did you mean '{meant}'?"
+    )
 
 
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ def test_a_number_that_java_takes_and_librdkafka_does_not(
     found = translated({key: wanted})
 
     assert list(found.values()) == [taken]
-    assert warnings() == [f"Kafka's '{key}' is {wanted}, which librdkafka does not take: it is {taken} here"]
+    assert warnings() == [f"Kafka's '{key}' is {wanted}, which librdkafka does not accept: {taken} is used"]
     with Consumer({**PROPERTIES, **found}):
         pass
 
@@ -354,7 +356,7 @@ def test_all_that_cannot_be_translated_is_said_at_once_with_what_to_do() -> None
 def test_a_user_in_librdkafkas_words_without_the_prefix(further: dict[str, str]) -> None:
     """Regression: "sasl.username and sasl.password must be set", though they were."""
     with pytest.raises(
-        ConfigException, match=r"no settings of Kafka's clients.*sasl\.jaas\.config.*librdkafka\."
+        ConfigException, match=r"not settings of Kafka's clients.*sasl\.jaas\.config.*librdkafka\."
     ) as caught:
         translated({"sasl.username": "ada", "sasl.password": "secret", **further})
 
@@ -373,7 +375,7 @@ def test_properties_that_are_not_accepted_are_said_in_librdkafkas_words() -> Non
 
     for make in (Cluster, KafkaLog):
         with pytest.raises(
-            ConfigException, match="client properties are not accepted: Invalid value"
+            ConfigException, match="client does not accept its properties: Invalid value"
         ) as caught:
             make(properties)
         assert "KafkaError{" not in str(caught.value)

@@ -246,7 +246,7 @@ def test_a_registry_is_trusted_by_javas_pem_stores(tls: Server, certificates: Pa
 
 def test_a_missing_certificate_is_named() -> None:
     """With the key and the file."""
-    with pytest.raises(ConfigException, match=r"is missing or no PEM \(ssl.ca.location /nowhere/ca.pem\)"):
+    with pytest.raises(ConfigException, match=r"is missing or not PEM \(ssl.ca.location /nowhere/ca.pem\)"):
         registry(schema__registry__url="https://127.0.0.1:1", ssl__ca__location="/nowhere/ca.pem")
 
 

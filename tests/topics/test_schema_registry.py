@@ -157,7 +157,9 @@ def test_a_registry_that_cannot_answer_now(registry: RegistryServer, status: int
     schema_id = registry.register("t-value", json.dumps(FLIGHT))
     convert = converter(registry.url)
     registry.failing = status
-    with pytest.raises(RetriableException, match=f"the schema registry {registry.url} cannot"):
+    with pytest.raises(
+        RetriableException, match=f"the schema registry {registry.url} (does not|cannot) return"
+    ):
         convert("t", wire(schema_id, FLIGHT, {"carrier": "UA"}))
     registry.failing = None
     assert convert("t", wire(schema_id, FLIGHT, {"carrier": "UA"})) == {"carrier": "UA"}
@@ -165,7 +167,7 @@ def test_a_registry_that_cannot_answer_now(registry: RegistryServer, status: int
 
 def test_a_registry_that_is_not_there() -> None:
     """Avro: a registry at which nobody listens is asked again, too."""
-    with pytest.raises(RetriableException, match="cannot be asked for schema 1"):
+    with pytest.raises(RetriableException, match="does not return schema 1"):
         converter(dead_url())("t", wire(1, FLIGHT, {"carrier": "UA"}))
 
 
@@ -184,20 +186,20 @@ def test_user_and_password(registry: RegistryServer) -> None:
     assert converter(registry.url, user_info="reader:s3cret")("t", data) == {"carrier": "UA"}
     assert converter(registry.url.replace("//", "//reader:s3cret@"))("t", data) == {"carrier": "UA"}
     for wrong in (None, "reader:wrong"):
-        with pytest.raises(ConfigException, match="refuses to give schema 1: Unauthorized"):
+        with pytest.raises(ConfigException, match="refuses to return schema 1: Unauthorized"):
             converter(registry.url, user_info=wrong)("t", data)
 
 
 def test_something_that_is_no_registry(registry: RegistryServer) -> None:
     """Avro: a 404 that is not the registry's own is the configuration's fault: the path of the URL is wrong."""
-    with pytest.raises(ConfigException, match="look at its URL"):
+    with pytest.raises(ConfigException, match="check its URL"):
         converter(f"{registry.url}/api")("t", wire(1, FLIGHT, {"carrier": "UA"}))
 
 
 @pytest.mark.parametrize(
     ("schema", "more", "message"),
     [
-        ('syntax = "proto3";', {"schemaType": "PROTOBUF"}, "is no Avro: PROTOBUF"),
+        ('syntax = "proto3";', {"schemaType": "PROTOBUF"}, "is not Avro: PROTOBUF"),
         ('{"type": "record"}', {}, "cannot be read"),
         ("{", {}, "is no JSON"),
     ],

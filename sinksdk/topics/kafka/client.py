@@ -1,7 +1,7 @@
-"""Client properties in the form of Kafka's own tools, translated for librdkafka.
+"""Translates client properties of Kafka's own tools for librdkafka.
 
 Kafka's clients ignore unknown properties. A misspelt security setting could send passwords and records over
-the network in the clear: keys that look like one are refused.
+the network unencrypted, so keys that look like one are refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sinksdk.settings.references import resolve_references
 from sinksdk.support.jaas import jaas_options
 from sinksdk.topics.kafka.consumer import has_feature
 
-_CLOSE: Final = 0.85  # how alike a misspelt key is, by difflib
+_SIMILAR: Final = 0.85  # difflib's ratio of a misspelt key and the meant one
 
 
 def _names(table: str) -> frozenset[str]:
-    """The names in a table; ``#`` begins a comment."""
+    """Names in a table; ``#`` begins a comment."""
     return frozenset(name for line in table.splitlines() for name in line.partition("#")[0].split())
 
 
@@ -66,16 +66,17 @@ SECURITY: Final = _names("""
 
 
 def read_client_file(path: Path) -> dict[str, str]:
-    """The file's settings, with references resolved.
+    """Settings in a file, with references resolved.
 
     Raises:
-        ConfigException: it cannot be read, a reference cannot be resolved, or lines set nothing: all at once.
+        ConfigException: the file cannot be read, a reference cannot be resolved, or lines are wrong: all of
+        them.
     """
     where = f"the Kafka client properties {path}"
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigException(f"{where} cannot be read: {why}") from None
     found = list(read_properties(text, where))
     problems = [f"{where}: {problem}" for entry in found for problem in _problems(entry)]
@@ -85,10 +86,10 @@ def read_client_file(path: Path) -> dict[str, str]:
 
 
 def client_properties(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The same of settings that are in no file. Raises ConfigException likewise."""
+    """Settings that are in no file, with references resolved. Raises ConfigException likewise."""
     written = dict(properties)
     problems = [
-        f"the Kafka client properties: '{key}' is no setting of Kafka's clients: did you mean '{meant}'?"
+        f"the Kafka client properties: '{key}' is not a setting of Kafka's clients: did you mean '{meant}'?"
         for key in written
         if (meant := _suggestion(key))
     ]
@@ -101,21 +102,21 @@ def _problems(entry: Property) -> Iterator[str]:
     if not entry.key:
         yield f"line {entry.line} has no key in front of '{entry.separator}'"
     elif not entry.separator:
-        # Not its value: it may be a secret.
+        # The message omits the value, which may be a secret.
         yield f"line {entry.line} has no '=': '{entry.key} …'"
     elif meant := _suggestion(entry.key):
-        yield f"line {entry.line}: '{entry.key}' is no setting of Kafka's clients: did you mean '{meant}'?"
+        yield f"line {entry.line}: '{entry.key}' is not a setting of Kafka's clients: did you mean '{meant}'?"
 
 
 def _suggestion(key: str) -> str:
-    """The security setting that a key misspells; empty for none, or for another plugin's key."""
+    """The security setting that a key misspells; empty if it is right or another plugin's."""
     if key in SECURITY:
         return ""
     written = key.lower().replace("_", ".")
     known = sorted(SECURITY)
     longer = [name for name in known if written.startswith(f"{name}.")]
     shorter = [name for name in known if name.startswith(f"{written}.")]
-    return [*get_close_matches(written, known, n=1, cutoff=_CLOSE), *longer, *shorter, ""][0]
+    return [*get_close_matches(written, known, n=1, cutoff=_SIMILAR), *longer, *shorter, ""][0]
 
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ _RENAMED: Final[Mapping[str, str]] = {
 
 
 class _Number(NamedTuple):
-    """The name that librdkafka has for a whole number, and the range it takes."""
+    """librdkafka's name and range of a whole number."""
 
     name: str
     least: int
@@ -149,7 +150,7 @@ class _Number(NamedTuple):
 _INT: Final = 2_147_483_647
 _NUMBERS: Final[Mapping[str, _Number]] = {
     "connections.max.idle.ms": _Number("connections.max.idle.ms", 0, _INT),
-    # Not below message.max.bytes, whose default this is; one larger batch comes whatever it says, as in Java.
+    # At least message.max.bytes, whose default this is. One larger batch is returned in any case, as in Java.
     "fetch.max.bytes": _Number("fetch.max.bytes", 1_000_000, 2_147_483_135),
     "fetch.max.wait.ms": _Number("fetch.wait.max.ms", 0, 300_000),
     "fetch.min.bytes": _Number("fetch.min.bytes", 0, _INT),
@@ -166,8 +167,8 @@ _NUMBERS: Final[Mapping[str, _Number]] = {
     "send.buffer.bytes": _Number("socket.send.buffer.bytes", 0, 100_000_000),
     "socket.connection.setup.timeout.ms": _Number("socket.connection.setup.timeout.ms", 1_000, _INT),
 }
+# Java's -1 (never, or the system's default) is librdkafka's 0.
 _OFF: Final = frozenset({"connections.max.idle.ms", "receive.buffer.bytes", "send.buffer.bytes"})
-"""Java's -1 (never, the system's) is 0 to librdkafka."""
 
 _SPECIAL: Final = _names("""
     sasl.jaas.config ssl.endpoint.identification.algorithm
@@ -177,28 +178,28 @@ _SPECIAL: Final = _names("""
 """Translated one by one."""
 
 _MEANINGLESS: Final = _names("""
-    # Of another translation, and of brokers.
+    # Translated from sasl.jaas.config, or settings of brokers.
     sasl.username sasl.password ssl.client.auth
-    # The reader chooses offsets itself, and is in no group.
+    # The reader chooses offsets itself and joins no group.
     auto.commit.interval.ms auto.offset.reset enable.auto.commit exclude.internal.topics
     allow.auto.create.topics group.id group.instance.id group.protocol group.remote.assignor
     heartbeat.interval.ms max.poll.interval.ms max.poll.records partition.assignment.strategy
     session.timeout.ms share.acknowledgement.mode
-    # Of Java's objects.
+    # Java classes.
     auto.include.jmx.reporter config.providers interceptor.classes key.deserializer
     key.serializer metric.reporters metrics.num.samples metrics.recording.level
     metrics.sample.window.ms partitioner.class value.deserializer value.serializer
-    # Of the producer, which has its own translation, and of tools.
+    # Settings of producers, which have their own translation, and of tools.
     acks batch.size bootstrap.controllers buffer.memory compression.gzip.level
     compression.lz4.level compression.type compression.zstd.level delivery.timeout.ms
     enable.idempotence linger.ms max.block.ms max.in.flight.requests.per.connection
     max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable
     partitioner.availability.timeout.ms partitioner.ignore.keys retries transaction.timeout.ms
     transaction.two.phase.commit.enable transactional.id
-    # Where Java has two settings and librdkafka one.
+    # librdkafka has one setting where Java has two.
     default.api.timeout.ms socket.connection.setup.timeout.max.ms
 """)
-"""Settings of Kafka 4.1's clients without a meaning for the clients here, or with one elsewhere."""
+"""Settings of Kafka 4.1's clients that have no effect here, or are translated elsewhere."""
 
 _ONLY_OF_CONSUMERS: Final = _names("""
     auto.commit.interval.ms auto.offset.reset check.crcs coordinator.query.interval.ms
@@ -209,17 +210,17 @@ _ONLY_OF_CONSUMERS: Final = _names("""
     max.poll.records partition.assignment.strategy queued.max.messages.kbytes queued.min.messages
     session.timeout.ms share.acknowledgement.mode
 """)
+# With one of these librdkafka settings, sasl.jaas.config is only for Java.
 _OWN_LOGINS: Final = frozenset({"sasl.username", "sasl.oauthbearer.method", "sasl.oauthbearer.config"})
-"""One of these in librdkafka's words, and sasl.jaas.config is Java's alone."""
 
 _JAAS_LOGIN: Final = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 
 
 def translated(java: Mapping[str, str]) -> dict[str, str]:
-    """The properties in librdkafka's words, of which unknown ones are logged once in a process.
+    """Translate Java's properties for librdkafka; each unknown one is logged once per process.
 
     Raises:
-        ConfigException: all numbers that are none and security settings without a counterpart, at once.
+        ConfigException: wrong numbers and security settings without a counterpart: all of them.
     """
     own = {key.removeprefix(PREFIX): value for key, value in java.items() if key.startswith(PREFIX)}
     problems: list[str] = []
@@ -240,18 +241,18 @@ def translated(java: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_consumers_own(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties of librdkafka without a consumer's own, of which other clients complain."""
+    """Remove librdkafka's properties of consumers, which other clients warn about."""
     return {key: value for key, value in properties.items() if key not in _ONLY_OF_CONSUMERS}
 
 
 def uses_kerberos(properties: Mapping[str, str]) -> bool:
-    """Whether a client with these properties of librdkafka logs in with Kerberos."""
+    """Whether these properties of librdkafka authenticate with Kerberos."""
     mechanism = properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or GSSAPI
     return properties.get("security.protocol", "").upper().startswith("SASL") and mechanism == GSSAPI
 
 
 def _numbers(java: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Whole numbers, each the nearest that librdkafka takes."""
+    """Whole numbers, each the nearest one that librdkafka accepts."""
     found = {}
     for key, (name, least, most) in _NUMBERS.items():
         if key not in java:
@@ -265,7 +266,7 @@ def _numbers(java: Mapping[str, str], problems: list[str]) -> dict[str, str]:
             wanted = 0
         taken = min(max(wanted, least), most)
         if taken != wanted:
-            _warn_once(f"Kafka's '{key}' is {wanted}, which librdkafka does not take: it is {taken} here")
+            _warn_once(f"Kafka's '{key}' is {wanted}, which librdkafka does not accept: {taken} is used")
         found[name] = str(taken)
     return found
 
@@ -276,8 +277,8 @@ def _warn_of_unknown(java: Mapping[str, str]) -> None:
             continue
         if key in SECURITY:
             _warn_once(
-                f"Kafka's '{key}' has no effect: librdkafka has no such setting; its own are written with "
-                f"'{PREFIX}' in front"
+                f"Kafka's '{key}' has no effect: librdkafka has no such setting; prefix librdkafka's own "
+                f"settings with '{PREFIX}'"
             )
         else:
             _warn_once(
@@ -295,8 +296,8 @@ def _login(java: Mapping[str, str], own: Mapping[str, str], problems: list[str])
     jaas = java.get("sasl.jaas.config", "")
     if not jaas and "sasl.username" not in own and java.keys() & {"sasl.username", "sasl.password"}:
         problems.append(
-            f"'sasl.username' and 'sasl.password' are no settings of Kafka's clients: write both into "
-            f"'sasl.jaas.config', as Kafka's own tools take them, or write '{PREFIX}sasl.username' and "
+            f"'sasl.username' and 'sasl.password' are not settings of Kafka's clients: write both into "
+            f"'sasl.jaas.config', as for Kafka's own tools, or write '{PREFIX}sasl.username' and "
             f"'{PREFIX}sasl.password'"
         )
     mechanism = own.get("sasl.mechanisms") or own.get("sasl.mechanism") or java.get("sasl.mechanism")
@@ -326,8 +327,8 @@ def _stores(java: Mapping[str, str], own: Mapping[str, str], problems: list[str]
             found["ssl.ca.location"] = trust
         else:
             problems.append(
-                f"'ssl.truststore.location' is no PEM file, which is all librdkafka reads: export the "
-                f"certificates (keytool -exportcert -rfc) and name the file with '{PREFIX}ssl.ca.location', "
+                f"'ssl.truststore.location' is not a PEM file, the only format librdkafka reads: export the "
+                f"certificates (keytool -exportcert -rfc) and set '{PREFIX}ssl.ca.location' to the file, "
                 f"or set ssl.truststore.type=PEM"
             )
     if key and not own.keys() & {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"}:
@@ -342,7 +343,7 @@ def _stores(java: Mapping[str, str], own: Mapping[str, str], problems: list[str]
         else:
             problems.append(
                 f"'ssl.keystore.location' is a JKS file, which librdkafka does not read: convert it (keytool "
-                f"-importkeystore -deststoretype PKCS12) and set ssl.keystore.type=PKCS12, or name PEM files "
+                f"-importkeystore -deststoretype PKCS12) and set ssl.keystore.type=PKCS12, or set PEM files "
                 f"with '{PREFIX}ssl.certificate.location' and '{PREFIX}ssl.key.location'"
             )
     return found
@@ -352,10 +353,10 @@ def _store_type(java: Mapping[str, str], prefix: str) -> str:
     return java.get(f"{prefix}.type", "JKS").upper()
 
 
-BOOTSTRAP = "bootstrap.servers"
+BOOTSTRAP: Final = "bootstrap.servers"
 _NO_KERBEROS: Final = (
-    f"'sasl.mechanism' is {GSSAPI}, as also where it is not set: that is Kerberos, and this "
-    f"confluent-kafka is built without it, as its wheels are. Install librdkafka and its headers, built with "
+    f"'sasl.mechanism' is {GSSAPI} (Kerberos), which is also the default, and this "
+    f"confluent-kafka is built without it, like its wheels. Install librdkafka and its headers, built with "
     f"libsasl2 and of confluent-kafka's version, then: pip install --force-reinstall --no-binary "
     f"confluent-kafka confluent-kafka"
 )
@@ -363,14 +364,14 @@ _NO_KERBEROS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class KafkaClient:
-    """A cluster's address and its clients' properties. Travels to the executors.
+    """A cluster's address and its clients' properties. Pickled to the executors.
 
     Args:
         bootstrap_servers: ``host:port``, several separated by commas.
-        properties_file: a client properties file, as Kafka's own tools take it. Each process that makes a
-            client reads it and resolves its ``${env:…}`` and ``${file:…}``, so it must be there on every
-            host. Keys that begin with ``librdkafka.`` are librdkafka's own, without that prefix.
-        properties: the same, as they were written, instead of a file.
+        properties_file: a client properties file, as Kafka's own tools read it. Each process that creates a
+            client reads it and resolves its ``${env:…}`` and ``${file:…}``, so it must exist on every host.
+            Keys that begin with ``librdkafka.`` are passed to librdkafka without that prefix.
+        properties: the settings as they were written, instead of a file.
     """
 
     bootstrap_servers: str
@@ -383,13 +384,13 @@ class KafkaClient:
         """The properties in librdkafka's words.
 
         Args:
-            overrides: of the connector's configuration, in Java's words; they win.
+            overrides: of the connector's configuration, in Java's words; they take precedence.
             consumes: whether they are for a consumer.
 
         Raises:
-            ConfigException: the file cannot be read; lines of it set nothing, misspell a security setting, or
-                hold a reference that cannot be resolved; a security setting has no counterpart; Kerberos
-                is asked for, which this librdkafka does not have; or the overrides would run code.
+            ConfigException: the file cannot be read; a line sets nothing, misspells a security setting, or
+                has a reference that cannot be resolved; a security setting has no counterpart; Kerberos is
+                requested, which this librdkafka lacks; or the overrides would run code.
         """
         found = translated(self._properties(overrides))
         if problems := override_problems(overrides or {}, found):
@@ -408,10 +409,10 @@ class KafkaClient:
 
 
 PRODUCER: Final = "producer.override."
-"""What keys of the clients that write to Kafka begin with."""
+"""Prefix of keys for the clients that write to Kafka."""
 
 _OF_PRODUCERS: Final[Mapping[str, Any]] = {
-    "log_level": 2,  # what librdkafka logs of a broker that is away, the errors here say as well
+    "log_level": 2,  # errors report an unreachable broker as well
     "linger.ms": 5,
     "delivery.timeout.ms": 120_000,  # Kafka's own
     "message.max.bytes": 100_000_000,  # the topic's limit decides, not the client's
@@ -426,14 +427,14 @@ _TRANSLATED: Final[Mapping[str, str]] = {
     "linger.ms": "linger.ms",
     "max.request.size": "message.max.bytes",
 }
-"""Properties of Java's producer that librdkafka's has as well, and its names for them."""
+"""librdkafka's names for properties of Java's producer."""
 
 
 def producer_properties(config: ConfigModel, kafka: KafkaClient) -> dict[str, Any]:
-    """Properties of a connector's producer, in librdkafka's words; it is always durable.
+    """Librdkafka's properties of a connector's producer, which is always durable.
 
     Raises:
-        ConfigException: a reference cannot be resolved, or a security setting not be translated.
+        ConfigException: a reference cannot be resolved, or a security setting cannot be translated.
     """
     overrides = config.overrides(PRODUCER)
     own = {_TRANSLATED[key]: value for key, value in overrides.items() if key in _TRANSLATED}

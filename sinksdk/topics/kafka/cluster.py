@@ -1,9 +1,9 @@
-"""Queries of a Kafka cluster: topics, partitions and offsets, one request per query.
+"""Requests to a Kafka cluster for its topics, partitions and offsets.
 
 They use a consumer that reads nothing. librdkafka's admin client ends the process with a failed assertion
 when a response arrives after its request has timed out (confluentinc/librdkafka#4605), as happens when a
-broker is restarted; only topic ids require it. So its requests never time out: they are repeated, and end
-with their client (:mod:`sinksdk.topics.kafka.renewal`). librdkafka survives that in every state.
+broker is restarted. Only topic ids require it. So its requests never time out: they are repeated, and end
+with their client (:mod:`sinksdk.topics.kafka.renewal`), which librdkafka survives in every state.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from sinksdk.topics.base import Partitions
 from sinksdk.topics.kafka.client import KafkaClient, without_consumers_own
 from sinksdk.topics.kafka.renewal import REPEAT_AFTER, NoBrokersException, Renewed
 
-_FOR_EVER: Final = 3600.0  # seconds, the most librdkafka takes: a request that times out may end the process
-_FEW: Final = 10  # topics that are asked for by name; beyond that, all topics are one question
+_FOR_EVER: Final = 3600.0  # seconds, librdkafka's maximum: a request that times out may end the process
+_FEW: Final = 10  # topics requested one by one; more are requested with all topics at once
 _LATEST, _EARLIEST = -1, -2  # "timestamps" that stand for a log's end and start
 GONE: Final = frozenset(
     {
@@ -39,7 +39,7 @@ GONE: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
     }
 )
-"""The topic or partition does not exist, or no longer."""
+"""The topic or partition does not exist, or no longer exists."""
 _NO_LEADER: Final = -1
 _LEADERLESS: Final = frozenset(
     {
@@ -59,7 +59,7 @@ _DENIED: Final = REFUSED | frozenset(
         KafkaError.SASL_AUTHENTICATION_FAILED,
     }
 )
-# What Kafka answers to a commit from outside while a consumer is in the group.
+# Kafka's responses to a commit from outside while a consumer is in the group.
 _IN_USE: Final = frozenset(
     {
         KafkaError.UNKNOWN_MEMBER_ID,
@@ -71,18 +71,18 @@ _IN_USE: Final = frozenset(
 
 
 @contextmanager
-def asking(bootstrap: str, what: str) -> Iterator[None]:
-    """Translates exceptions of Kafka's clients.
+def translating(bootstrap: str, what: str) -> Iterator[None]:
+    """Translate exceptions of Kafka's clients.
 
     Raises:
-        RetriableException: no broker responds, or the error may pass.
+        RetriableException: no broker responds, or the error is transient.
         ConnectException: access is denied.
     """
     try:
         yield
     except KafkaException as error:
         reason: KafkaError = error.args[0]
-        message = f"the Kafka cluster at {bootstrap} was asked for {what}: {reason.str()}"
+        message = f"a request to the Kafka cluster at {bootstrap} for {what} failed: {reason.str()}"
         if reason.code() in _DENIED:
             raise ConnectException(f"{message}; check the client properties and the user's rights") from error
         raise RetriableException(message) from error
@@ -91,37 +91,37 @@ def asking(bootstrap: str, what: str) -> Iterator[None]:
 def bystander(
     properties: Mapping[str, str], group: str, further: Mapping[str, Any] | None = None
 ) -> Consumer:
-    """A consumer that subscribes to nothing and so is no member of its group.
+    """Create a consumer that subscribes to nothing and so is no member of its group.
 
     Raises:
         ConfigException: the properties are not accepted.
     """
     defaults = {
-        "log_level": 2,  # what librdkafka logs of a broker that is away, the errors say as well
-        # A commit has no time-out of its own: these are for its response, and until the coordinator is known.
+        "log_level": 2,  # errors report an unreachable broker as well
+        # A commit has no time-out of its own: these limit its response and the search for the coordinator.
         "socket.timeout.ms": int(REPEAT_AFTER * 1000),
         "session.timeout.ms": int(REPEAT_AFTER * 1000),
     }
     own = {
         "group.id": group,
-        "group.protocol": "classic",  # the other one takes no session.timeout.ms; this client joins no group
+        "group.protocol": "classic",  # the other protocol refuses session.timeout.ms
         "enable.auto.commit": False,
-        "fetch.wait.max.ms": 500,  # librdkafka refuses one that is longer than the socket's time-out
+        "fetch.wait.max.ms": 500,  # librdkafka refuses a longer one than socket.timeout.ms
     }
     try:
         return Consumer({**defaults, **properties, **own, **(further or {})})
     except KafkaException as error:
         raise ConfigException(
-            f"the Kafka client properties are not accepted: {error.args[0].str()}"
+            f"the Kafka client does not accept its properties: {error.args[0].str()}"
         ) from error
 
 
 @dataclass(slots=True, eq=False)
 class _TopicIds:
-    """An admin client with its pending requests for topic ids, each with the time when it was made.
+    """An admin client with its pending requests for topic ids, and when they were made.
 
-    A request without a response is repeated after ``REPEAT_AFTER``; one with a response is made again, since
-    that may be minutes old.
+    A request without a response is repeated after ``REPEAT_AFTER``. A response is used once: it may be
+    minutes old by the next call.
     """
 
     client: AdminClient | None
@@ -130,35 +130,35 @@ class _TopicIds:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
-        """Drop the client: confluent-kafka closes it when nothing refers to it any more, which may block."""
+        """Drop the client: confluent-kafka closes it with its last reference, which may block."""
         self.client = None
 
-    def ask(self, topics: Collection[str]) -> dict[str, Future[Any]]:
+    def request(self, topics: Collection[str]) -> dict[str, Future[Any]]:
         assert self.client is not None  # noqa: S101 - it is closed once no request uses it
         with self._lock:
             now = self.clock()
             pending = {
-                name: (answer, since)
-                for name, (answer, since) in self._pending.items()
-                if not answer.done() and now - since < REPEAT_AFTER
+                name: (response, since)
+                for name, (response, since) in self._pending.items()
+                if not response.done() and now - since < REPEAT_AFTER
             }
             if further := sorted(set(topics) - pending.keys()):
-                asked = self.client.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
-                pending |= {name: (answer, now) for name, answer in asked.items()}
+                requested = self.client.describe_topics(TopicCollection(further), request_timeout=_FOR_EVER)
+                pending |= {name: (response, now) for name, response in requested.items()}
             self._pending = pending
             return {name: pending[name][0] for name in sorted(topics)}
 
 
 class Cluster:
-    """Queries one cluster, from any thread. Methods raise what :func:`asking` raises.
+    """Queries one cluster, from any thread. Methods raise as :func:`translating`.
 
-    A request without a response fails after ``REPEAT_AFTER``, for the caller to repeat; clients without
+    A request without a response fails after ``REPEAT_AFTER``, and the caller repeats it; clients without
     responses for ``RENEW_AFTER`` are replaced.
 
     Args:
         properties: librdkafka's; ``isolation.level`` says whether partitions end at the last stable offset,
-            before any transaction that is still open, or at the log's end.
-        clock: seconds on a clock that never jumps.
+            before any open transaction, or at the log's end.
+        clock: seconds, monotonic.
 
     Raises:
         ConfigException: the properties are not accepted.
@@ -169,7 +169,7 @@ class Cluster:
         self.bootstrap = properties["bootstrap.servers"]
         self._clock = clock
         self._refusal = ""
-        first = [self._bystander()]  # refused properties are reported here, not by the first request
+        first = [self._bystander()]  # created here, so that refused properties are reported here
         self._consumer = Renewed(
             lambda: first.pop() if first else self._bystander(), _close_consumer, clock=clock
         )
@@ -181,51 +181,51 @@ class Cluster:
         self._admin.close()
 
     def refusal(self) -> str:
-        """Why the last broker refused this client's login; empty if none did.
+        """Why the last broker refused this client's authentication; empty if none did.
 
-        Requests to such a broker only time out; librdkafka reports the reason on the side.
+        Requests to such a broker only time out; librdkafka reports the reason to a callback.
         """
         with self._consumer.request("refusal") as consumer:
             consumer.poll(0)
         return self._refusal
 
     def topic_names(self) -> list[str]:
-        """All topics but Kafka's own."""
-        with asking(self.bootstrap, "its topics"):
+        """All topics but Kafka's internal ones."""
+        with translating(self.bootstrap, "its topics"):
             found = self._metadata()
         return sorted(name for name in found if not name.startswith("__"))
 
     def partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
-        """Partitions of those of the named topics that exist."""
+        """Partitions of the named topics that exist."""
         found = {}
         for name, topic in self._described(topics).items():
             if topic.error is None:
                 found[name] = [TopicPartition(name, number) for number in sorted(topic.partitions)]
             elif topic.error.code() not in GONE:
-                with asking(self.bootstrap, f"topic {name}"):
+                with translating(self.bootstrap, f"topic {name}"):
                     raise KafkaException(topic.error)
         return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Ids of those of the named topics that exist (KIP-516): a topic created again has another one."""
-        if not self.partitions(topics):  # an answer also shows that the admin client will get one
+        """Ids of the named topics that exist (KIP-516): a topic that is created again has another one."""
+        if not self.partitions(topics):  # a response also shows that the admin client will get one
             return {}
-        found, asked = {}, ""
+        found, topic = {}, ""
         try:
             with self._admin.request("topic ids") as admin:
-                for asked, future in admin.ask(topics).items():
+                for topic, future in admin.request(topics).items():
                     try:
-                        found[asked] = str(future.result(REPEAT_AFTER).topic_id)
+                        found[topic] = str(future.result(REPEAT_AFTER).topic_id)
                     except KafkaException as error:
                         if error.args[0].code() not in GONE:
                             raise
         except NotYet:
             raise RetriableException(
                 f"the Kafka cluster at {self.bootstrap} has not responded to a request for the id of topic "
-                f"{asked} for {REPEAT_AFTER:g} s"
+                f"{topic} for {REPEAT_AFTER:g} s"
             ) from None
         except KafkaException:
-            with asking(self.bootstrap, f"the id of topic {asked}"):
+            with translating(self.bootstrap, f"the id of topic {topic}"):
                 raise
         return found
 
@@ -235,14 +235,14 @@ class Cluster:
         unavailable: set[TopicPartition] | None = None,
         epochs: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, OffsetRange]:
-        """The log's start and end of each partition; one that was deleted meanwhile is left out.
+        """Start and end of each partition's log; a partition that was deleted meanwhile is left out.
 
         Args:
-            unavailable: gets partitions that have no leader.
-            epochs: gets the leader epochs of the ends.
+            unavailable: receives partitions that have no leader.
+            epochs: receives the leader epochs of the ends.
 
         Raises:
-            RetriableException: also where a partition has no leader, without ``unavailable``.
+            RetriableException: also if a partition has no leader and ``unavailable`` is not given.
         """
         begins = self._offsets(partitions, _EARLIEST, unavailable)
         ends = self._offsets(partitions, _LATEST, unavailable, epochs)
@@ -250,13 +250,13 @@ class Cluster:
         return {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in both}
 
     def available(self, partitions: Iterable[TopicPartition]) -> Partitions:
-        """The same, with partitions that have no leader listed as unavailable.
+        """Like :meth:`extents`, with partitions that have no leader listed as unavailable.
 
         librdkafka returns nothing if one of the requested partitions has no leader. So partitions without a
         leader at the last call of :meth:`partitions` are not requested.
 
         Raises:
-            RetriableException: also where no partition at all has a leader.
+            RetriableException: also if no partition at all has a leader.
         """
         wanted = list(partitions)
         led = [p for p in wanted if p.partition not in self._leaderless.get(p.topic, ())]
@@ -264,9 +264,7 @@ class Cluster:
         epochs: dict[TopicPartition, int] = {}
         found = self.extents(led, unavailable, epochs)
         if unavailable and not found:
-            message = (
-                f"the Kafka cluster at {self.bootstrap} was asked for its offsets: no partition has a leader"
-            )
+            message = f"the Kafka cluster at {self.bootstrap} has no partition with a leader, so that none has offsets"
             raise RetriableException(message)
         return Partitions(found, unavailable, epochs)
 
@@ -275,12 +273,12 @@ class Cluster:
             self._refusal = error.str()
 
     def _described(self, topics: Collection[str]) -> dict[str, TopicMetadata]:
-        with asking(self.bootstrap, "its topics"):
+        with translating(self.bootstrap, "its topics"):
             found: dict[str, TopicMetadata] = {}
             if len(topics) > _FEW:
                 everything = self._metadata()
                 found = {name: everything[name] for name in topics if name in everything}
-            # Asked for all topics, Kafka passes over those that the user may not describe.
+            # In a list of all topics, Kafka leaves out those that the user may not describe.
             for name in [name for name in topics if name not in found]:
                 found[name] = self._metadata(name)[name]
         for name, topic in found.items():
@@ -304,7 +302,7 @@ class Cluster:
             )
             if not found.brokers:
                 raise NoBrokersException(
-                    f"the Kafka cluster at {self.bootstrap} was asked for its topics, and its response names "
+                    f"the Kafka cluster at {self.bootstrap} returned a response about its topics that names "
                     f"no broker: it is starting, or was frozen"
                 )
             topics: dict[str, TopicMetadata] = found.topics
@@ -324,15 +322,14 @@ class Cluster:
         unavailable: set[TopicPartition] | None,
         epochs: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, int]:
-        """Offsets of partitions; those without a leader are added to ``unavailable``, if it is given."""
         rows = [KafkaPartition(p.topic, p.partition, at) for p in partitions]
         if not rows:
             return {}
         found = {}
-        with asking(self.bootstrap, "its offsets"):
+        with translating(self.bootstrap, "its offsets"):
             with self._consumer.request("offsets") as consumer:
-                answers = consumer.offsets_for_times(rows, timeout=REPEAT_AFTER)
-            for row in answers:
+                responses = consumer.offsets_for_times(rows, timeout=REPEAT_AFTER)
+            for row in responses:
                 if row.error is None:
                     found[TopicPartition(row.topic, row.partition)] = row.offset
                     if epochs is not None and row.leader_epoch is not None:
@@ -345,9 +342,9 @@ class Cluster:
 
 
 class ConsumerGroup:
-    """A consumer group whose offsets are read and written from outside; this client never joins it.
+    """A consumer group whose offsets are read and written without joining it.
 
-    Methods raise RetriableException and ConnectException as :func:`asking`.
+    Methods raise RetriableException and ConnectException as :func:`translating`.
 
     Args:
         name: Connect's for a sink is ``connect-<connector>``.
@@ -365,32 +362,32 @@ class ConsumerGroup:
         return f"consumer group {self.name} at {self._cluster.bootstrap}"
 
     def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Its committed offsets; empty if the group does not exist."""
+        """Committed offsets; empty if the group does not exist."""
         rows = [KafkaPartition(p.topic, p.partition) for p in sorted(partitions)]
         if not rows:
             return {}
-        with asking(self._cluster.bootstrap, str(self)):
+        with translating(self._cluster.bootstrap, str(self)):
             with self._consumer.request("committed offsets") as consumer:
                 found = consumer.committed(rows, timeout=REPEAT_AFTER)
             _raise_any(found)
         return {TopicPartition(row.topic, row.partition): row.offset for row in found if row.offset >= 0}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit these offsets; other partitions keep theirs, and deleted topics are passed over.
+        """Commit these offsets; other partitions keep theirs, and deleted topics are skipped.
 
         Raises:
-            ConnectException, RetriableException: also where a consumer is in the group.
+            ConnectException, RetriableException: also if a consumer is in the group.
         """
-        with asking(self._cluster.bootstrap, str(self)):
+        with translating(self._cluster.bootstrap, str(self)):
             self._commit(offsets)
 
     def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether consumers are in it, which may still commit: Kafka refuses other commits meanwhile.
+        """Whether consumers are in the group, which may still commit: Kafka then refuses other commits.
 
         Args:
-            offsets: its committed ones, which are written back. Without any the result is False.
+            offsets: the group's committed offsets, which are written back. Without any, the result is False.
         """
-        with asking(self._cluster.bootstrap, str(self)):
+        with translating(self._cluster.bootstrap, str(self)):
             try:
                 self._commit(offsets)
             except KafkaException as error:
@@ -404,11 +401,11 @@ class ConsumerGroup:
         if not rows:
             return
         try:
-            # It has no time-out of its own, but those of :func:`bystander`.
+            # Its time-outs are those of :func:`bystander`.
             with self._consumer.request("commit") as consumer:
                 done = consumer.commit(offsets=rows, asynchronous=False)
         except KafkaException as error:
-            # The whole call fails, with one of their errors, where no partition succeeds.
+            # If no partition succeeds, the whole call fails with the error of one of them.
             if error.args[0].code() not in GONE:
                 raise
             return
@@ -428,23 +425,26 @@ def _raise_any(rows: Collection[KafkaPartition]) -> None:
 def replaced_topics(
     ids: Mapping[str, str], topic_ids: Callable[[Collection[str]], Mapping[str, str]], topics: Collection[str]
 ) -> dict[str, ConnectException]:
-    """Errors of topics that have other ids than they were planned with; without a response, of all of them.
+    """Errors of topics that were deleted or created again since they were planned, by their ids (KIP-516).
 
-    Kafka's consumers know names only: they read on in a topic that was created again (KIP-516).
+    Kafka's consumers know only names, and go on reading in a topic that was created again. Without a
+    response, every topic gets the error.
 
     Args:
         ids: of the planned topics; others are not checked.
         topic_ids: :meth:`Cluster.topic_ids`.
     """
-    asked = sorted(ids.keys() & set(topics))
-    if not asked:
+    requested = sorted(ids.keys() & set(topics))
+    if not requested:
         return {}
     try:
-        now = topic_ids(asked)
+        now = topic_ids(requested)
     except ConnectException as error:
-        return dict.fromkeys(asked, error)
+        return dict.fromkeys(requested, error)
     return {
-        topic: _replaced(topic, ids[topic], now.get(topic)) for topic in asked if now.get(topic) != ids[topic]
+        topic: _replaced(topic, ids[topic], now.get(topic))
+        for topic in requested
+        if now.get(topic) != ids[topic]
     }
 
 
@@ -452,19 +452,20 @@ def _replaced(topic: str, planned: str, now: str | None) -> MissingSourceTopicEx
     what = "was deleted" if now is None else f"was deleted and created again (its id is {now})"
     return MissingSourceTopicException(
         [topic],
-        f"topic {topic!r} {what} while it was read (its id was {planned}): nothing that was read of it since "
-        f"the last commit is committed",
+        f"topic {topic!r} {what} while it was read (its id was {planned}): records read since "
+        f"the last commit are not committed",
     )
 
 
 def topic_id_check(client: KafkaClient, overrides: Mapping[str, str], ids: Mapping[str, str]) -> TopicIdCheck:
-    """The check of :func:`replaced_topics` for a cluster; connects with the first one.
+    """The check of :func:`replaced_topics` for a cluster.
 
     Args:
         overrides: of its consumers, in Java's words.
 
     Raises:
-        ConfigException: the client's properties cannot be used on this host, as their file is missing.
+        ConfigException: the client's properties cannot be used on this host, for example because their file
+            is missing.
     """
     return functools.partial(
         replaced_topics, ids, _cluster_of(client, tuple(sorted(overrides.items()))).topic_ids
@@ -473,5 +474,5 @@ def topic_id_check(client: KafkaClient, overrides: Mapping[str, str], ids: Mappi
 
 @functools.lru_cache(maxsize=4)
 def _cluster_of(client: KafkaClient, overrides: tuple[tuple[str, str], ...]) -> Cluster:
-    """One for all tasks of a Python worker, which runs many of them one after the other."""
+    """One cluster for all tasks of a Python worker, which runs many one after the other."""
     return Cluster(client.librdkafka(dict(overrides)))

@@ -1,4 +1,4 @@
-"""Dead letters in a Kafka topic: written by each task, durable before the commit that covers them."""
+"""Dead letters in a Kafka topic: each task writes them, and they are durable before its commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic again",
     KafkaError._UNKNOWN_TOPIC: "create the topic again",  # noqa: SLF001 - librdkafka's names for its own errors
-    KafkaError._MSG_TIMED_OUT: "look whether the cluster answers",  # noqa: SLF001 - the same
+    KafkaError._MSG_TIMED_OUT: "check whether the cluster responds",  # noqa: SLF001 - the same
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "let the connector's user write to the topic",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "let the connector's user write idempotently (IDEMPOTENT_WRITE)",
     KafkaError.NOT_ENOUGH_REPLICAS: "the topic has fewer replicas in sync than its min.insync.replicas",
@@ -40,8 +40,8 @@ def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> Ka
     servers = config.overrides(PRODUCER).get(BOOTSTRAP)
     if servers is None:
         raise ConfigException(
-            f"'{DEAD_LETTER_TOPIC}' names the topic '{config.dead_letter_topic}', but the records come from "
-            f"no Kafka cluster: name one with '{PRODUCER}{BOOTSTRAP}', or a topic directory with "
+            f"'{DEAD_LETTER_TOPIC}' is '{config.dead_letter_topic}', but the records do not come from "
+            f"a Kafka cluster: set one with '{PRODUCER}{BOOTSTRAP}', or a topic directory with "
             f"'{DEAD_LETTER_DIRECTORY}'"
         )
     return KafkaClient(servers)
@@ -50,8 +50,8 @@ def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> Ka
 class KafkaDeadLetters:
     """Writes records to a topic: key, value, headers and timestamp unchanged. A context manager.
 
-    The producer is created for the first record: most tasks have none. On exit, letters on their way get a
-    few seconds.
+    The producer is created for the first record, because most tasks have none. On exit, records that are not
+    written yet get a few seconds.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class KafkaDeadLetters:
         self._poller.join()
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Begin writing a record; waits while too many are on their way.
+        """Begin writing a record; waits while too many are waiting.
 
         Returns:
-            Done once all replicas in sync have it; raises ConnectException if it could not be written.
+            Completed once all in-sync replicas have it; raises ConnectException if it could not be written.
 
         Raises:
             ConnectException: the producer cannot be created.
         """
         producer = self._connected()
         letter: Future[None] = Future()
-        letter.set_running_or_notify_cancel()  # it cannot be cancelled
+        letter.set_running_or_notify_cancel()  # so that it cannot be cancelled
         message = self._message(record)
 
         def written(error: KafkaError | None, _: object) -> None:
@@ -101,7 +101,7 @@ class KafkaDeadLetters:
             try:
                 producer.produce(self._topic, on_delivery=written, **message)
             except BufferError:
-                producer.poll(_POLL)  # earlier ones are written, or time out
+                producer.poll(_POLL)  # until earlier records are written, or time out
             except KafkaException as error:
                 letter.set_exception(self._lost(record, error.args[0]))
             else:
@@ -113,7 +113,7 @@ class KafkaDeadLetters:
         if record.headers:
             message["headers"] = [(header.key, header.value) for header in record.headers]
         if record.timestamp is not None and record.timestamp > 0:
-            message["timestamp"] = record.timestamp  # without one it gets the present time
+            message["timestamp"] = record.timestamp  # without one, librdkafka sets the current time
         return message
 
     def _lost(self, record: SinkRecord, error: KafkaError) -> ConnectException:
@@ -129,12 +129,11 @@ class KafkaDeadLetters:
                 self._producer = self._make_producer(dict(self._properties))
             except (KafkaException, ValueError) as error:
                 raise ConfigException(
-                    f"the producer of dead letters cannot be made: {error}; look at '{PRODUCER}…'"
+                    f"the producer of dead letters cannot be created: {error}; check '{PRODUCER}…'"
                 ) from error
             self._poller.start()
         return self._producer
 
     def _poll(self) -> None:
-        """Poll for delivery reports."""
         while not self._stopped.is_set() and self._producer is not None:
             self._producer.poll(_POLL)

@@ -21,17 +21,17 @@ from sinksdk.source.positions import SourcePosition, as_json, partition_key
 from sinksdk.source.records import SourceOffset, SourcePartition
 from sinksdk.support.threads import in_a_thread
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.cluster import Cluster, asking, bystander
+from sinksdk.topics.kafka.cluster import Cluster, bystander, translating
 
 log = logging.getLogger(__name__)
 
-_PATIENCE: Final = 60.0  # seconds; for transactions of others that are open: their producers' usual time-out
+_PATIENCE: Final = 60.0  # seconds; other producers' open transactions usually time out after these
 _POLL: Final = 0.5  # seconds
 _READING: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
-    "fetch.wait.max.ms": 50,  # the end is near: waiting for more gains nothing
+    "fetch.wait.max.ms": 50,  # few records are left: waiting for more gains nothing
 }
 
 
@@ -40,8 +40,8 @@ def offset_record(
 ) -> tuple[bytes, bytes | None]:
     """Key and value of a record: ``["<connector>",{<partition>}]`` and ``{<offset>}``.
 
-    Equal partitions make equal keys: compaction goes by their bytes. None makes a tombstone: as if nothing of
-    the source partition had been read.
+    Compaction compares keys by their bytes, so equal partitions must result in equal keys. None makes a
+    tombstone, as if nothing of the source partition had been read.
     """
     name = json.dumps(connector, ensure_ascii=False)
     value = None if offset is None else as_json(offset).encode()
@@ -58,7 +58,7 @@ def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
-    """The source offset of a record; None for a tombstone. Raises ValueError for a value of another form."""
+    """The source offset of a record; None for a tombstone. Raises ValueError for another form."""
     offset = json.loads(value) if value is not None else None
     if offset is not None and not isinstance(offset, dict):
         raise ValueError(value)
@@ -66,10 +66,10 @@ def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
 
 
 class KafkaOffsets(CommittedOffsets):
-    """Source offsets of a connector; read from the topic's start once, and from there on later.
+    """Reads a connector's source offsets: the first time from the topic's start, later from there on.
 
-    It reads to the log's end, not only to the first open transaction: later records may be this task's own
-    commits. It waits for transactions that are open at that time.
+    It reads to the log's end instead of the first open transaction, because later records may be this task's
+    own commits. It waits for transactions that are open at that time.
 
     Args:
         patience: seconds to wait for open transactions.
@@ -87,15 +87,14 @@ class KafkaOffsets(CommittedOffsets):
         self._cluster: Cluster | None = None
         self._consumer: Consumer | None = None
         self._is_closed = False
-        self._reading = threading.Lock()
-        """Held while the clients are used: librdkafka's must not be closed meanwhile."""
+        self._reading = threading.Lock()  # librdkafka's clients must not be closed while they are used
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient) -> KafkaOffsets:
-        """The reader of a connector.
+        """Create the reader of a connector.
 
         Raises:
-            ConfigException: a reference cannot be resolved, or a security setting not be translated.
+            ConfigException: a reference cannot be resolved, or a security setting cannot be translated.
         """
         properties = kafka.librdkafka(config.overrides(CONSUMER_OVERRIDES))
         return cls(properties, config.name, config.offsets_storage_topic)
@@ -113,7 +112,7 @@ class KafkaOffsets(CommittedOffsets):
         with self._reading:
             if self._is_closed:
                 raise ConnectException(
-                    f"connector {self._connector}: its source offsets are not to be read any more"
+                    f"connector {self._connector}: the reader of its source offsets is closed"
                 )
             self._read_on()
             return dict(self._known)
@@ -145,13 +144,13 @@ class KafkaOffsets(CommittedOffsets):
             self._read_to(self._consumer, {number: extent.end for number, extent in unread.items()})
             self._consumer.unassign()
         except BaseException:
-            # It may be the client that gets no responses any more: the next read uses a new one.
+            # The client may be stuck without responses: the next read uses a new one.
             stuck, self._consumer = self._consumer, None
             in_a_thread(stuck.close)
             raise
 
     def _extents(self) -> dict[int, OffsetRange]:
-        """Where each partition of the topic begins and ends, open transactions included."""
+        """Start and end of each partition of the topic, open transactions included."""
         if self._cluster is None:
             self._cluster = Cluster({**self._properties, "isolation.level": "read_uncommitted"})
         partitions: list[TopicPartition] = self._cluster.partitions([self._topic]).get(self._topic, [])
@@ -174,9 +173,9 @@ class KafkaOffsets(CommittedOffsets):
                 self._take(message)
                 self._next[number] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
-                self._next[number] = offset  # behind the markers of transactions, too
+                self._next[number] = offset  # transaction markers included
             elif not error.retriable():
-                with asking(self._properties["bootstrap.servers"], f"topic {self._topic}"):
+                with translating(self._properties["bootstrap.servers"], f"topic {self._topic}"):
                     raise KafkaException(error)
             if number in ends and self._next.get(number, 0) >= ends[number]:
                 del ends[number]
@@ -185,7 +184,7 @@ class KafkaOffsets(CommittedOffsets):
         key, value = message.key(), message.value()
         parsed = parsed_key(key if isinstance(key, bytes) else None)
         if parsed is None:
-            log.debug("topic %s, offset %s: no source offset", self._topic, message.offset())
+            log.debug("topic %s, offset %s: not a source offset", self._topic, message.offset())
             return
         connector, partition = parsed
         if connector != self._connector:
@@ -195,8 +194,7 @@ class KafkaOffsets(CommittedOffsets):
             offset = parsed_offset(value if isinstance(value, bytes) else None)
         except (DataException, ValueError):
             log.warning(
-                "topic %s, partition %s, offset %s: what stands there as a source offset of connector %s is "
-                "none; ignored",
+                "topic %s, partition %s, offset %s: ignored an invalid source offset of connector %s",
                 self._topic,
                 message.partition(),
                 message.offset(),

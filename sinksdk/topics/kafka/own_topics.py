@@ -1,4 +1,4 @@
-"""Topics of a connector's own, created where they are missing."""
+"""Creates topics that a connector itself needs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from sinksdk.settings.job import DEAD_LETTER_TOPIC
 from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.topics.kafka.client import BOOTSTRAP, PRODUCER, KafkaClient
 from sinksdk.topics.kafka.cluster import REFUSED
+from sinksdk.topics.kafka.renewal import SILENCE
 
 _TIMEOUT: Final = 15.0  # seconds
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = SILENCE | frozenset(
     {
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's names for its own errors
-        KafkaError._RESOLVE,  # noqa: SLF001 - a name server may be away, too
-        KafkaError._TIMED_OUT,  # noqa: SLF001 - the same
-        KafkaError._TRANSPORT,  # noqa: SLF001 - the same
         KafkaError.BROKER_NOT_AVAILABLE,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NETWORK_EXCEPTION,
@@ -29,25 +26,24 @@ _PASSING: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
-"""No broker answers, or not now."""
 
 ADMIN: Final = "admin.override."
-"""What keys of the clients that create topics begin with."""
+"""Prefix of keys for the clients that create topics."""
 
 _COMPACTED: Final = {"cleanup.policy": "compact"}
-# Dead letters keep their timestamps: with the cluster's retention old ones would be deleted at once.
+# Dead letters keep their timestamps: the cluster's retention would delete old ones at once.
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
 def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> bool:
-    """Create the topic of a connector's source offsets, compacted, unless it exists.
+    """Create the compacted topic of a connector's source offsets, unless it exists.
 
     Returns:
         Whether it was created.
 
     Raises:
         ConfigException: the cluster refuses; the message says what to do.
-        RetriableException: it does not answer.
+        RetriableException: the cluster does not respond.
     """
     name, replicas = config.offsets_storage_topic, config.offset_storage_replication_factor
     return _ensure(
@@ -60,7 +56,7 @@ def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> b
 
 
 def ensure_dead_letter_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
-    """The same for the dead letter topic: one partition, as in Connect, kept for ever."""
+    """Like :func:`ensure_offsets_topic`: one partition, as in Connect, kept for ever."""
     return _ensure(
         NewTopic(config.dead_letter_topic, 1, config.dead_letter_replication_factor, config=_KEPT),
         kafka.librdkafka(config.overrides(PRODUCER), consumes=False),
@@ -76,14 +72,14 @@ def _ensure(
     refusals: list[str] = []
 
     def note(error: KafkaError) -> None:
-        """A broker that refuses the login lets requests time out, and reports the reason on the side."""
+        # Requests to a broker that refuses the authentication time out; it reports the reason only here.
         if error.code() in REFUSED:
             refusals.append(error.str())
 
     def failed(why: str) -> str:
         return (
-            f"{what} ('{name_key}') cannot be looked up or created at {properties[BOOTSTRAP]}: "
-            f"{why}; check that the cluster answers there, and that the connector's user may describe and "
+            f"{what} ('{name_key}') cannot be read or created at {properties[BOOTSTRAP]}: "
+            f"{why}; check that the cluster responds there, and that the connector's user may describe and "
             f"create topics, or create the topic yourself"
         )
 
@@ -106,9 +102,9 @@ def _ensure(
                 f"set '{replicas_key}' to {brokers} at most"
             ) from error
         admin.poll(0)
-        if refusals or reason.code() not in _PASSING:
+        if refusals or reason.code() not in _TRANSIENT:
             raise ConfigException(failed((refusals or [reason.str()])[0])) from error
         raise RetriableException(failed(reason.str())) from error
     except TimeoutError as error:
-        raise RetriableException(failed(f"no answer within {2 * _TIMEOUT:g} seconds")) from error
+        raise RetriableException(failed(f"no response within {2 * _TIMEOUT:g} s")) from error
     return True

@@ -1,4 +1,4 @@
-"""Records of Kafka partitions as Arrow batches, read in a task."""
+"""Reads ranges of Kafka partitions as Arrow batches in a task."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ from sinksdk.topics.kafka.client import KafkaClient
 from sinksdk.topics.kafka.consumer import Consumer
 from sinksdk.topics.kafka.messages import Event
 
-_PATIENCE: Final = 0.05  # seconds without a record until None is given
-_AHEAD: Final = 4  # partitions that are fetched at a time, the one that is read included
-_KEPT: Final = 2  # idle consumers; each has a connection and a thread for each broker
-# Seconds without a record until a range is left to the next generation, with a new client. Half of what
-# Java's clients wait (default.api.timeout.ms): a connector has a minute to catch up after a broker's wake.
+_PATIENCE: Final = 0.05  # seconds without a record until None is yielded
+_AHEAD: Final = 4  # partitions fetched at a time, including the one that is read
+_MOST_IDLE: Final = 2  # consumers; each has a connection and a thread for each broker
+# Seconds without a record after which a range is left to the next generation, with a new client. Half of what
+# Java's clients wait (default.api.timeout.ms): a connector has a minute to catch up after a broker wakes.
 _SILENCE: Final = 30.0
-_SILENT_AGAIN: Final = 10.0  # the same, once another range has had all of it: a broker leads many partitions
-_REFUSED: Final = 10.0  # the same, once the client as a whole was refused something: others may let it in
+_SILENCE_AGAIN: Final = 10.0  # after another range was given up: one silent broker leads many partitions
+_SILENCE_REFUSED: Final = 10.0  # after a broker refused the client: other brokers may accept it
 PROPERTIES: Final[Mapping[str, str]] = {
     "isolation.level": "read_committed",
     "check.crcs": "true",  # as Java's clients do
-    "socket.timeout.ms": "15000",  # a dead connection costs no range then, which has twice as long
-    # Of each partition that is fetched ahead: with the others, what a task's worker holds of records.
+    "socket.timeout.ms": "15000",  # half of _SILENCE: a dead connection costs no range
+    # For each partition that is fetched ahead: this bounds the records in memory.
     "queued.max.messages.kbytes": "4096",
     "queued.min.messages": "50000",
-    # Before it is uncompressed, and on top of what is queued by then.
+    # Compressed, and in addition to the queued records.
     "fetch.message.max.bytes": "1048576",
-    # A fetch at the log's end is answered after so long, and what is asked meanwhile waits behind it. While
-    # only partitions that were read to their end ahead are asked for, that is 2 % of a core, broker included.
+    # A fetch at the log's end delays later requests to its broker by this time. While all fetched partitions
+    # are at their end, these fetches take 2 % of a core, broker included.
     "fetch.wait.max.ms": "10",
     # Delay before the next fetch of a partition with a full queue; a queue lasts longer.
     "fetch.queue.backoff.ms": "5",
     # Delay before the next fetch of a partition after an error.
     "fetch.error.backoff.ms": "100",
 }
-"""Of the reader's consumers, in librdkafka's words; a connector's configuration may override them."""
-_LOST: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+"""librdkafka's properties of the reader's consumers; a connector's configuration may override them."""
+_OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _ALL_DOWN: Final = "_ALL_BROKERS_DOWN"
+# No refusals: librdkafka looks up a group's coordinator although the reader is in no group.
 _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
-"""Errors that a reader ignores: librdkafka looks up a group's coordinator even without a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaReader:
     """Reads ranges of one cluster's partitions, by default up to the last stable offset.
 
-    A :class:`~sinksdk.topics.base.Reader`. Its consumer is kept for the next generation of this process.
+    A :class:`~sinksdk.topics.base.Reader`. Its consumer is kept for the next generation in this process.
     """
 
     client: KafkaClient
 
-    def of(self, partitions: Collection[TopicPartition]) -> KafkaReader:  # noqa: ARG002 - whichever they are
+    def of(self, partitions: Collection[TopicPartition]) -> KafkaReader:  # noqa: ARG002 - one reader serves all
         return self
 
     def read(
@@ -77,18 +77,18 @@ class KafkaReader:
             lent = stack.enter_context(_CONSUMERS.lend(properties))
             reading = Reading(lent.consumer, self.client.bootstrap_servers, ranges, columns)
             for item in stack.enter_context(closing(reading.items())):
-                # It may be the client itself that gets no further, as with a topic that was created again.
+                # The client itself may be stuck, as with a topic that was created again.
                 lent.is_sound = lent.is_sound and not isinstance(item, Unread)
                 yield item
 
 
 @dataclass(slots=True)
 class _Silence:
-    """Seconds since a record or the end of a transaction arrived, and the client's last error since."""
+    """Seconds since the last record or end of a transaction, and errors of the client since then."""
 
     seconds: float = 0.0
     longest: float = _SILENCE
-    complaint: str = ""
+    last_error: str = ""
     refusal: str = ""
 
     def end(self) -> None:
@@ -99,9 +99,9 @@ class Reading:
     """Reads ranges one after the other, while the next few partitions are fetched.
 
     Args:
-        consumer: one without partitions.
+        consumer: without partitions.
         cluster: its address, for messages.
-        clock: seconds on a clock that never jumps.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Reading:
         self._ranges = {p: offsets for p, offsets in ranges.items() if offsets.start < offsets.end}
         self._waiting = iter(self._ranges)
         self._silence = _Silence()
-        self._position = -1  # of the partition that is read, as the consumer has it
+        self._position = -1  # the consumer's, of the partition that is read
 
     def items(self) -> Generator[SinkRecords | Unread | None]:
         try:
@@ -142,7 +142,6 @@ class Reading:
             self._ahead += more
 
     def _read(self, partition: TopicPartition, offsets: OffsetRange) -> Iterator[SinkRecords | Unread | None]:
-        """One range, to its end or as far as it goes."""
         at = offsets.start
         self._silence.seconds, self._position = 0.0, self._consumer.position(partition)
         while True:
@@ -172,60 +171,54 @@ class Reading:
                 yield None
 
     def _has_moved(self, partition: TopicPartition) -> bool:
-        """Whether the end of a transaction came: of aborted records nothing else is seen."""
+        """Whether a transaction ended: the reader sees nothing else of aborted records."""
         before, self._position = self._position, self._consumer.position(partition)
         return self._position != before
 
     def _problem(
         self, partition: TopicPartition, offsets: OffsetRange, at: int, event: Event | None
     ) -> ConnectException | None:
-        """Why a range cannot be read any further, if so."""
         where = f"{partition} at offset {at} of {offsets}"
         if event is not None and not event.is_end_of_partition:
             error = event.error
-            if error.name() in _LOST:
+            if error.name() in _OUT_OF_RANGE:
                 return OffsetOutOfRangeException(
-                    f"{where}: the Kafka cluster at {self._cluster} has not got that offset any more: "
-                    f"{error.str()}"
+                    f"{where}: the Kafka cluster at {self._cluster} no longer has that offset: {error.str()}"
                 )
             if not error.retriable():
                 return ConnectException(f"{where} cannot be read: {error.str()} ({error.name()})")
-            self._silence.complaint = f"{error.str()} ({error.name()})"
+            self._silence.last_error = f"{error.str()} ({error.name()})"
         silence = self._silence
         for error in self._consumer.errors():
-            silence.complaint = f"{error.str()} ({error.name()})"
+            silence.last_error = f"{error.str()} ({error.name()})"
             if error.fatal():
-                raise RetriableException(f"{where}: the Kafka client has ended: {silence.complaint}")
+                raise RetriableException(f"{where}: the Kafka client failed: {silence.last_error}")
             if not (error.retriable() or error.name() in _OF_GROUPS):
-                silence.refusal = silence.complaint
-        if silence.refusal and silence.seconds >= _REFUSED:
+                silence.refusal = silence.last_error
+        if silence.refusal and silence.seconds >= _SILENCE_REFUSED:
             return ConnectException(
-                f"{where}: the Kafka cluster at {self._cluster} cannot be read: {silence.refusal}; check the "
-                f"client properties and the user's rights"
+                f"{where}: the Kafka cluster at {self._cluster} refuses the client: {silence.refusal}; check "
+                f"the client properties and the user's rights"
             )
         if silence.seconds < silence.longest:
             return None
-        waited, silence.longest = silence.longest, _SILENT_AGAIN
-        said = f"; the last that was heard: {silence.complaint}" if silence.complaint else ""
+        waited, silence.longest = silence.longest, _SILENCE_AGAIN
+        reason = f"; the last error was: {silence.last_error}" if silence.last_error else ""
         return RetriableException(
-            f"{where}: the Kafka cluster at {self._cluster} has sent nothing for {waited:g} s{said}"
+            f"{where}: the Kafka cluster at {self._cluster} has sent nothing for {waited:g} s{reason}"
         )
 
 
 @dataclass(slots=True)
 class _Lent:
-    """A consumer in use.
-
-    Args:
-        is_sound: whether it may be used again.
-    """
+    """A consumer in use; a sound one is kept for reuse."""
 
     consumer: Consumer
     is_sound: bool = True
 
 
 class _Consumers:
-    """A process's idle consumers: one each of the last few sets of properties."""
+    """Idle consumers of this process: one for each of the last few sets of properties."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -233,21 +226,21 @@ class _Consumers:
 
     @contextmanager
     def lend(self, properties: Mapping[str, str]) -> Iterator[_Lent]:
-        """A consumer without partitions; it is kept if it is sound, unless the block raises."""
+        """Lend a consumer without partitions; it is kept if it stays sound and the block does not raise."""
         key = tuple(sorted(properties.items()))
         with self._lock:
             consumer = self._idle.pop(key, None)
         if consumer is not None and any(error.name() == _ALL_DOWN for error in consumer.errors()):
-            # While it was idle it lost every broker, maybe for good (confluentinc/librdkafka#5301).
-            _close_aside(consumer)
+            # While idle it lost every broker, possibly for good (confluentinc/librdkafka#5301).
+            start_thread(consumer.close, "kafka-close")
             consumer = None
         consumer = consumer or Consumer(properties)
         lent = _Lent(consumer)
         try:
             yield lent
         except BaseException as error:
-            is_asked_to_close = isinstance(error, GeneratorExit)
-            lent.is_sound = lent.is_sound and is_asked_to_close
+            is_close_request = isinstance(error, GeneratorExit)
+            lent.is_sound = lent.is_sound and is_close_request
             raise
         finally:
             surplus = [] if lent.is_sound else [consumer]
@@ -255,15 +248,10 @@ class _Consumers:
                 if lent.is_sound:
                     surplus += filter(None, [self._idle.pop(key, None)])
                     self._idle[key] = consumer
-                while len(self._idle) > _KEPT:
+                while len(self._idle) > _MOST_IDLE:
                     surplus.append(self._idle.pop(next(iter(self._idle))))
             for each in surplus:
-                _close_aside(each)
-
-
-def _close_aside(consumer: Consumer) -> None:
-    """Close a consumer in a thread: that may take as long as a look-up of a broker's name."""
-    start_thread(consumer.close, "kafka-close")
+                start_thread(each.close, "kafka-close")  # closing may wait for the look-up of a broker's name
 
 
 _CONSUMERS: Final = _Consumers()

@@ -1,9 +1,9 @@
-"""Clients of Kafka that are replaced when they no longer receive responses.
+"""Kafka clients that are replaced when they no longer receive responses.
 
-librdkafka retries by itself, but there are states it never leaves. A metadata response that names no broker,
-as a broker gives right after it was frozen for longer than its session, makes it drop every broker it knows
+librdkafka retries by itself, but never leaves some states. A metadata response that names no broker, which a
+broker returns right after it was frozen for longer than its session, makes it drop every broker it knows
 (confluentinc/librdkafka#5301), and an admin request that then waits for a broker is never sent. A new client
-begins with the configured addresses.
+starts with the configured addresses.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from sinksdk.support.threads import Background, in_a_thread
 
 C = TypeVar("C")
 
+# A healthy broker responds within milliseconds, a busy one within seconds. librdkafka's own limit is 60 s.
 REPEAT_AFTER: Final = 10.0
-"""Seconds after which a request without a response is repeated.
+"""Seconds after which a request without a response is repeated."""
 
-A healthy broker responds within milliseconds, a busy one within seconds. librdkafka's own limit is 60."""
-
+# Two requests. A connector whose client is stuck resumes within half a minute after its broker wakes; during
+# an outage, a new client each 20 s costs a few milliseconds of processor time.
 RENEW_AFTER: Final = 20.0
-"""Seconds without a response after which a client is closed and the next request uses a new one.
+"""Seconds without a response after which a client is closed and the next request uses a new one."""
 
-Two requests. A connector whose client is stuck then resumes within half a minute after its broker wakes, and
-an outage costs a new client, a few milliseconds of processor time, each 20 s."""
-
-_SILENCE: Final = frozenset(
+SILENCE: Final = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's names for its own errors
         KafkaError._DESTROY,  # noqa: SLF001 - another thread has replaced the client
@@ -44,23 +42,23 @@ _SILENCE: Final = frozenset(
         KafkaError._WAIT_COORD,  # noqa: SLF001 - the same
     }
 )
-"""Errors of librdkafka's own that say that no broker responded."""
+"""librdkafka's errors for requests that no broker responded to."""
 
 
 def is_silence(error: BaseException) -> bool:
-    """Whether an error says that no broker responded; any other error of Kafka's is a response."""
+    """Whether no broker responded; any other error of Kafka is a response."""
     if isinstance(error, KafkaException):
-        return error.args[0].code() in _SILENCE
+        return error.args[0].code() in SILENCE
     return isinstance(error, TimeoutError)
 
 
 class NoBrokersException(RetriableException):
-    """A response names no broker: the client that got it has dropped all it knew, and is replaced at once."""
+    """A response names no broker: its client has dropped all brokers, and is replaced at once."""
 
 
 @dataclass(slots=True, eq=False)
 class _Held(Generic[C]):
-    """A client, its number of running requests, and since when each kind of request has had no response."""
+    """A client, the number of its running requests, and when each kind of request last became silent."""
 
     client: C
     users: int = 0
@@ -69,15 +67,14 @@ class _Held(Generic[C]):
 
 
 class Renewed(Generic[C]):
-    """A client that is replaced when requests have had no response for ``RENEW_AFTER``.
+    """A thread-safe holder of a client that is replaced when it gets no responses for ``RENEW_AFTER``.
 
-    Any thread may use it. The old client is closed in the background once its last request has ended, since
-    closing may block.
+    The old client is closed in the background once its last request has finished, because closing may block.
 
     Args:
-        create: called for the first request, and for the first one after the client was given up.
+        create: called for the first request, and for the first one after the client was dropped.
         close: may block.
-        clock: seconds on a clock that never jumps.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -97,7 +94,7 @@ class Renewed(Generic[C]):
 
     @contextmanager
     def request(self, kind: str) -> Iterator[C]:
-        """Make one request with the client, and judge from how the block ends whether there was a response.
+        """Lend the client for one request, which had a response unless the block raises that it had none.
 
         Args:
             kind: requests of one kind are judged together. A client may get responses to some kinds only, for
@@ -108,7 +105,7 @@ class Renewed(Generic[C]):
         try:
             yield held.client
         except NoBrokersException:
-            self._give_up(held)
+            self._drop(held)
             raise
         except Exception as error:
             if is_silence(error):
@@ -122,7 +119,6 @@ class Renewed(Generic[C]):
             self._release(held)
 
     def close(self) -> None:
-        """Close the client; a later request creates another."""
         with self._lock:
             held, self._held = self._held, None
             if held is None:
@@ -142,9 +138,9 @@ class Renewed(Generic[C]):
     def _note_silence(self, held: _Held[C], kind: str, began: float) -> None:
         since = held.silent_since.setdefault(kind, began)
         if self._clock() - since >= RENEW_AFTER:
-            self._give_up(held)
+            self._drop(held)
 
-    def _give_up(self, held: _Held[C]) -> None:
+    def _drop(self, held: _Held[C]) -> None:
         with self._lock:
             held.is_old = True
             if self._held is held:

@@ -1,4 +1,4 @@
-"""Writers' schemas from a schema registry with Confluent's HTTP interface."""
+"""Fetches writers' schemas from a schema registry with Confluent's HTTP interface."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TIMEOUT: Final = 10.0  # seconds for one request
-_UNKNOWN_FOR: Final = 30.0  # seconds for which an id is not asked for again: garbage comes in millions
+_UNKNOWN_FOR: Final = 30.0  # seconds without another request for an id: bad records may come in millions
 _MOST_UNKNOWN: Final = 10_000  # ids
 
 _NOT_FOUND: Final = (40401, 40402, 40403)  # subject, version, schema
-_PASSING: Final = (408, 425, 429)
+_TRANSIENT: Final = (408, 425, 429)
 _SERVER_ERROR: Final = 500
-_INSTALL: Final = "Avro needs what is not installed: pip install 'sinksdk[kafka]'"
+_INSTALL: Final = "Avro needs packages that are not installed: pip install 'sinksdk[kafka]'"
 
 
 def connect(address: RegistryAddress) -> SchemaRegistry:
-    """A schema registry, which is not asked anything yet.
+    """Create the client of a schema registry, without a request.
 
     Raises:
-        ConfigException: its client is not installed, or does not accept the address.
+        ConfigException: confluent-kafka's client is not installed, or does not accept the address.
     """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - slow to load
@@ -51,12 +51,14 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
     except OSError as error:  # ssl.SSLError is one
         files = [f"{key} {settings[key]}" for key in settings if key.endswith(".location")]
         raise ConfigException(
-            f"the schema registry {address} cannot be asked: a certificate or key is missing or no PEM "
+            f"the schema registry {address} cannot be used: a certificate or key is missing or not PEM "
             f"({', '.join(files)}): {error}"
         ) from error
     except ValueError as error:
-        reason = "user and password stand in the URL and in basic.auth.user.info, or not as user:password"
-        raise ConfigException(f"the schema registry {address} cannot be asked: {reason}") from error
+        reason = (
+            "user and password are both in the URL and in basic.auth.user.info, or not written user:password"
+        )
+        raise ConfigException(f"the schema registry {address} cannot be used: {reason}") from error
     return SchemaRegistry(client, str(address), replaces_nulls=address.replaces_nulls)
 
 
@@ -66,7 +68,7 @@ class SchemaRegistry:
     Args:
         client: makes each request once: the engine retries.
         name: the registry's URLs, for messages.
-        now: seconds on a clock that never jumps.
+        now: seconds, monotonic.
         replaces_nulls: see :func:`~sinksdk.values.avro_schema.parse_schema`.
     """
 
@@ -86,12 +88,13 @@ class SchemaRegistry:
         self._unknown: dict[int, tuple[float, str]] = {}
 
     def __call__(self, schema_id: int) -> AvroSchema:
-        """The parsed schema with everything it refers to.
+        """The parsed schema, including the schemas that it refers to.
 
         Raises:
-            DataException: the registry has none by that id, or it is not Avro.
-            RetriableException: the registry does not answer, or says that it cannot now.
-            ConfigException: it refuses the request (password), or is no schema registry.
+            DataException: the registry has no schema of that id, or it is not Avro.
+            RetriableException: the registry does not respond, or not now.
+            ConfigException: the registry refuses the request (password), or the URL is not a schema
+            registry's.
         """
         if schema_id not in self._schemas:
             until, why = self._unknown.get(schema_id, (0.0, ""))
@@ -108,15 +111,15 @@ class SchemaRegistry:
 
     def _fetch(self, schema_id: int) -> AvroSchema:
         guid, what = guid_of(schema_id), f"schema {name_of(schema_id)}"
-        ask: Callable[[], Schema] = (
+        send: Callable[[], Schema] = (
             partial(self._client.get_schema, schema_id)
             if guid is None
             else partial(self._client.get_schema_by_guid, str(guid))
         )
-        schema = self._asked(what, ask)
+        schema = self._request(what, send)
         if schema.schema_type not in (None, "AVRO"):
             raise DataException(
-                f"{what} of the schema registry {self._name} is no Avro: {schema.schema_type}"
+                f"{what} of the schema registry {self._name} is not Avro: {schema.schema_type}"
             )
         references = tuple(self._references(schema).values())
         try:
@@ -127,7 +130,7 @@ class SchemaRegistry:
             ) from error
 
     def _references(self, schema: Schema) -> dict[str, Any]:
-        """All schemas that a schema refers to, directly or not, by their full names."""
+        """All schemas that a schema refers to, directly or indirectly, by full name."""
         found: dict[str, Any] = {}
         waiting: list[Any] = list(schema.references or ())
         while waiting:
@@ -135,37 +138,37 @@ class SchemaRegistry:
             if reference.name in found:
                 continue
             what = f"version {reference.version} of subject {reference.subject}"
-            # Also one that was deleted meanwhile: records written with it are still there.
+            # Deleted versions, too: records written with them still exist.
             subject, version = reference.subject, reference.version
-            ask = partial(self._client.get_version, subject, version, deleted=True)
-            other = self._asked(what, ask).schema
+            send = partial(self._client.get_version, subject, version, deleted=True)
+            other = self._request(what, send).schema
             found[str(reference.name)] = _definition(other, f"{what} of the schema registry {self._name}")
             waiting += other.references or ()
         return found
 
-    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+    def _request(self, what: str, send: Callable[[], T]) -> T:
         from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - slow to load
 
         try:
-            return ask()
+            return send()
         except SchemaRegistryError as error:
-            raise self._judged(what, error) from error
-        except Exception as error:  # no answer, or one that is not the registry's
+            raise self._translated(what, error) from error
+        except Exception as error:  # no response, or one that is not the registry's
             why = f"{type(error).__name__}: {error}"
             raise RetriableException(
-                f"the schema registry {self._name} cannot be asked for {what}: {why}"
+                f"the schema registry {self._name} does not return {what}: {why}"
             ) from error
 
-    def _judged(self, what: str, error: SchemaRegistryError) -> Exception:
-        """The error is the record's, passing, or the configuration's."""
+    def _translated(self, what: str, error: SchemaRegistryError) -> Exception:
+        """Attribute the error to the record, to the registry's state, or to the configuration."""
         status, code = error.http_status_code, error.error_code
         if code in _NOT_FOUND:
             return DataException(f"the schema registry {self._name} has no {what}: {error}")
-        if status in _PASSING or status >= _SERVER_ERROR:
-            return RetriableException(f"the schema registry {self._name} cannot give {what} now: {error}")
+        if status in _TRANSIENT or status >= _SERVER_ERROR:
+            return RetriableException(f"the schema registry {self._name} cannot return {what} now: {error}")
         return ConfigException(
-            f"the schema registry {self._name} refuses to give {what}: {error}; look at its URL and at the "
-            f"user and password for it"
+            f"the schema registry {self._name} refuses to return {what}: {error}; check its URL, user "
+            f"and password"
         )
 
 
@@ -173,4 +176,4 @@ def _definition(schema: Schema, what: str) -> Any:
     try:
         return schema_json(schema.schema_str or "")
     except ValueError as error:
-        raise DataException(f"{what} is no JSON: {error}") from error
+        raise DataException(f"{what} is not JSON: {error}") from error

@@ -22,12 +22,12 @@ _READING: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     "fetch.message.max.bytes": 1024,  # one record, or the first of a batch
-    "fetch.min.bytes": 1,  # whatever the reader waits for
+    "fetch.min.bytes": 1,  # also if the connector's readers wait for more
     "fetch.wait.max.ms": 500,
-    "queued.min.messages": 1,  # of each partition one is enough
+    "queued.min.messages": 1,  # one record of each partition is enough
 }
-_SILENCE: Final = 5.0  # seconds without any answer; then the other partitions are taken to have records
-_LONGEST: Final = 30.0  # seconds for all; partitions without an answer are asked about the next time
+_SILENCE: Final = 5.0  # seconds without a response after which other partitions are assumed to have records
+_LONGEST: Final = 30.0  # seconds for all; the next call requests partitions without a response again
 
 
 def first_offsets(
@@ -35,46 +35,46 @@ def first_offsets(
     ranges: Mapping[TopicPartition, OffsetRange],
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[TopicPartition, int]:
-    """Offset of the first record in each range; its end where it has none, its start where no broker answers.
+    """Offset of the first record in each range; its end if it has none, its start if no broker responds.
 
-    One consumer asks about all partitions together: each broker gets one request. Partitions for which there
-    was no time are left out.
+    One consumer fetches all partitions together: each broker gets one request. Partitions for which time ran
+    out are left out.
 
     Args:
-        clock: seconds on a clock that never jumps.
+        clock: seconds, monotonic.
     """
     found: dict[TopicPartition, int] = {}
     with closing(bystander(properties, "sinksdk-probe", _READING)) as consumer:
-        consumer.assign([KafkaPartition(p.topic, p.partition, asked.start) for p, asked in ranges.items()])
-        heard = begun = clock()
+        consumer.assign(
+            [KafkaPartition(p.topic, p.partition, offsets.start) for p, offsets in ranges.items()]
+        )
+        last_response = begun = clock()
         while len(found) < len(ranges) and clock() - begun < _LONGEST:
-            if clock() - heard >= _SILENCE:
-                return {partition: asked.start for partition, asked in ranges.items()} | found
-            message = consumer.poll(max(heard + _SILENCE - clock(), 0.0))  # below 0 it would wait for ever
+            if clock() - last_response >= _SILENCE:
+                return {partition: offsets.start for partition, offsets in ranges.items()} | found
+            message = consumer.poll(
+                max(last_response + _SILENCE - clock(), 0.0)
+            )  # a negative time-out would wait for ever
             if message is None or message.topic() is None or message.partition() is None:
                 continue
             partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
-            answer = None if partition in found else _answer(message, ranges[partition])
-            if answer is None:
+            first = None if partition in found else _first_offset(message, ranges[partition])
+            if first is None:
                 continue
-            found[partition], heard = answer, clock()
+            found[partition], last_response = first, clock()
             if message.error() is None:
-                with suppress(KafkaException):  # then a few more of its records are fetched in vain
+                with suppress(KafkaException):  # if it fails, a few more records are fetched without use
                     consumer.pause([KafkaPartition(*partition)])
     return found
 
 
-def _answer(message: Message, asked: OffsetRange) -> int | None:
-    """None: the client asks again."""
+def _first_offset(message: Message, offsets: OffsetRange) -> int | None:
     error = message.error()
     if error is None:
-        return min(int(message.offset() or 0), asked.end)
+        return min(int(message.offset() or 0), offsets.end)
     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
-        return asked.end
-    return None if error.retriable() else asked.start
-
-
-_ISOLATION: Final = "isolation.level"
+        return offsets.end
+    return None if error.retriable() else offsets.start  # librdkafka retries the former
 
 
 class KafkaSource:
@@ -90,10 +90,9 @@ class KafkaSource:
 
     def __init__(self, client: KafkaClient, overrides: Mapping[str, str] | None = None) -> None:
         self._client = client
-        self.cluster = Cluster({_ISOLATION: "read_committed", **client.librdkafka(overrides)})
+        self.cluster = Cluster({"isolation.level": "read_committed", **client.librdkafka(overrides)})
 
     def partitions(self, subscription: Subscription) -> Partitions:
-        """Kafka's own topics match no regex."""
         topics = self._topics(subscription)
         return self.cluster.available(partition for found in topics.values() for partition in found)
 
@@ -104,10 +103,10 @@ class KafkaSource:
         return truncated_logs(self.cluster.properties, positions)
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        """Reads one record of each: behind compacted records and transaction markers there may be none."""
+        """Reads one record of each: compacted records and transaction markers leave gaps."""
         return first_offsets(self.cluster.properties, ranges)
 
-    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> KafkaReader:  # noqa: ARG002 - whichever they are
+    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> KafkaReader:  # noqa: ARG002 - one reader serves all
         return KafkaReader(self._client)
 
     def _topics(self, subscription: Subscription) -> dict[str, list[TopicPartition]]:
@@ -119,7 +118,7 @@ class KafkaSource:
             names = ", ".join(map(repr, missing))
             raise MissingSourceTopicException(
                 missing,
-                f"the Kafka cluster at {self.cluster.bootstrap} has no topic {names}: create it, or take it "
-                f"out of the connector's 'topics'",
+                f"the Kafka cluster at {self.cluster.bootstrap} has no topic {names}: create it, or remove "
+                f"it from the connector's 'topics'",
             )
         return found

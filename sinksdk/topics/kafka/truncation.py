@@ -1,4 +1,4 @@
-"""Whether a partition's log has lost records that were read (KIP-320)."""
+"""Detects partitions whose log has lost records that were read (KIP-320)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from sinksdk.errors import RetriableException
 from sinksdk.offsets import TopicPartition
 from sinksdk.topics.base import Position
-from sinksdk.topics.kafka.cluster import asking, bystander
+from sinksdk.topics.kafka.cluster import bystander, translating
 
 _PROPERTIES: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
-    "auto.offset.reset": "error",  # otherwise librdkafka goes to the truncated end without a word
-    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch: its arrival says that all is well
+    "auto.offset.reset": "error",  # otherwise librdkafka silently continues at the truncated end
+    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch, shows that nothing was truncated
     "queued.min.messages": 1,
 }
 _LONGEST: Final = 15.0  # seconds
 _POLL: Final = 0.5  # seconds
-# librdkafka has no other way to hand out the end offset of an epoch than the text of its error.
+# librdkafka reports the end offset of an epoch only in the text of its error.
 _TRUNCATED: Final = re.compile(r"broker end offset is (-?\d+)")
 
 
@@ -33,16 +33,16 @@ def truncated_logs(
     positions: Mapping[TopicPartition, Position],
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[TopicPartition, int | None]:
-    """Partitions whose log no longer has all that was read: as of :meth:`Source.truncated`.
+    """Partitions whose log has lost records that were read; see :meth:`Source.truncated`.
 
     librdkafka compares a position with the log (OffsetsForLeaderEpoch) when a consumer seeks to it with its
-    epoch, though not when it is assigned there.
+    epoch, though not when the partition is assigned there.
 
     Args:
-        clock: seconds on a clock that never jumps.
+        clock: seconds, monotonic.
     """
     found: dict[TopicPartition, int | None] = {}
-    waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka checks no other
+    waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka does not check 0
     deadline = clock() + _LONGEST
     with closing(bystander(properties, "sinksdk-epochs", _PROPERTIES)) as consumer:
         consumer.assign([KafkaPartition(*p, at.offset) for p, at in waiting.items()])
@@ -51,8 +51,8 @@ def truncated_logs(
         while waiting:
             if clock() >= deadline:
                 raise RetriableException(
-                    f"the Kafka cluster at {properties['bootstrap.servers']} has not told within "
-                    f"{_LONGEST:g} s whether it still has what was read of {', '.join(map(str, waiting))}"
+                    f"the Kafka cluster at {properties['bootstrap.servers']} did not say within "
+                    f"{_LONGEST:g} s whether it still has the records of {', '.join(map(str, waiting))}"
                 )
             message = consumer.poll(_POLL)
             if message is None or message.topic() is None or message.partition() is None:
@@ -60,28 +60,28 @@ def truncated_logs(
             partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
             if partition not in waiting or ((error := message.error()) is not None and error.retriable()):
                 continue
-            with asking(properties["bootstrap.servers"], f"the leader epochs of {partition}"):
-                is_truncated, end = _answer(message)
+            with translating(properties["bootstrap.servers"], f"the leader epochs of {partition}"):
+                is_truncated, end = _truncation(message)
             if is_truncated:
                 found[partition] = end
             del waiting[partition]
-            with suppress(KafkaException):  # then a few of its records are fetched without use
+            with suppress(KafkaException):  # if it fails, a few records are fetched without use
                 consumer.pause([KafkaPartition(*partition)])
     return found
 
 
 def _seek(consumer: Consumer, partition: TopicPartition, at: Position, bootstrap: str) -> None:
-    with asking(bootstrap, f"the leader epochs of {partition}"):
+    with translating(bootstrap, f"the leader epochs of {partition}"):
         consumer.seek(KafkaPartition(*partition, at.offset, leader_epoch=at.epoch))
 
 
-def _answer(message: Message) -> tuple[bool, int | None]:
-    """Whether the log was truncated, and where. Raises KafkaException if that is not known."""
+def _truncation(message: Message) -> tuple[bool, int | None]:
+    """Whether the log was truncated, and where. Raises KafkaException if the broker did not say."""
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
         return False, None
-    said = _TRUNCATED.search(error.str())
-    if said is None:
+    match = _TRUNCATED.search(error.str())
+    if match is None:
         raise KafkaException(error)
-    end = int(said[1])
+    end = int(match[1])
     return True, None if end < 0 else end

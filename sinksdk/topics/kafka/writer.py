@@ -1,4 +1,4 @@
-"""Writes transactions to Kafka."""
+"""Writes transactions of source tasks to Kafka."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sinksdk.topics.kafka.client import PRODUCER, KafkaClient, producer_properti
 from sinksdk.topics.kafka.offsets import KafkaOffsets, offset_record
 from sinksdk.topics.kafka.renewal import RENEW_AFTER, REPEAT_AFTER
 
-_TIMEOUT: Final = REPEAT_AFTER  # seconds for one request, which is repeated after them
+_TIMEOUT: Final = REPEAT_AFTER  # seconds for one request, which is then repeated
 _POLL: Final = 0.1  # seconds
-_POLL_EVERY: Final = 100  # records; delivery reports of those before them come meanwhile
+_POLL_EVERY: Final = 100  # records; each poll handles delivery reports of earlier ones
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _DELIVERY_TIMEOUT: Final = "delivery.timeout.ms"
-_LONGEST_TRANSACTION: Final = 60_000  # milliseconds, as Java's producers have it
+_LONGEST_TRANSACTION: Final = 60_000  # milliseconds, the default of Java's producers
 
 _FENCED: Final = frozenset(
     {
@@ -55,13 +55,13 @@ _librdkafka = logging.getLogger("sinksdk.librdkafka")
 
 @dataclass(slots=True)
 class _Transaction:
-    """What became of the records of a transaction that was begun at this time."""
+    """Delivery reports of a transaction, and when it began."""
 
     begun: float
     written: list[RecordMetadata | None] = field(default_factory=list)
     has_offsets: bool = False
     lost: KafkaError | None = None
-    """Why the first lost record was not written: errors of the transaction name no cause."""
+    """The error of the first record that was not written: errors of the transaction name no cause."""
 
     def note(self, error: KafkaError | None) -> None:
         if error is not None and self.lost is None:
@@ -73,8 +73,8 @@ class KafkaWriter:
 
     Args:
         properties: librdkafka's.
-        offsets_topic: where source offsets go; it must exist.
-        now: seconds on a clock that never jumps.
+        offsets_topic: the topic of source offsets; it must exist.
+        now: seconds, monotonic.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class KafkaWriter:
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient, name: TaskName) -> KafkaWriter:
-        """The writer of a task.
+        """Create the writer of a task.
 
         Raises:
-            ConfigException: a reference cannot be resolved, or a security setting not be translated.
+            ConfigException: a reference cannot be resolved, or a security setting cannot be translated.
         """
         longest = _longest_transaction(config)
         properties = producer_properties(config, kafka)
@@ -113,9 +113,9 @@ class KafkaWriter:
 
     def init(self) -> None:
         if self._silence() >= RENEW_AFTER:
-            self.close()  # nothing is begun yet: a new producer fences the same ones
+            self.close()  # no transaction is open: a new producer fences the same predecessors
         if self._producer is None:
-            self._producer = self._made()
+            self._producer = self._create()
             self._silent_since = None
         self._transaction = _Transaction(self._now())
         with self._translating("be initialised"):
@@ -127,14 +127,14 @@ class KafkaWriter:
             self._live.begin_transaction()
 
     def send(self, record: SourceRecord) -> None:
-        """Waits while too many records are on their way."""
+        """Begin writing a record; waits while too many are waiting."""
         transaction = self._transaction
         if transaction.lost is not None:
             raise self._refused(transaction.lost, "write a record")
         if record.topic == self._offsets_topic:
             raise ConnectException(
-                f"connector {self._connector} gave a record for topic {record.topic}, in which its own "
-                f"source offsets are kept; write to another topic, or name another 'offsets.storage.topic'"
+                f"connector {self._connector} returned a record for topic {record.topic}, which stores its "
+                f"source offsets; write to another topic, or set another 'offsets.storage.topic'"
             )
         at = len(transaction.written)
         transaction.written.append(None)
@@ -174,14 +174,14 @@ class KafkaWriter:
             self._live.abort_transaction(_TIMEOUT)
 
     def close(self) -> None:
-        """The broker aborts an open transaction when its time is over."""
+        """Close the producer; the broker aborts an open transaction after its time-out."""
         producer, self._producer = self._producer, None
         if producer is None:
             return
         try:
             producer.purge()
             producer.flush(0)
-        except (KafkaException, SystemError) as error:  # what it still has to say changes nothing
+        except (KafkaException, SystemError) as error:  # the transaction is aborted in any case
             _librdkafka.debug("%s: %s", self._id, error)
 
     @property
@@ -190,7 +190,7 @@ class KafkaWriter:
             raise ConnectException(f"the producer with transactional id {self._id} is closed")
         return self._producer
 
-    def _made(self) -> Producer:
+    def _create(self) -> Producer:
         properties = {
             **self._properties,
             "transactional.id": self._id,
@@ -201,7 +201,7 @@ class KafkaWriter:
             return self._make_producer(properties)
         except (KafkaException, ValueError) as error:
             raise ConfigException(
-                f"the producer of connector {self._connector} cannot be made: {error}; look at '{PRODUCER}…'"
+                f"the producer of connector {self._connector} cannot be created: {error}; check '{PRODUCER}…'"
             ) from error
 
     def _produce(
@@ -217,7 +217,7 @@ class KafkaWriter:
                 try:
                     self._live.produce(topic, value, key, on_delivery=delivered, **further)
                 except BufferError:
-                    self._live.poll(_POLL)  # earlier ones are written, or time out
+                    self._live.poll(_POLL)  # until earlier records are written, or time out
                 else:
                     break
             if len(self._transaction.written) % _POLL_EVERY == 0:
@@ -225,7 +225,7 @@ class KafkaWriter:
 
     @contextmanager
     def _translating(self, what: str) -> Iterator[None]:
-        """Translates what librdkafka raises."""
+        """Translate librdkafka's exceptions."""
         began = self._now()
         try:
             yield
@@ -234,7 +234,7 @@ class KafkaWriter:
                 self._silent_since = began
             raise self._refused(error.args[0], what) from error
         except SystemError as error:
-            # A fatal error is raised before callbacks are served, each of which then raises this one.
+            # librdkafka raises a fatal error before it calls callbacks, which then raise SystemError.
             fatal = error.__cause__
             if not isinstance(fatal, KafkaException):
                 raise
@@ -243,7 +243,7 @@ class KafkaWriter:
             self._silent_since = None
 
     def _silence(self) -> float:
-        """Seconds since the first of the calls in a row that have failed began."""
+        """Seconds since the first of the consecutive calls that failed."""
         return 0.0 if self._silent_since is None else self._now() - self._silent_since
 
     def _refused(self, error: KafkaError, what: str) -> ConnectException:
@@ -253,8 +253,8 @@ class KafkaWriter:
         if error.code() in _FENCED:
             return self._fenced(error, who)
         if error.retriable() and not error.txn_requires_abort():
-            # The broker ends a transaction after its time-out: from then on a new producer loses nothing, and
-            # this one may be stuck.
+            # The broker aborts a transaction after its time-out: then a new producer loses nothing, and this
+            # one may be stuck.
             longest = self._longest()
             if self._silence() < longest:
                 return RetriableException(f"{who}: {error.str()}")
@@ -272,22 +272,23 @@ class KafkaWriter:
         try:
             self._live.begin_transaction()
         except KafkaException as why:
-            return why.args[0]  # type: ignore[no-any-return] # it has nothing else
+            return why.args[0]  # type: ignore[no-any-return] # a KafkaError
         return error
 
     def _longest(self) -> float:
-        """Seconds that a transaction may be open."""
         return int(self._properties.get(_TRANSACTION_TIMEOUT, _LONGEST_TRANSACTION)) / 1000
 
     def _fenced(self, error: KafkaError, who: str) -> ConnectException:
-        """Kafka says the same of a transaction that was open for too long as of a newer producer."""
+        # Kafka returns the same error when a transaction was open for too long as when a producer is newer.
         longest = self._longest()
         elapsed = self._now() - self._transaction.begun
         if elapsed < longest:
-            return FencedException(f"{who}: a newer task writes with this id now ({error.str()})")
+            return FencedException(
+                f"{who}: a newer attempt at the task writes with this id now ({error.str()})"
+            )
         return ConnectException(
             f"{who}: the transaction had been open for {elapsed:.0f} s and Kafka allows {longest:g}, or a "
-            f"newer task writes with this id ({error.str()}); end transactions earlier, or raise "
+            f"newer attempt writes with this id ({error.str()}); end transactions earlier, or raise "
             f"'{PRODUCER}{_TRANSACTION_TIMEOUT}'"
         )
 
@@ -310,9 +311,9 @@ class KafkaTarget:
 
 
 def _longest_transaction(config: SourceConnectorConfig) -> int:
-    """Milliseconds that a transaction may be open: as asked for, else longer than it is meant to be."""
-    asked = config.overrides(PRODUCER).get(_TRANSACTION_TIMEOUT)
-    if asked is not None:
-        return int(asked)
-    meant = config.transaction_interval_ms if config.transaction_boundary == "interval" else 0
-    return max(_LONGEST_TRANSACTION, 2 * meant)
+    """Milliseconds that a transaction may be open: as configured, or longer than its interval."""
+    configured = config.overrides(PRODUCER).get(_TRANSACTION_TIMEOUT)
+    if configured is not None:
+        return int(configured)
+    interval = config.transaction_interval_ms if config.transaction_boundary == "interval" else 0
+    return max(_LONGEST_TRANSACTION, 2 * interval)
