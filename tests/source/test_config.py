@@ -1,5 +1,3 @@
-"""What a source can be told, and what keys of Kafka Connect mean to it."""
-
 from __future__ import annotations
 
 import pickle
@@ -20,7 +18,6 @@ BASE = {"name": "files", "connector.class": "x:Y"}
 
 
 def test_defaults() -> None:
-    """Each poll is a transaction; exactly-once is not demanded of the connector; offsets have their own topic."""
     config = SourceConnectorConfig.parse(BASE)
     assert config.transaction_boundary == "poll"
     assert config.exactly_once_support == "requested"
@@ -28,8 +25,7 @@ def test_defaults() -> None:
     assert (config.group_id, config.offsets_storage_topic) == ("sinksdk", "sinksdk-offsets")
 
 
-def test_all_problems_are_told_at_once() -> None:
-    """As for sinks, each with its key."""
+def test_all_problems_are_reported() -> None:
     wrong = {
         **BASE,
         "transaction.boundary": "never",
@@ -45,8 +41,7 @@ def test_all_problems_are_told_at_once() -> None:
     ]
 
 
-def test_kafka_must_allow_transactions_as_long_as_they_are_to_be() -> None:
-    """An interval that Kafka does not allow would fail each time; with other boundaries nobody knows how long."""
+def test_transaction_timeout_must_exceed_the_interval() -> None:
     written = {
         **BASE,
         "transaction.boundary": "interval",
@@ -59,8 +54,7 @@ def test_kafka_must_allow_transactions_as_long_as_they_are_to_be() -> None:
     SourceConnectorConfig.parse({**written, "transaction.boundary": "poll"})
 
 
-def test_a_configuration_travels_as_text() -> None:
-    """As a sink's does."""
+def test_configuration_is_pickled_as_text() -> None:
     config = SourceConnectorConfig.parse(BASE)
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own
 
@@ -81,13 +75,11 @@ def test_a_configuration_travels_as_text() -> None:
         ("tranaction.boundary", "poll", Meaning.UNKNOWN),
     ],
 )
-def test_keys_of_kafka_connect_have_a_sources_verdict(key: str, value: str, meaning: Meaning) -> None:
-    """They may mean something else to a source than to a sink."""
+def test_connect_keys_have_verdicts_for_sources(key: str, value: str, meaning: Meaning) -> None:
     assert SourceConnectorConfig.judge({**BASE, key: value})[-1].verdict.meaning is meaning
 
 
-def test_the_reference_names_a_connectors_own_keys_first() -> None:
-    """Then those of every source; none of a sink's."""
+def test_reference_lists_a_connectors_own_keys_first() -> None:
     keys = [key.name for key in SourceConnectorConfig.reference()]
     assert keys[:4] == ["name", "connector.class", "tasks.max", "exactly.once.support"]
     assert not {"topics", "errors.tolerance", "value.converter"} & set(keys)
@@ -97,14 +89,10 @@ def test_the_reference_names_a_connectors_own_keys_first() -> None:
 
 
 class Silent(SourceConnector):
-    """Says nothing about exactly-once."""
-
     task_class = SourceTask
 
 
 class Exact(Silent):
-    """Can do everything."""
-
     def exactly_once_support(self, config: object) -> ExactlyOnceSupport:
         return ExactlyOnceSupport.SUPPORTED
 
@@ -113,8 +101,6 @@ class Exact(Silent):
 
 
 class Inexact(Silent):
-    """Says that it cannot."""
-
     def exactly_once_support(self, config: object) -> ExactlyOnceSupport:
         return ExactlyOnceSupport.UNSUPPORTED
 
@@ -123,25 +109,24 @@ class Inexact(Silent):
     ("connector", "answer"),
     [(Silent(), "does not declare that it supports"), (Inexact(), "does not support"), (Exact(), None)],
 )
-def test_required_means_that_the_connector_must_say_so(
+def test_required_exactly_once_needs_a_connector_that_declares_it(
     connector: SourceConnector, answer: str | None
 ) -> None:
-    """KIP-618's check before anything starts; silence is no yes."""
+    # KIP-618
     required = SourceConnectorConfig.parse({**BASE, "exactly.once.support": "required"})
     found = connector.unmet(required)
     assert [answer in problem for problem in found] == ([True] if answer else [])
     assert connector.unmet(SourceConnectorConfig.parse(BASE)) == []
 
 
-def test_a_connector_must_say_that_it_ends_transactions() -> None:
-    """Boundary connector, with a connector that would never end any, would never commit."""
+def test_connector_boundary_needs_a_connector_that_declares_it() -> None:
+    # Otherwise it would never commit.
     config = SourceConnectorConfig.parse({**BASE, "transaction.boundary": "connector"})
     assert ["'poll' or 'interval'" in problem for problem in Silent().unmet(config)] == [True]
     assert Exact().unmet(config) == []
 
 
-def test_what_sources_share_with_sinks() -> None:
-    """start, stop(is_deleted), task_configs and identity are Connector's."""
+def test_sources_share_connector_methods_with_sinks() -> None:
     connector = Silent()
     connector.start(None)
     connector.stop(True)

@@ -1,5 +1,3 @@
-"""Source partitions and offsets: what may be in them, and when two are the same."""
-
 from __future__ import annotations
 
 from types import MappingProxyType
@@ -11,16 +9,15 @@ from sinksdk import DataException
 from sinksdk.source.positions import SourcePosition, as_json, partition_key
 
 
-def test_json_scalars_can_be_kept() -> None:
-    """Text, numbers, booleans and None, under names that are text; any mapping of them."""
+def test_json_scalars_are_accepted() -> None:
     partition = MappingProxyType({"file": "ä", "number": 7, "share": 0.5, "open": True, "owner": None})
     position = SourcePosition.of(partition, {})
     assert position.partition == partition
     assert as_json(position.partition) == '{"file":"ä","number":7,"open":true,"owner":null,"share":0.5}'
 
 
-def test_the_order_of_fields_makes_no_difference() -> None:
-    """Two mappings that are equal are the same partition; 1 and True are not."""
+def test_order_of_fields_does_not_matter() -> None:
+    # But 1 and True differ.
     assert partition_key({"a": 1, "b": 2}) == partition_key({"b": 2, "a": 1})
     assert partition_key({"a": 1}) != partition_key({"a": True})
 
@@ -41,8 +38,7 @@ def test_the_order_of_fields_makes_no_difference() -> None:
         ({"\udcff": 1}, "has a lone surrogate at '\\udcff', which UTF-8 cannot hold"),
     ],
 )
-def test_anything_else_is_refused_with_what_it_is(value: Any, problem: str) -> None:
-    """Of partitions and of offsets alike."""
+def test_other_values_are_refused_by_type(value: Any, problem: str) -> None:
     with pytest.raises(DataException, match=r"^(a|the) source partition") as of_partition:
         partition_key(value)
     assert problem in str(of_partition.value)

@@ -1,7 +1,6 @@
-"""A broker that tells its clients about itself and one topic, and that can forget all brokers as a fenced one does.
+"""A broker with one topic, whose responses can omit all brokers, as those of a fenced one do.
 
-It speaks as much of Kafka's protocol as metadata takes: ApiVersions and Metadata, in the newest versions that
-librdkafka has.
+It supports ApiVersions and Metadata, in librdkafka's newest versions.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ _NO_OPERATIONS = -(2**31)  # authorized operations that nobody asked for
 
 
 class FakeBroker:
-    """One broker with a topic of one partition, on the loopback interface."""
-
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.topic_id = uuid.uuid4()
@@ -98,7 +95,7 @@ class FakeBroker:
 
 
 def _compact(items: list[bytes]) -> bytes:
-    """An array of fewer than 127 items."""
+    # An array of fewer than 127 items.
     return bytes([len(items) + 1]) + b"".join(items)
 
 

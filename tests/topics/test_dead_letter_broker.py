@@ -1,5 +1,3 @@
-"""Dead letters on a real broker: the topic is made, and what is sent is there, byte for byte."""
-
 from __future__ import annotations
 
 import time
@@ -40,8 +38,7 @@ def letters_to(topic: str, bootstrap: str, **more: str) -> KafkaDeadLetters:
     return KafkaDeadLetters(topic, producer_properties(config, KafkaClient(bootstrap)))
 
 
-def test_records_are_in_the_topic_as_they_were_sent(bootstrap: str) -> None:
-    """Dead letters: null and empty keys and values, headers and timestamps are in Kafka as they were read."""
+def test_dead_letters_in_kafka_equal_the_records(bootstrap: str) -> None:
     topic = unused_name("bad")
     assert ensure_dead_letter_topic(configured(topic), KafkaClient(bootstrap))
     sent = [
@@ -62,8 +59,7 @@ def test_records_are_in_the_topic_as_they_were_sent(bootstrap: str) -> None:
     assert [list(row.headers) for row in read] == [list(record.headers) for record in sent]
 
 
-def test_dead_letters_of_old_records_are_kept(bootstrap: str) -> None:
-    """Dead letters: the cluster's retention does not delete those of old records, whose timestamps they keep."""
+def test_dead_letters_of_old_records_survive_the_clusters_retention(bootstrap: str) -> None:
     topic = unused_name("bad")
     ensure_dead_letter_topic(configured(topic), KafkaClient(bootstrap))
     with letters_to(topic, bootstrap) as letters:
@@ -72,8 +68,7 @@ def test_dead_letters_of_old_records_are_kept(bootstrap: str) -> None:
     assert [row.value for row in consume(bootstrap, topic)] == [b"old"]
 
 
-def test_a_record_without_a_timestamp_gets_the_present_one(bootstrap: str) -> None:
-    """Dead letters: Kafka has no record without a timestamp any more; one that had none gets the present time."""
+def test_dead_letter_without_a_timestamp_gets_the_current_time(bootstrap: str) -> None:
     topic = create_topic(bootstrap, unused_name("bad"))
     before = time.time_ns() // 1_000_000
     with letters_to(topic, bootstrap) as letters:
@@ -82,15 +77,14 @@ def test_a_record_without_a_timestamp_gets_the_present_one(bootstrap: str) -> No
     assert before - 1_000 <= row.timestamp <= time.time_ns() // 1_000_000 + 1_000
 
 
-def test_the_topic_is_made_once(bootstrap: str) -> None:
-    """Dead letters: a topic that is there already is taken as it is."""
+def test_dead_letter_topic_is_created_unless_it_exists(bootstrap: str) -> None:
     config = configured(unused_name("bad"))
     assert ensure_dead_letter_topic(config, KafkaClient(bootstrap))
     assert not ensure_dead_letter_topic(config, KafkaClient(bootstrap))
 
 
-def test_more_replicas_than_brokers(bootstrap: str) -> None:
-    """Dead letters: Connect's 3 replicas on a smaller cluster are a ConfigException that says what to set."""
+def test_dead_letter_topic_with_more_replicas_than_brokers_is_refused(bootstrap: str) -> None:
+    # Connect's default is 3 replicas.
     config = configured(unused_name("bad"), **{"errors.deadletterqueue.topic.replication.factor": "3"})
     with pytest.raises(
         ConfigException, match=r"with 3 replicas: the cluster has 1 broker; set .* to 1 at most"
@@ -98,8 +92,7 @@ def test_more_replicas_than_brokers(bootstrap: str) -> None:
         ensure_dead_letter_topic(config, KafkaClient(bootstrap))
 
 
-def test_a_record_that_is_too_large_for_the_topic(bootstrap: str) -> None:
-    """Dead letters: what the broker refuses is said with the remedy; those around it are written."""
+def test_dead_letter_that_is_too_large_fails_alone(bootstrap: str) -> None:
     topic = create_topic(bootstrap, unused_name("bad"), config={"max.message.bytes": "1000"})
     with letters_to(topic, bootstrap, **{"producer.override.linger.ms": "0"}) as letters:
         letters.send(SinkRecord("t", 0, 0, value=b"small")).result(30)
@@ -111,15 +104,13 @@ def test_a_record_that_is_too_large_for_the_topic(bootstrap: str) -> None:
 
 
 @pytest.mark.extended
-def test_a_cluster_that_does_not_answer() -> None:
-    """Dead letters: a cluster that does not answer is a RetriableException that says where it was looked for."""
+def test_dead_letter_topic_of_an_unreachable_cluster_is_retriable() -> None:
     with pytest.raises(RetriableException, match=r"cannot be read or created at 127.0.0.1:1"):
         ensure_dead_letter_topic(configured("bad"), KafkaClient("127.0.0.1:1"))
 
 
 @pytest.mark.extended
-def test_a_broker_that_goes_and_comes_back() -> None:
-    """Dead letters: while the broker is away they fail, after delivery.timeout.ms; once it is back they are written."""
+def test_dead_letters_fail_while_the_broker_is_down_and_succeed_afterwards() -> None:
     settings = {"producer.override.delivery.timeout.ms": "15000", "producer.override.linger.ms": "0"}
     with serving() as broker:
         topic = unused_name("bad")

@@ -1,5 +1,3 @@
-"""Dead letters in Kafka: what is sent, how durable it is, and what is said when it fails. Without a cluster."""
-
 from __future__ import annotations
 
 import time
@@ -22,8 +20,6 @@ Report = Callable[[KafkaError | None, None], None]
 
 
 class FakeProducer:
-    """Takes messages; reports them when polled, as failed where told so."""
-
     def __init__(self, error: int | None = None, room: int = 1_000, refusal: int | None = None) -> None:
         self.error = error
         self.room = room
@@ -75,8 +71,7 @@ def configured(**more: str) -> ConnectorConfig:
     return ConnectorConfig.parse(raw)
 
 
-def test_a_record_is_sent_as_it_is(opened: Opened) -> None:
-    """Dead letters: key, value, headers (repeated, null) and timestamp go as they are; Kafka picks the partition."""
+def test_dead_letter_keeps_key_value_headers_and_timestamp(opened: Opened) -> None:
     producer = FakeProducer()
     opened(producer).send(RECORD).result(5)
     assert producer.messages == [
@@ -90,15 +85,13 @@ def test_a_record_is_sent_as_it_is(opened: Opened) -> None:
     ]
 
 
-def test_nothing_is_made_up_where_a_record_has_nothing(opened: Opened) -> None:
-    """Dead letters: null key and value stay null; without a timestamp the record gets the present time."""
+def test_dead_letter_keeps_null_key_and_value(opened: Opened) -> None:
     producer = FakeProducer()
     opened(producer).send(SinkRecord("t", 0, 0)).result(5)
     assert producer.messages == [{"topic": "bad", "key": None, "value": None}]
 
 
-def test_the_future_is_done_once_it_is_written(opened: Opened) -> None:
-    """Dead letters: the future says that the record is durable, and nothing before that."""
+def test_future_of_a_dead_letter_completes_when_it_is_written(opened: Opened) -> None:
     producer = FakeProducer()
     held: list[Report] = []
     producer.poll = lambda seconds: time.sleep(0.001) or 0  # type: ignore[method-assign, func-returns-value]  # slowly, nothing
@@ -111,8 +104,7 @@ def test_the_future_is_done_once_it_is_written(opened: Opened) -> None:
     assert letter.result(5) is None
 
 
-def test_a_full_queue_is_waited_for(opened: Opened) -> None:
-    """Dead letters: where too many are on their way the next one waits; none is left out."""
+def test_send_waits_for_a_full_producer_queue(opened: Opened) -> None:
     producer = FakeProducer(room=1)
     letters = opened(producer)
     futures: list[Future[None]] = [letters.send(SinkRecord("t", 0, i, value=b"%d" % i)) for i in range(20)]
@@ -130,8 +122,9 @@ def test_a_full_queue_is_waited_for(opened: Opened) -> None:
     ],
 )
 @pytest.mark.parametrize("at", ["error", "refusal"])
-def test_a_record_that_cannot_be_written(opened: Opened, code: int, remedy: str, at: str) -> None:
-    """Dead letters: the future raises what names record, topic, cause and remedy, whenever the failure shows."""
+def test_dead_letter_that_cannot_be_written_names_record_topic_and_remedy(
+    opened: Opened, code: int, remedy: str, at: str
+) -> None:
     letter = opened(FakeProducer(**{at: code})).send(RECORD)
     with pytest.raises(ConnectException) as caught:
         letter.result(5)
@@ -142,8 +135,7 @@ def test_a_record_that_cannot_be_written(opened: Opened, code: int, remedy: str,
     assert told.endswith(remedy)
 
 
-def test_a_producer_is_made_for_the_first_letter_only() -> None:
-    """Dead letters: a task without bad records never connects."""
+def test_producer_is_created_for_the_first_dead_letter() -> None:
     made = []
     with KafkaDeadLetters("bad", {}, lambda properties: made.append(properties) or FakeProducer()) as letters:
         assert made == []
@@ -152,8 +144,7 @@ def test_a_producer_is_made_for_the_first_letter_only() -> None:
     assert len(made) == 1
 
 
-def test_a_producer_that_cannot_be_made() -> None:
-    """Dead letters: properties that no producer takes are a ConfigException that says where they come from."""
+def test_wrong_producer_properties_are_a_config_exception() -> None:
     with (
         KafkaDeadLetters("bad", {"bootstrap.servers": "localhost:1", "linger.ms": "soon"}) as letters,
         pytest.raises(ConfigException, match=r"check 'producer.override.…'"),
@@ -164,8 +155,7 @@ def test_a_producer_that_cannot_be_made() -> None:
 # -- configuration -----------------------------------------------------------------------------------
 
 
-def test_letters_are_durable_whatever_is_configured() -> None:
-    """Dead letters: acks=all and idempotence cannot be switched off; other properties of the producer can be set."""
+def test_overrides_do_not_change_durability() -> None:
     config = configured(
         **{
             "producer.override.acks": "0",
@@ -187,23 +177,20 @@ def test_letters_are_durable_whatever_is_configured() -> None:
     assert "interceptor.classes" not in properties
 
 
-def test_the_producer_may_have_a_cluster_of_its_own() -> None:
-    """Dead letters: producer.override.bootstrap.servers wins over the cluster records come from."""
+def test_producer_override_sets_another_cluster() -> None:
     config = configured(**{"producer.override.bootstrap.servers": "b:2"})
     assert producer_properties(config, KafkaClient("a:1"))["bootstrap.servers"] == "b:2"
     assert dead_letter_client(config, None) == KafkaClient("b:2")
 
 
-def test_dead_letters_without_a_cluster() -> None:
-    """Dead letters: without any cluster they are a ConfigException that says which key names one."""
+def test_dead_letter_topic_without_a_cluster_is_refused() -> None:
     with pytest.raises(ConfigException, match=r"set one with 'producer.override.bootstrap.servers'"):
         dead_letter_client(configured(), None)
     with pytest.raises(ConfigException, match="the records do not come from a Kafka cluster"):
         open_dead_letters(configured(), None)
 
 
-def test_no_dead_letters() -> None:
-    """Dead letters: without a topic there are none."""
+def test_without_a_topic_there_are_no_dead_letters() -> None:
     with open_dead_letters(
         ConnectorConfig.parse({"name": "c", "topics": "t"}), KafkaClient("a:1")
     ) as letters:

@@ -1,5 +1,3 @@
-"""Dead letters in a topic directory: several writers at once, killed in the middle; a source reads what they wrote."""
-
 from __future__ import annotations
 
 import os
@@ -31,24 +29,22 @@ RECORD = SinkRecord(
 
 
 def plain(root: Path) -> None:
-    """A directory without transactions, as Spark writes it."""
+    # As Spark writes a directory.
     write_records(root, TopicPartition("flights", 0), ROWS)
 
 
 def transactional(root: Path) -> None:
-    """A directory with transactions, as sources write it."""
     write_transaction(root, {TopicPartition("flights", 0): ROWS})
 
 
 def new(root: Path) -> None:
-    """None yet."""
+    pass
 
 
 KINDS = pytest.mark.parametrize("make", [plain, transactional, new])
 
 
 def letters_in(root: Path) -> list[SinkRecord]:
-    """As a source reads them."""
     source = TopicDirectorySource(root)
     available = source.partitions(Subscription(("bad",), None))
     if PLACE not in available:
@@ -72,8 +68,7 @@ def settings(**more: str) -> ConnectorConfig:
 
 
 @KINDS
-def test_a_dead_letter_is_the_record_as_it_was(make: Callable[[Path], None], tmp_path: Path) -> None:
-    """Key, value, headers and timestamp; on the disk when its future is done; a record without a time gets one."""
+def test_dead_letter_in_a_directory_equals_the_record(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path)
     with DirectoryDeadLetters(tmp_path, "bad", now=lambda: 7.0) as letters:
         letters.send(RECORD).result(10)
@@ -85,8 +80,7 @@ def test_a_dead_letter_is_the_record_as_it_was(make: Callable[[Path], None], tmp
 
 
 @KINDS
-def test_the_records_of_the_source_stay_what_they_are(make: Callable[[Path], None], tmp_path: Path) -> None:
-    """Where files without transactions count, they still do; a new directory has transactions."""
+def test_dead_letters_leave_other_topics_visible(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path)
     with DirectoryDeadLetters(tmp_path, "bad") as letters:
         letters.send(RECORD).result(10)
@@ -97,8 +91,7 @@ def test_the_records_of_the_source_stay_what_they_are(make: Callable[[Path], Non
 
 
 @KINDS
-def test_letters_that_wait_together_are_one_file(make: Callable[[Path], None], tmp_path: Path) -> None:
-    """A task is not held up by each record, and a thousand of them are no thousand files."""
+def test_waiting_dead_letters_are_written_as_one_file(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path)
     with DirectoryDeadLetters(tmp_path, "bad") as letters:
         sent = [letters.send(SinkRecord("flights", 0, n, value=b"%d" % n)) for n in range(1_000)]
@@ -109,8 +102,9 @@ def test_letters_that_wait_together_are_one_file(make: Callable[[Path], None], t
 
 
 @KINDS
-def test_writers_at_once_append_after_each_other(make: Callable[[Path], None], tmp_path: Path) -> None:
-    """Tasks, zombies and other connectors: nothing is replaced, and no offset is given twice."""
+def test_concurrent_dead_letter_writers_lose_and_repeat_no_offset(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
     make(tmp_path)
 
     def write(writer: int) -> None:
@@ -147,10 +141,9 @@ with DirectoryDeadLetters(sys.argv[1], "bad") as letters:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [plain, transactional])
-def test_writers_that_are_killed_lose_nothing_that_was_durable(
+def test_killed_dead_letter_writers_lose_no_acknowledged_record(
     make: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    """Kill -9, anywhere: what was acknowledged is read; half a file never is; the next writer goes on."""
     make(tmp_path)
     acknowledged: set[bytes] = set()
     for turn in range(2):
@@ -179,8 +172,6 @@ def test_writers_that_are_killed_lose_nothing_that_was_durable(
 
 
 class Flaky(Disk):
-    """Fails so many times, before the effect or after it."""
-
     def __init__(self, times: int, *, after: bool) -> None:
         self.left = times
         self.after = after
@@ -198,10 +189,9 @@ class Flaky(Disk):
 
 @KINDS
 @pytest.mark.parametrize("after", [False, True])
-def test_an_error_that_passes_loses_nothing(
+def test_transient_error_of_a_dead_letter_is_retried(
     make: Callable[[Path], None], after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is tried again; what was written and not answered may be there twice."""
     monkeypatch.setattr("sinksdk.topics.directory.dead_letters._PAUSE", 0.01)
     make(tmp_path)
     with DirectoryDeadLetters(tmp_path, "bad", disk=Flaky(2, after=after)) as letters:
@@ -211,8 +201,7 @@ def test_an_error_that_passes_loses_nothing(
     assert len(found) <= (3 if after else 1)
 
 
-def test_an_error_that_lasts_fails_the_record_by_name(tmp_path: Path) -> None:
-    """A folder that cannot be written: record, topic, directory and remedy are named, at once."""
+def test_permanent_error_of_a_dead_letter_names_record_and_remedy(tmp_path: Path) -> None:
     transactional(tmp_path)
     (tmp_path / "topic=bad").touch()
     with DirectoryDeadLetters(tmp_path, "bad") as letters, pytest.raises(ConnectException) as raised:
@@ -222,8 +211,7 @@ def test_an_error_that_lasts_fails_the_record_by_name(tmp_path: Path) -> None:
     assert "a file is where a folder should be" in message
 
 
-def test_a_disk_that_stays_away_fails_the_record_after_a_while(tmp_path: Path) -> None:
-    """Its partition fails then, and nothing is committed past it."""
+def test_dead_letter_fails_after_its_retries(tmp_path: Path) -> None:
     began = time.monotonic()
     letters = DirectoryDeadLetters(tmp_path, "bad", patience=0.0, disk=Flaky(9, after=False))
     with letters, pytest.raises(ConnectException, match="Input/output error"):
@@ -234,13 +222,11 @@ def test_a_disk_that_stays_away_fails_the_record_after_a_while(tmp_path: Path) -
 # -- where they go -------------------------------------------------------------------------------------
 
 
-def test_without_further_keys_they_go_where_the_records_are(tmp_path: Path) -> None:
-    """As with Kafka: the same cluster, the same directory."""
+def test_dead_letters_go_to_the_directory_of_the_source_by_default(tmp_path: Path) -> None:
     assert find_dead_letters(TopicDirectory(tmp_path), settings()) == str(tmp_path)
 
 
-def test_a_directory_that_is_named_is_taken(tmp_path: Path) -> None:
-    """Of a topic directory's records, and of a Kafka cluster's; it is made at start."""
+def test_dead_letter_directory_is_created_and_used(tmp_path: Path) -> None:
     config = settings(**{"errors.deadletterqueue.topic.directory": str(tmp_path / "bad")})
     for topics in (TopicDirectory(tmp_path / "source"), KafkaTopics("nowhere:9092")):
         assert find_dead_letters(topics, config) == str(tmp_path / "bad")
@@ -249,8 +235,7 @@ def test_a_directory_that_is_named_is_taken(tmp_path: Path) -> None:
         assert isinstance(letters, DirectoryDeadLetters)
 
 
-def test_a_directory_that_cannot_be_written_is_refused_at_start(tmp_path: Path) -> None:
-    """Before anything is read, with the key that names another one."""
+def test_dead_letter_directory_that_cannot_be_written_is_refused_at_start(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.touch()
     with pytest.raises(ConfigException, match=r"the source's directory.* set another with 'errors\.deadlett"):
@@ -281,7 +266,6 @@ def test_a_directory_that_cannot_be_written_is_refused_at_start(tmp_path: Path) 
         ),
     ],
 )
-def test_a_wrong_place_is_a_problem_of_the_configuration(more: dict[str, str], problem: str) -> None:
-    """`sinksdk validate` finds it."""
+def test_wrong_dead_letter_directory_is_a_config_exception(more: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigException, match=problem):
         settings(**more)

@@ -1,5 +1,3 @@
-"""The properties of Kafka's clients: their file, and their translation for librdkafka."""
-
 from __future__ import annotations
 
 import logging
@@ -32,8 +30,8 @@ def refused(folder: Path, text: str) -> str:
     return str(caught.value)
 
 
-def test_it_is_read_as_kafkas_own_tools_read_it(tmp_path: Path) -> None:
-    """Regression: a byte order mark, a comment or value that ends in a backslash, escapes."""
+def test_properties_file_is_read_as_by_kafkas_tools(tmp_path: Path) -> None:
+    # Regression: byte order marks, comments and values that end in a backslash, escapes.
     text = (
         "\ufeffsecurity.protocol=SASL_SSL\n# in C:\\\nsasl.mechanism=PLAIN\nssl.truststore.location=C\\:\\\\\n"
         "client.id : me\n"
@@ -56,8 +54,10 @@ def test_it_is_read_as_kafkas_own_tools_read_it(tmp_path: Path) -> None:
         (": SSL", "line 2 has no key in front of ':'"),
     ],
 )
-def test_a_line_that_sets_nothing_is_refused(tmp_path: Path, line: str, problem: str) -> None:
-    """With the file's name and the line's number, but not with a value: it may be a secret."""
+def test_line_without_a_key_or_separator_is_refused_without_its_value(
+    tmp_path: Path, line: str, problem: str
+) -> None:
+    # The value may be a secret.
     message = refused(tmp_path, f"client.id=me\n{line}\n")
 
     assert message == f"the Kafka client properties {tmp_path / 'client.properties'}: {problem}"
@@ -77,7 +77,7 @@ def test_a_line_that_sets_nothing_is_refused(tmp_path: Path, line: str, problem:
     ],
 )
 def test_a_misspelt_security_setting_is_refused(tmp_path: Path, written: str, meant: str) -> None:
-    """Kafka's clients ignore what they do not know: records would go over the network in the clear."""
+    # Kafka's clients ignore unknown settings: records would be sent unencrypted.
     message = refused(tmp_path, f"client.id=me\n{written}=x\n")
 
     assert message.endswith(
@@ -85,13 +85,11 @@ def test_a_misspelt_security_setting_is_refused(tmp_path: Path, written: str, me
     )
 
 
-def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    """One round for the operator, not one per line."""
+def test_properties_file_reports_all_problems(tmp_path: Path) -> None:
     assert len(refused(tmp_path, "what\n=x\nssl.key.passwort=x\n").splitlines()) == 3
 
 
-def test_settings_of_others_are_let_through(tmp_path: Path) -> None:
-    """Login modules and engine factories may have settings of their own; librdkafka's are its business."""
+def test_settings_of_plugins_are_accepted(tmp_path: Path) -> None:
     text = "ssl.spiffe.socket=/s\nsasl.username=a\nsasl.password=b\nlibrdkafka.sasl.mechanisms=PLAIN\nfetch.min.byte=1\n"
 
     assert read(tmp_path, text).keys() == {
@@ -105,10 +103,8 @@ def test_settings_of_others_are_let_through(tmp_path: Path) -> None:
     }
 
 
-def test_a_reference_is_looked_up_after_escapes_were_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What an environment variable holds is no properties file: its backslashes stay."""
+def test_references_are_resolved_after_escapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A backslash in an environment variable is no escape.
     monkeypatch.setenv("KEY_PASSWORD", "a\\tb")
 
     assert read(tmp_path, "ssl.key.password=${env:KEY_PASSWORD}")["ssl.key.password"] == "a\\tb"
@@ -119,8 +115,7 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required passwo
 
 
 @pytest.mark.parametrize(("jaas", "password"), [(PLAIN, 'p"w;x'), (SCRAM, "secret")])
-def test_user_and_password_of_a_login_module_are_found(jaas: str, password: str) -> None:
-    """In any order, quoted either way or not at all, with escapes."""
+def test_jaas_user_and_password_are_translated(jaas: str, password: str) -> None:
     found = translated({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
 
     assert found == {
@@ -159,14 +154,13 @@ CONSUMER = {
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What has been told since; a process tells each thing once."""
+    # A process logs each warning once.
     client._warn_once.cache_clear()
     return lambda: [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize("key", CONSUMER)
-def test_a_setting_of_javas_consumer_is_one_of_librdkafkas(key: str) -> None:
-    """A client takes each of them."""
+def test_consumer_settings_are_translated(key: str) -> None:
     value, name, there = CONSUMER[key]
     found = translated({"bootstrap.servers": "127.0.0.1:1", key: value})
 
@@ -176,8 +170,7 @@ def test_a_setting_of_javas_consumer_is_one_of_librdkafkas(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["receive.buffer.bytes", "send.buffer.bytes", "connections.max.idle.ms"])
-def test_minus_one_is_zero(key: str, warnings: Callable[[], list[str]]) -> None:
-    """The system's buffers; connections that are never closed."""
+def test_minus_one_is_translated_to_zero(key: str, warnings: Callable[[], list[str]]) -> None:
     assert list(translated({key: "-1"}).values()) == ["0"]
     assert warnings() == []
 
@@ -191,10 +184,9 @@ def test_minus_one_is_zero(key: str, warnings: Callable[[], list[str]]) -> None:
         ("retry.backoff.ms", "0", "1"),
     ],
 )
-def test_a_number_that_java_takes_and_librdkafka_does_not(
+def test_number_outside_librdkafkas_range_is_clamped_with_a_warning(
     key: str, wanted: str, taken: str, warnings: Callable[[], list[str]]
 ) -> None:
-    """The nearest one is used, which is said: a configuration that ran in Connect starts."""
     found = translated({key: wanted})
 
     assert list(found.values()) == [taken]
@@ -203,14 +195,12 @@ def test_a_number_that_java_takes_and_librdkafka_does_not(
         pass
 
 
-def test_a_number_that_is_none_is_refused() -> None:
-    """By the name it was written under."""
+def test_value_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(ConfigException, match=r"'fetch.max.wait.ms' is 'soon', but must be a whole number"):
         translated({"fetch.max.wait.ms": "soon"})
 
 
-def test_what_has_no_meaning_here_is_left_out(warnings: Callable[[], list[str]]) -> None:
-    """Known by name: groups, Java's classes, the producer's own. Librdkafka would refuse some of it."""
+def test_settings_without_a_counterpart_are_left_out(warnings: Callable[[], list[str]]) -> None:
     java = {
         "auto.offset.reset": "latest",
         "enable.auto.commit": "true",
@@ -228,8 +218,7 @@ def test_what_has_no_meaning_here_is_left_out(warnings: Callable[[], list[str]])
     assert warnings() == []
 
 
-def test_what_nobody_knows_is_told_of_once(warnings: Callable[[], list[str]]) -> None:
-    """As Java's client does; never its value. Under the prefix it is passed on."""
+def test_unknown_setting_is_logged_once_without_its_value(warnings: Callable[[], list[str]]) -> None:
     for _ in range(2):
         found = translated({"fetch.min.byte": "secret", "librdkafka.queued.min.messages": "7"})
         assert found == {"queued.min.messages": "7"}
@@ -240,16 +229,14 @@ def test_what_nobody_knows_is_told_of_once(warnings: Callable[[], list[str]]) ->
     assert "secret" not in told
 
 
-def test_a_security_setting_without_counterpart_is_told_of(warnings: Callable[[], list[str]]) -> None:
-    """None is lost without a word."""
+def test_security_setting_without_a_counterpart_is_logged(warnings: Callable[[], list[str]]) -> None:
     assert translated({"ssl.enabled.protocols": "TLSv1.3", "ssl.truststore.password": "secret"}) == {}
 
     (told,) = warnings()
     assert told.startswith("Kafka's 'ssl.enabled.protocols' has no effect")
 
 
-def test_other_clients_get_nothing_that_only_consumers_have() -> None:
-    """Librdkafka would complain of each."""
+def test_other_clients_get_no_consumer_settings() -> None:
     client = KafkaClient("here:9092")
     written = {key: value for key, (value, _, _) in CONSUMER.items()}
     written |= {"librdkafka.queued.min.messages": "7", "librdkafka.statistics.interval.ms": "0"}
@@ -273,10 +260,10 @@ KERBEROS = (
 
 
 @pytest.mark.parametrize("mechanism", [{}, {"sasl.mechanism": "GSSAPI"}])
-def test_kerberos_needs_a_client_that_has_it(
+def test_kerberos_is_refused_when_librdkafka_lacks_it(
     mechanism: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is Java's mechanism if none is named; the wheels have none of it. The message has the command."""
+    # It is Java's default mechanism, and the wheels are built without it.
     client = KafkaClient("here:9092")
     java = {"security.protocol": "SASL_SSL", "sasl.jaas.config": KERBEROS, **mechanism}
 
@@ -292,8 +279,7 @@ def test_kerberos_needs_a_client_that_has_it(
     assert found["sasl.kerberos.principal"] == "me@EXAMPLE.COM"
 
 
-def test_other_logins_need_no_kerberos() -> None:
-    """Nor does a mechanism without SASL."""
+def test_other_mechanisms_need_no_kerberos() -> None:
     client = KafkaClient("here:9092")
 
     assert client.librdkafka({"sasl.mechanism": "GSSAPI"})
@@ -305,8 +291,7 @@ def test_has_feature_reports_what_librdkafka_was_built_with() -> None:
     assert not has_feature("sasl_pigeon")
 
 
-def test_a_token_in_librdkafkas_words_goes_with_javas_login_module() -> None:
-    """The file may serve Java's clients as well."""
+def test_librdkafka_token_is_accepted_beside_a_java_login_module() -> None:
     java = {
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;",
@@ -316,8 +301,7 @@ def test_a_token_in_librdkafkas_words_goes_with_javas_login_module() -> None:
     assert translated(java) == {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}
 
 
-def test_pem_files_are_named_in_librdkafkas_words() -> None:
-    """A PEM truststore is a file of CA certificates; a PEM keystore holds certificate and key."""
+def test_pem_stores_are_translated() -> None:
     java = {
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": "/ca.pem",
@@ -336,8 +320,7 @@ def test_pem_files_are_named_in_librdkafkas_words() -> None:
     }
 
 
-def test_all_that_cannot_be_translated_is_said_at_once_with_what_to_do() -> None:
-    """JKS files and login modules librdkafka does not have."""
+def test_translation_reports_all_problems_with_remedies() -> None:
     java = {
         "ssl.truststore.location": "/trust.jks",
         "ssl.keystore.location": "/key.jks",
@@ -353,8 +336,8 @@ def test_all_that_cannot_be_translated_is_said_at_once_with_what_to_do() -> None
 
 
 @pytest.mark.parametrize("further", [{}, {"sasl.mechanism": "PLAIN"}])
-def test_a_user_in_librdkafkas_words_without_the_prefix(further: dict[str, str]) -> None:
-    """Regression: "sasl.username and sasl.password must be set", though they were."""
+def test_librdkafka_user_without_the_prefix_is_refused(further: dict[str, str]) -> None:
+    # Regression: "sasl.username and sasl.password must be set", though they were.
     with pytest.raises(
         ConfigException, match=r"not settings of Kafka's clients.*sasl\.jaas\.config.*librdkafka\."
     ) as caught:
@@ -364,25 +347,24 @@ def test_a_user_in_librdkafkas_words_without_the_prefix(further: dict[str, str])
 
 
 @pytest.mark.parametrize("understood", [{"sasl.jaas.config": PLAIN}, {"librdkafka.sasl.username": "ada"}])
-def test_a_user_without_the_prefix_beside_one_that_is_understood(understood: dict[str, str]) -> None:
-    """Nothing is missing then."""
+def test_librdkafka_user_without_the_prefix_is_ignored_beside_a_valid_one(understood: dict[str, str]) -> None:
     assert translated({"sasl.username": "eve", **understood})["sasl.username"] == "ada"
 
 
-def test_properties_that_are_not_accepted_are_said_in_librdkafkas_words() -> None:
-    """Regression: KafkaError{code=_INVALID_ARG,val=-186,str=...}."""
+def test_refused_property_is_reported_with_librdkafkas_reason() -> None:
+    # Regression: KafkaError{code=_INVALID_ARG,val=-186,str=...}.
     properties = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "CARRIER_PIGEON"}
 
     for make in (Cluster, KafkaLog):
         with pytest.raises(
-            ConfigException, match="client does not accept its properties: Invalid value"
+            ConfigException,
+            match=r"(does not accept its properties|properties are not accepted): Invalid value",
         ) as caught:
             make(properties)
         assert "KafkaError{" not in str(caught.value)
 
 
-def test_librdkafkas_own_settings_win(tmp_path: Path) -> None:
-    """Keys with the prefix are the way out for whatever has no translation."""
+def test_prefixed_librdkafka_settings_take_precedence(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text(
         "# a comment\nsecurity.protocol=SSL\nssl.truststore.location=/trust.jks\n"
@@ -397,10 +379,9 @@ def test_librdkafkas_own_settings_win(tmp_path: Path) -> None:
     }
 
 
-def test_a_secret_named_by_reference_is_looked_up_where_a_client_is_made(
+def test_secret_references_are_resolved_where_the_client_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client itself holds only the file's name."""
     file = tmp_path / "client.properties"
     file.write_text("ssl.key.password=${env:KEY_PASSWORD}\n")
     monkeypatch.setenv("KEY_PASSWORD", "open sesame")
@@ -410,8 +391,7 @@ def test_a_secret_named_by_reference_is_looked_up_where_a_client_is_made(
     assert client.librdkafka()["ssl.key.password"] == "open sesame"
 
 
-def test_a_properties_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """With its name."""
+def test_missing_properties_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigException, match=r"gone\.properties cannot be read: No such file"):
         KafkaClient("here:9092", str(tmp_path / "gone.properties")).librdkafka()
 
@@ -427,7 +407,7 @@ CODE = {
 
 @pytest.mark.parametrize("key", CODE)
 def test_a_connector_cannot_have_its_client_load_libraries_or_run_commands(key: str) -> None:
-    """Whoever may create connectors over REST would run any code; the operator's properties may say so."""
+    # Anybody who may create connectors over REST could run code.
     with pytest.raises(
         ConfigException, match=f"'{key}' cannot be set by a connector's configuration"
     ) as error:
@@ -440,10 +420,9 @@ def test_a_connector_cannot_have_its_client_load_libraries_or_run_commands(key: 
 @pytest.mark.parametrize("prefix", ["consumer.override.", "producer.override.", "admin.override."])
 @pytest.mark.parametrize("key", CODE)
 @pytest.mark.parametrize("model", [S3ArchiverConfig, SourceConnectorConfig])
-def test_a_configuration_with_code_for_its_client_is_refused(
+def test_configuration_that_would_run_code_is_refused_before_it_is_stored(
     model: type[ConnectorConfig | SourceConnectorConfig], prefix: str, key: str
 ) -> None:
-    """Before it is stored: sinks and sources, whatever else the connector says about overrides."""
     problems = model.check({"name": "c", "connector.class": "x:Y", "topics": "t", prefix + key: CODE[key]})[1]
     assert any(problem.startswith(f"'{prefix}{key}' is unsupported: it ") for problem in problems)
 
@@ -459,7 +438,7 @@ def test_a_configuration_with_code_for_its_client_is_refused(
     ],
 )
 def test_a_connector_cannot_put_a_command_into_its_kerberos_login(override: dict[str, str]) -> None:
-    """A shell gets principal and key table from librdkafka, in the command for kinit."""
+    # librdkafka inserts principal and key table into the shell command for kinit.
     with pytest.raises(ConfigException, match="has characters that a shell"):
         KafkaClient("localhost:1").librdkafka(override)
     KafkaClient("localhost:1").librdkafka(

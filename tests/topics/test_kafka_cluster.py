@@ -1,5 +1,3 @@
-"""Answers of a Kafka cluster on its topics, and on a consumer group; librdkafka's clients are stubs."""
-
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,8 +35,6 @@ def topic(name: str, error: int | None = None, leaders: Sequence[int] = (1,)) ->
 
 
 class Consumer:
-    """Knows these topics; a list of all of them leaves out those the user may not describe."""
-
     def __init__(self, denied: str = "", gone: str = "") -> None:
         self.denied, self.gone = denied, gone  # names of one topic
         self.asked: list[str | None] = []
@@ -59,8 +55,6 @@ class Consumer:
 
 
 class Led(Consumer):
-    """One topic of four partitions: one has no leader, one loses its while it is asked, the others have one."""
-
     def __init__(self, leaders: Sequence[int] = (1, -1, 1, 1), loses: int = 2) -> None:
         super().__init__()
         self.leaders, self.loses = leaders, loses
@@ -85,8 +79,8 @@ class Led(Consumer):
         ]
 
 
-def test_a_partition_without_a_leader_is_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: one of 10,000 stopped them all."""
+def test_partition_without_a_leader_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Regression: one of 10,000 stopped all of them.
     asking = cluster(monkeypatch, Led())
     found = asking.available(asking.partitions(["t"])["t"])
 
@@ -95,24 +89,20 @@ def test_a_partition_without_a_leader_is_left_out_by_name(monkeypatch: pytest.Mo
     assert found.epochs == {TopicPartition("t", n): 4 for n in (0, 3)}
 
 
-def test_a_cluster_without_any_leader_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be read: that is an outage, not an empty topic."""
+def test_cluster_without_any_leader_is_retriable(monkeypatch: pytest.MonkeyPatch) -> None:
     asking = cluster(monkeypatch, Led(leaders=(-1, -1)))
 
-    with pytest.raises(RetriableException, match="has no partition with a leader"):
+    with pytest.raises(RetriableException, match="no partition has a leader"):
         asking.available(asking.partitions(["t"])["t"])
 
 
 class Admin:
-    """Answers when it is told to."""
-
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
         self.ready: dict[str, str] = {}
         self.answers: dict[str, Future[Any]] = {}
 
     def __len__(self) -> int:
-        """As librdkafka's: of what waits to be sent."""
         return 0
 
     def describe_topics(self, topics: Any, *, request_timeout: float) -> dict[str, Future[Any]]:
@@ -128,8 +118,6 @@ class Admin:
 
 
 class Awaited(Future[Any]):
-    """An answer that comes while it is waited for, if it is ready then."""
-
     def __init__(self, name: str, ready: dict[str, str]) -> None:
         super().__init__()
         self._name, self._ready = name, ready
@@ -147,8 +135,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch, consumer: Consumer, admin: Admin | 
     return Cluster({"bootstrap.servers": "here:9092"}, clock=lambda: 0.0)
 
 
-def test_ids_are_asked_for_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: each question made a client, and connected anew, before each commit of each partition."""
+def test_topic_ids_are_requested_over_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Regression: each request connected a new client, before each commit of each partition.
     made = []
 
     class Counted(Admin):
@@ -165,26 +153,25 @@ def test_ids_are_asked_for_over_one_connection(monkeypatch: pytest.MonkeyPatch) 
     assert len(made) == 1
 
 
-def test_a_topic_that_may_not_be_described_is_not_taken_for_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: with more than ten topics it was said not to exist, and to be created."""
+def test_topic_that_may_not_be_described_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Regression: with more than ten topics it was reported as missing.
     with pytest.raises(
         ConnectException, match=r"topic t3 failed: .*check the client properties and the user's rights"
     ):
         cluster(monkeypatch, Consumer(denied="t3")).partitions(TOPICS)
 
 
-def test_many_topics_are_one_question_and_one_more_for_each_that_is_missing(
+def test_many_topics_take_one_request_and_one_for_each_missing_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that is not there is left out as before."""
     consumer = Consumer(gone="t3")
 
     assert len(cluster(monkeypatch, consumer).partitions(TOPICS)) == 11
     assert consumer.asked == [None, "t3"]
 
 
-def test_ids_that_came_before_the_last_one_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: while one topic's answer was awaited, another one was deleted and made again unseen."""
+def test_topic_ids_of_earlier_responses_are_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Regression: while one response was pending, another topic was deleted and created again unnoticed.
     admin = Admin()
     asking = cluster(monkeypatch, Consumer(), admin)
 
@@ -211,12 +198,12 @@ ERRORS = {
 
 
 class Row(SimpleNamespace):
-    """A partition in an answer; confluent-kafka's own cannot be given an error."""
+    # confluent-kafka's own class does not accept an error.
+    pass
 
 
 class GroupConsumer:
-    """Commits as librdkafka does: where no partition succeeds the whole call fails."""
-
+    # librdkafka fails the whole call if no partition succeeds.
     def __init__(self, refusal: int | None = None) -> None:
         self.refusal = refusal
         self.committed_rows: list[dict[str, int]] = []
@@ -248,29 +235,24 @@ def group(consumer: GroupConsumer) -> ConsumerGroup:
     return ConsumerGroup(cast("Cluster", cluster), "connect-c")
 
 
-def test_a_topic_that_is_gone_keeps_the_others_from_nothing(
-    consumer: GroupConsumer, group: ConsumerGroup
-) -> None:
-    """Regression: the offsets of a deleted topic made every write of the mirror fail, for ever."""
+def test_group_commit_skips_deleted_topics(consumer: GroupConsumer, group: ConsumerGroup) -> None:
+    # Regression: a deleted topic made every write of the mirrored offsets fail.
     group.write({GONE: 5, HERE: 7})
 
     assert consumer.committed_rows == [{"here": 7}]
 
 
-def test_nothing_but_topics_that_are_gone(group: ConsumerGroup) -> None:
-    """Then the whole call fails, with the same error: nothing is left to be written."""
+def test_group_commit_of_deleted_topics_only_succeeds(group: ConsumerGroup) -> None:
     group.write({GONE: 5})
 
 
-def test_nothing_to_write(group: ConsumerGroup) -> None:
-    """Kafka is not asked."""
+def test_group_commit_without_offsets_makes_no_request(group: ConsumerGroup) -> None:
     group.write({})
     assert not group.is_in_use({})
 
 
 @pytest.mark.parametrize("offsets", [{DENIED: 1}, {DENIED: 1, HERE: 2}, {DENIED: 1, GONE: 3, HERE: 2}])
-def test_other_refusals_are_raised(group: ConsumerGroup, offsets: dict[TopicPartition, int]) -> None:
-    """What is denied is said."""
+def test_group_commit_raises_other_errors(group: ConsumerGroup, offsets: dict[TopicPartition, int]) -> None:
     with pytest.raises(ConnectException, match="the user's rights"):
         group.write(offsets)
 
@@ -284,8 +266,7 @@ def test_other_refusals_are_raised(group: ConsumerGroup, offsets: dict[TopicPart
         KafkaError.FENCED_INSTANCE_ID,
     ],
 )
-def test_a_group_with_members_is_in_use(consumer: GroupConsumer, group: ConsumerGroup, code: int) -> None:
-    """Kafka takes offsets from outside only while nobody is in the group."""
+def test_group_with_members_is_in_use(consumer: GroupConsumer, group: ConsumerGroup, code: int) -> None:
     assert not group.is_in_use({HERE: 7})
     assert consumer.committed_rows == [{"here": 7}]
 
@@ -293,10 +274,9 @@ def test_a_group_with_members_is_in_use(consumer: GroupConsumer, group: Consumer
     assert group.is_in_use({HERE: 7})
 
 
-def test_a_group_of_which_nothing_is_known_is_asked_again(
+def test_group_whose_coordinator_is_loading_is_retriable(
     consumer: GroupConsumer, group: ConsumerGroup
 ) -> None:
-    """A coordinator that is loading does not say whether anybody is in it."""
     consumer.refusal = KafkaError.COORDINATOR_LOAD_IN_PROGRESS
 
     with pytest.raises(RetriableException, match="consumer group connect-c at here:9092"):
@@ -307,8 +287,6 @@ IDS = {"a": "id-a", "b": "id-b"}
 
 
 class Ids:
-    """Ids of topics as they are now; notes what is asked."""
-
     def __init__(self, now: Mapping[str, str]) -> None:
         self.now = now
         self.asked: list[list[str]] = []
@@ -318,16 +296,14 @@ class Ids:
         return {topic: self.now[topic] for topic in topics if topic in self.now}
 
 
-def test_topics_that_are_still_there_are_in_no_doubt() -> None:
-    """One question for all that are asked about."""
+def test_topics_with_unchanged_ids_are_not_replaced() -> None:
     ids = Ids(IDS)
 
     assert replaced_topics(IDS, ids, {"b", "a"}) == {}
     assert ids.asked == [["a", "b"]]
 
 
-def test_a_topic_of_another_id_is_another_topic() -> None:
-    """It is named, with both ids and what that means for the records."""
+def test_topic_with_another_id_is_replaced() -> None:
     doubts = replaced_topics(IDS, Ids({"a": "id-a", "b": "id-new"}), {"a", "b"})
 
     assert doubts.keys() == {"b"}
@@ -340,16 +316,13 @@ def test_a_topic_of_another_id_is_another_topic() -> None:
     )
 
 
-def test_a_topic_that_is_gone_is_not_vouched_for() -> None:
-    """It may be on its way to come back as another one."""
+def test_deleted_topic_is_replaced() -> None:
     doubts = replaced_topics(IDS, Ids({}), {"a"})
 
     assert "topic 'a' was deleted while it was read" in str(doubts["a"])
 
 
-def test_without_an_answer_all_that_is_asked_about_is_in_doubt() -> None:
-    """For now: the error is one that passes."""
-
+def test_topic_ids_without_a_response_are_retriable() -> None:
     def nobody(topics: Collection[str]) -> Mapping[str, str]:
         raise RetriableException("no broker answers")
 
@@ -359,8 +332,8 @@ def test_without_an_answer_all_that_is_asked_about_is_in_doubt() -> None:
     assert all(isinstance(error, RetriableException) for error in doubts.values())
 
 
-def test_of_topics_without_an_id_nothing_is_asked() -> None:
-    """A plan of an earlier version may have none."""
+def test_topics_planned_without_ids_are_not_checked() -> None:
+    # A plan of an earlier version may have no ids.
     ids = Ids(IDS)
 
     assert replaced_topics({}, ids, {"a"}) == {}

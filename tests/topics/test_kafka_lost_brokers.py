@@ -1,6 +1,6 @@
-"""The real clients of librdkafka at a broker that forgets, for a while, that there are brokers.
+"""librdkafka's real clients with a broker whose responses name no broker for a while.
 
-A broker that was frozen for longer than its session does so right after it wakes.
+A broker that was frozen for longer than its session behaves so right after it wakes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def cluster(broker: FakeBroker) -> Iterator[Cluster]:
     found.close()
 
 
-def test_a_request_for_a_topic_id_that_waits_in_its_client_is_repeated(
+def test_pending_request_for_a_topic_id_is_repeated(
     broker: FakeBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression (B0): librdkafka never sent it, and it was pending for an hour: the connector stood still."""
+    # Regression: librdkafka never sent it, it stayed pending for an hour, and the connector made no progress.
     assert cluster.topic_ids([TOPIC]).keys() == {TOPIC}
     known = cluster.partitions([TOPIC])
     # So that the admin client's own request waits, whatever the consumer knows by then.
@@ -52,10 +52,7 @@ def test_a_request_for_a_topic_id_that_waits_in_its_client_is_repeated(
     assert until_it_responds(cluster), "the id is not known 60 s after the broker woke"
 
 
-def test_the_next_requests_use_a_new_client_once_a_response_names_no_broker(
-    broker: FakeBroker, cluster: Cluster
-) -> None:
-    """A topic without brokers is no topic that is missing."""
+def test_response_that_names_no_broker_replaces_the_client(broker: FakeBroker, cluster: Cluster) -> None:
     assert cluster.partitions([TOPIC]) == {TOPIC: [TopicPartition(TOPIC, 0)]}
     broker.names_brokers = False
     with pytest.raises(RetriableException, match="names no broker"):
@@ -67,7 +64,6 @@ def test_the_next_requests_use_a_new_client_once_a_response_names_no_broker(
 
 
 def until_it_responds(cluster: Cluster) -> bool:
-    """Whether the cluster answers a request within 60 seconds."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
@@ -86,10 +82,9 @@ def until_it_responds(cluster: Cluster) -> bool:
     ],
     ids=["protocol", "long waits", "short waits"],
 )
-def test_a_connectors_own_properties_do_not_contradict_the_ages(
+def test_properties_of_a_connector_do_not_contradict_request_timeouts(
     broker: FakeBroker, properties: dict[str, str]
 ) -> None:
-    """They are of the tasks' consumers; librdkafka refuses some together with the time-outs of requests."""
     found = Cluster({"bootstrap.servers": broker.bootstrap, **properties})
     assert found.partitions([TOPIC])
     found.close()

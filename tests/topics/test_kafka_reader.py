@@ -1,5 +1,3 @@
-"""Ranges of Kafka partitions, read from librdkafka's own mock of a cluster."""
-
 from __future__ import annotations
 
 import itertools
@@ -44,7 +42,6 @@ def client(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture(autouse=True)
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nobody else's consumers, and none that stays."""
     pool = reader._Consumers()
     monkeypatch.setattr(reader, "_CONSUMERS", pool)
     yield
@@ -54,7 +51,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def topic(cluster: MockCluster) -> str:
-    """Of four partitions with 100 records each."""
+    # Four partitions, 100 records each.
     name = f"topic-{next(NUMBERS)}"
     cluster.create(name, 4)
     for number in range(4):
@@ -67,8 +64,6 @@ WAITING = 0.02
 
 
 class Clock:
-    """Goes by so many seconds with each poll."""
-
     def __init__(self) -> None:
         self.now = self.step = 0.0
 
@@ -80,10 +75,6 @@ class Clock:
 def read_by_clock(
     consumer: Consumer, ranges: Mapping[TopicPartition, OffsetRange], step: float, *, unread_first: int
 ) -> list[Any]:
-    """All that comes, where each poll takes so many seconds.
-
-    It waits for the 100 records that come after so many ranges that cannot be read, however busy the machine is.
-    """
     found: list[Any] = []
     clock = Clock()
     reading = Reading(consumer, "a cluster", ranges, ["value"], clock=clock)
@@ -104,8 +95,6 @@ Items = Generator[SinkRecords | Unread | None]
 
 
 class Kafka:
-    """A task's reader, which has travelled to it."""
-
     def __init__(self, cluster: MockCluster, client_id: str = "") -> None:
         made = KafkaReader(KafkaClient(cluster.bootstrap))
         self._reader = pickle.loads(pickle.dumps(made))  # noqa: S301 - our own
@@ -120,7 +109,6 @@ def kafka(cluster: MockCluster, client_id: str = "") -> Kafka:
 
 
 def read(made: Kafka, ranges: Mapping[TopicPartition, OffsetRange]) -> list[Any]:
-    """All that comes."""
     return [item for item in made.read(ranges) if item is not None]
 
 
@@ -130,7 +118,6 @@ def values(found: list[Any], partition: TopicPartition) -> list[bytes]:
 
 
 def test_ranges_are_read_one_after_the_other(cluster: MockCluster, topic: str) -> None:
-    """More of them than are fetched at a time; each from its start to before its end, no batch of two."""
     ranges = {TopicPartition(topic, n): OffsetRange(10 * n, 100 - n) for n in range(4)}
     ranges[TopicPartition(topic, 0)] = OffsetRange(5, 5)
     found = read(kafka(cluster), ranges)
@@ -141,8 +128,7 @@ def test_ranges_are_read_one_after_the_other(cluster: MockCluster, topic: str) -
     assert order == list(ranges)[1:]
 
 
-def test_hundreds_of_small_ranges_take_a_moment(cluster: MockCluster) -> None:
-    """Each waits for no more than its own fetch, and others are fetched meanwhile."""
+def test_hundreds_of_small_ranges_take_seconds(cluster: MockCluster) -> None:
     name = f"many-{next(NUMBERS)}"
     cluster.create(name, 200)
     for number in range(200):
@@ -153,10 +139,9 @@ def test_hundreds_of_small_ranges_take_a_moment(cluster: MockCluster) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_consumer_is_kept_for_the_next_generation(
+def test_consumer_is_reused_by_the_next_generation(
     cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connections are; it has no partition left, and begins where it is told to."""
     made: list[Mapping[str, str]] = []
 
     class Counted(Consumer):
@@ -172,8 +157,9 @@ def test_a_consumer_is_kept_for_the_next_generation(
     assert len(made) == 1
 
 
-def test_few_consumers_are_kept(cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connectors with settings of their own share a process: those of the last two are kept."""
+def test_pool_keeps_the_last_two_consumers(
+    cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed: list[str] = []
 
     class Counted(Consumer):
@@ -191,8 +177,7 @@ def test_few_consumers_are_kept(cluster: MockCluster, topic: str, monkeypatch: p
     assert closed == ["b", "a"]
 
 
-def test_two_tasks_of_one_process_do_not_share_a_consumer(cluster: MockCluster, topic: str) -> None:
-    """Each reads its own ranges."""
+def test_concurrent_tasks_do_not_share_a_consumer(cluster: MockCluster, topic: str) -> None:
     one, partition = kafka(cluster), TopicPartition(topic, 1)
     first = one.read({partition: OffsetRange(0, 100)})
     began = next(item for item in first if item is not None)
@@ -201,8 +186,7 @@ def test_two_tasks_of_one_process_do_not_share_a_consumer(cluster: MockCluster, 
     assert len(values([began, *rest], partition)) == 100
 
 
-def test_a_reading_that_is_given_up_leaves_a_sound_consumer(cluster: MockCluster, topic: str) -> None:
-    """A task that is asked to close reads no further, and the next one begins anew."""
+def test_closed_reading_leaves_a_reusable_consumer(cluster: MockCluster, topic: str) -> None:
     one, partition = kafka(cluster, client_id="closed"), TopicPartition(topic, 1)
     for _ in range(3):
         items = one.read({partition: OffsetRange(0, 1_000_000)})
@@ -211,16 +195,14 @@ def test_a_reading_that_is_given_up_leaves_a_sound_consumer(cluster: MockCluster
     assert len(values(read(one, {partition: OffsetRange(0, 100)}), partition)) == 100
 
 
-def test_nothing_for_a_while_is_told(cluster: MockCluster, topic: str) -> None:
-    """None comes within a moment, again and again: whoever reads sees meanwhile that he is asked to close."""
+def test_reader_yields_none_while_no_record_arrives(cluster: MockCluster, topic: str) -> None:
     items = kafka(cluster).read({TopicPartition(topic, 2): OffsetRange(100, 101)})
     began = time.monotonic()
     assert [next(items) for _ in range(5)] == [None] * 5
     assert time.monotonic() - began < 2
 
 
-def test_offsets_that_are_gone_end_their_range_only(cluster: MockCluster, topic: str) -> None:
-    """Retention was faster: it is told which partition, and the others are read."""
+def test_offset_out_of_range_ends_only_its_range(cluster: MockCluster, topic: str) -> None:
     gone, there = TopicPartition(topic, 0), TopicPartition(topic, 3)
     found = read(kafka(cluster), {gone: OffsetRange(5_000, 5_010), there: OffsetRange(0, 100)})
     (lost,) = [item for item in found if isinstance(item, Unread)]
@@ -229,8 +211,7 @@ def test_offsets_that_are_gone_end_their_range_only(cluster: MockCluster, topic:
     assert len(values(found, there)) == 100
 
 
-def test_a_refusal_ends_its_range_by_name() -> None:
-    """Access that is denied to one topic: the cause is Kafka's own."""
+def test_authorization_failure_ends_its_range_with_kafkas_error() -> None:
     partition = TopicPartition("denied", 0)
     with mock_cluster() as own:
         own.create("denied", 1)
@@ -240,8 +221,7 @@ def test_a_refusal_ends_its_range_by_name() -> None:
     assert "TOPIC_AUTHORIZATION_FAILED" in str(refused.error)
 
 
-def test_silence_is_reported_after_half_a_minute(cluster: MockCluster, topic: str) -> None:
-    """No record and no error for 30 s: the range is given up as something that may pass."""
+def test_silent_range_is_given_up_after_30_seconds(cluster: MockCluster, topic: str) -> None:
     moments = itertools.count(0.0, 10.0)
     partition = TopicPartition(topic, 2)
     with Consumer({"bootstrap.servers": cluster.bootstrap}) as consumer:
@@ -254,10 +234,7 @@ def test_silence_is_reported_after_half_a_minute(cluster: MockCluster, topic: st
     assert "has sent nothing for 30 s" in str(told.error)
 
 
-def test_a_silent_broker_does_not_hold_up_each_of_its_partitions_for_half_a_minute(
-    cluster: MockCluster, topic: str
-) -> None:
-    """It leads many: after the first one the others have ten seconds. What other brokers send is read."""
+def test_second_silent_range_is_given_up_after_10_seconds(cluster: MockCluster, topic: str) -> None:
     silent, again, there = (TopicPartition(topic, number) for number in range(3))
     with Consumer({"bootstrap.servers": cluster.bootstrap}) as consumer:
         ranges = {silent: OffsetRange(100, 101), again: OffsetRange(100, 101), there: OffsetRange(0, 100)}
@@ -270,8 +247,8 @@ def test_a_silent_broker_does_not_hold_up_each_of_its_partitions_for_half_a_minu
     assert sum(len(item) for item in found if isinstance(item, SinkRecords)) == 100
 
 
-def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) -> None:
-    """Regression: a range that began with a long stretch of aborted records was never read."""
+def test_ends_of_transactions_are_no_silence(cluster: MockCluster, topic: str) -> None:
+    # Regression: a range that began with many aborted records was never read.
     moments = itertools.count(0.0, 10.0)
     ends = itertools.chain(range(20), itertools.repeat(19))
 
@@ -288,8 +265,8 @@ def test_transactions_that_end_are_no_silence(cluster: MockCluster, topic: str) 
     assert 19 + 2 <= len(waited) <= 19 + 3
 
 
-def test_a_refusal_is_forgotten_when_records_come(cluster: MockCluster, topic: str) -> None:
-    """Regression: what a broker had refused hours before ended a range after ten silent seconds."""
+def test_refusal_is_forgotten_when_records_arrive(cluster: MockCluster, topic: str) -> None:
+    # Regression: a refusal of hours before ended a range after ten silent seconds.
     faults = [KafkaError(-169, "the password is wrong")]
 
     class Refused(Consumer):
@@ -305,8 +282,7 @@ def test_a_refusal_is_forgotten_when_records_come(cluster: MockCluster, topic: s
     assert [type(item.error) for item in found] == [ConnectException, RetriableException]
 
 
-def taken_to_stop(reading: Items) -> float:
-    """Seconds, once it is at work."""
+def seconds_to_stop(reading: Items) -> float:
     ahead = ReadAhead(reading)
     time.sleep(0.12)
     began = time.perf_counter()
@@ -316,20 +292,19 @@ def taken_to_stop(reading: Items) -> float:
 
 
 @pytest.mark.parametrize("where", ["nothing comes", "nobody takes what came", "no broker is there"])
-def test_a_reader_stops_at_once(cluster: MockCluster, topic: str, where: str) -> None:
-    """Within 100 ms, wherever it is; a busy machine takes longer most of the time."""
+def test_reader_stops_within_100_ms(cluster: MockCluster, topic: str, where: str) -> None:
+    # On a busy machine, most attempts take longer.
     servers = "127.0.0.1:1" if where == "no broker is there" else cluster.bootstrap
     made = KafkaReader(KafkaClient(servers))
     ranges = {TopicPartition(topic, n): OffsetRange(0, 100) for n in range(4)}
     if where == "nothing comes":
         ranges = {TopicPartition(topic, 2): OffsetRange(100, 101)}
-    taken = [taken_to_stop(made.read(ranges, RECORD_COLUMNS, {})) for _ in range(5)]
+    taken = [seconds_to_stop(made.read(ranges, RECORD_COLUMNS, {})) for _ in range(5)]
     assert min(taken) < 0.1, taken
     assert statistics.median(taken) < 0.5, taken
 
 
-def test_a_reader_stops_at_once_within_a_batch(cluster: MockCluster) -> None:
-    """While it goes over thousands of messages: what is read of them is dropped."""
+def test_reader_stops_within_100_ms_during_a_batch(cluster: MockCluster) -> None:
     name = f"large-{next(NUMBERS)}"
     cluster.create(name, 1)
     cluster.produce(name, 0, ({"value": b"x" * 100} for _ in range(30_000)))
@@ -348,8 +323,7 @@ def test_a_reader_stops_at_once_within_a_batch(cluster: MockCluster) -> None:
     assert statistics.median(taken) < 0.5, taken
 
 
-def test_a_client_that_is_refused_gives_its_range_up_by_name(cluster: MockCluster, topic: str) -> None:
-    """One broker's refusal ends nothing while others answer; ten silent seconds later it is the reason."""
+def test_refused_client_ends_a_silent_range_with_the_reason(cluster: MockCluster, topic: str) -> None:
     fault = KafkaError(-169, "the password is wrong")
 
     class Refused(Consumer):
@@ -371,7 +345,7 @@ def test_a_client_that_is_refused_gives_its_range_up_by_name(cluster: MockCluste
 def test_a_consumer_that_lost_all_brokers_while_idle_is_replaced(
     cluster: MockCluster, fault: str, is_kept: bool
 ) -> None:
-    """It may never find one again (librdkafka's issue 5301); other faults of that time are forgotten."""
+    # It may never find one again (confluentinc/librdkafka#5301).
     pool, faults = reader._Consumers(), list[KafkaError]()
 
     class Faulty(Consumer):
@@ -388,10 +362,11 @@ def test_a_consumer_that_lost_all_brokers_while_idle_is_replaced(
     lent.consumer.close()
 
 
-def test_a_consumer_that_got_no_further_is_not_kept(
+def test_consumer_with_an_unread_range_is_not_reused(
     cluster: MockCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: one that took a topic created again for an older one was lent to every generation after."""
+    # Regression: a consumer that mistook a topic created again for the old one was reused by every
+    # generation.
     made: list[Consumer] = []
 
     class Counted(Consumer):
@@ -407,8 +382,8 @@ def test_a_consumer_that_got_no_further_is_not_kept(
     assert len(made) == 2
 
 
-def test_a_group_that_may_not_be_used_is_no_refusal(cluster: MockCluster, topic: str) -> None:
-    """Regression: without the right to a group that no reader is in, ten silent seconds ended a range for good."""
+def test_group_authorization_failure_is_no_refusal(cluster: MockCluster, topic: str) -> None:
+    # Regression: without the right to the group, which no reader joins, ten silent seconds failed a range.
     denied = KafkaError(30, "no such right")
 
     class Denied(Consumer):

@@ -1,5 +1,3 @@
-"""Requests to Kafka are repeated, and clients are replaced, when no response comes; the clients are stubs."""
-
 from __future__ import annotations
 
 import threading
@@ -22,8 +20,6 @@ TIMED_OUT = KafkaError._TIMED_OUT
 
 
 class Clock:
-    """Seconds; requests without a response take theirs."""
-
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -32,8 +28,6 @@ class Clock:
 
 
 class Broker:
-    """What all clients of a test get: responses, or silence; ``stuck`` clients get none ever again."""
-
     def __init__(self) -> None:
         self.clock = Clock()
         self.is_frozen = False
@@ -48,8 +42,6 @@ class Broker:
 
 
 class Consumer:
-    """A consumer of librdkafka."""
-
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.is_stuck = self.is_closed = False
@@ -73,8 +65,6 @@ class Consumer:
 
 
 class Admin:
-    """An admin client, whose pending requests never time out."""
-
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.is_stuck = False
@@ -97,8 +87,6 @@ class Admin:
 
 
 class Pending(Future[Any]):
-    """A result that is waited for on the test's clock."""
-
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
@@ -119,7 +107,6 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 def at_once(create: Callable[[], Any], close: Callable[[Any], None], **settings: Any) -> Renewed[Any]:
-    """Old clients are closed in the thread of the test."""
     return Renewed(create, close, background=lambda run: run(), **settings)
 
 
@@ -133,10 +120,10 @@ def fail(ask: Callable[[], object]) -> None:
         ask()
 
 
-def test_topic_ids_that_never_come_are_requested_again_and_then_from_a_new_client(
+def test_topic_id_request_without_a_response_is_repeated_then_sent_by_a_new_client(
     broker: Broker, cluster: Cluster
 ) -> None:
-    """Regression (B0): a pending request lived for an hour, was never repeated, and its client never replaced."""
+    # Regression: a request stayed pending for an hour, was not repeated, and its client not replaced.
     cluster.topic_ids(["t"])
     stuck = broker.admins[0]
     stuck.is_stuck = True
@@ -152,7 +139,7 @@ def test_topic_ids_that_never_come_are_requested_again_and_then_from_a_new_clien
 
 
 def test_a_late_response_of_a_replaced_client_is_not_used(broker: Broker, cluster: Cluster) -> None:
-    """It may be minutes old: the topic may have been created again since."""
+    # The topic may have been created again since.
     cluster.topic_ids(["t"])
     broker.admins[0].is_stuck = True
     fail(lambda: cluster.topic_ids(["t"]))
@@ -164,7 +151,7 @@ def test_a_late_response_of_a_replaced_client_is_not_used(broker: Broker, cluste
 
 
 def test_a_consumer_without_responses_is_replaced_and_closed(broker: Broker, cluster: Cluster) -> None:
-    """The client may have dropped every broker (its issue 5301): no request succeeds any more."""
+    # It may have dropped every broker (confluentinc/librdkafka#5301).
     stuck = broker.consumers[0]
     stuck.is_stuck = True
 
@@ -177,7 +164,6 @@ def test_a_consumer_without_responses_is_replaced_and_closed(broker: Broker, clu
 
 
 def test_a_frozen_broker_costs_one_client_each_twenty_seconds(broker: Broker, cluster: Cluster) -> None:
-    """And none is left behind."""
     broker.is_frozen = True
     while broker.clock.now < 120:
         fail(lambda: cluster.partitions(["t"]))
@@ -191,7 +177,7 @@ def test_a_frozen_broker_costs_one_client_each_twenty_seconds(broker: Broker, cl
 def test_a_response_that_names_no_broker_replaces_the_client_at_once(
     broker: Broker, cluster: Cluster
 ) -> None:
-    """The client has dropped all brokers it knew: it would wait in vain."""
+    # The client has dropped all brokers it knew.
     broker.names_brokers = False
     with pytest.raises(RetriableException, match="names no broker"):
         cluster.partitions(["t"])
@@ -204,8 +190,7 @@ def test_a_response_that_names_no_broker_replaces_the_client_at_once(
 def test_a_client_that_responds_to_one_kind_of_request_only_is_replaced(
     broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Metadata comes from any broker, offsets from a partition's leader."""
-
+    # Metadata comes from any broker, offsets from a partition's leader.
     def never(_: Any, timeout: float) -> Any:
         broker.clock.now += timeout
         raise KafkaException(KafkaError(TIMED_OUT))
@@ -220,7 +205,6 @@ def test_a_client_that_responds_to_one_kind_of_request_only_is_replaced(
 
 
 def test_an_error_of_the_broker_is_a_response(broker: Broker) -> None:
-    """A refused request keeps its client, however often."""
     renewed = at_once(lambda: Consumer(broker), Consumer.close, clock=broker.clock)
     for _ in range(5):
         broker.clock.now += RENEW_AFTER
@@ -231,7 +215,7 @@ def test_an_error_of_the_broker_is_a_response(broker: Broker) -> None:
 
 
 def test_a_group_without_responses_gets_a_new_client(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its coordinator may have moved to a broker that the client has dropped."""
+    # Its coordinator may have moved to a broker that the client has dropped.
     monkeypatch.setattr(module, "Renewed", lambda *each: at_once(*each, clock=broker.clock))
     group = ConsumerGroup(SimpleNamespace(properties={}, bootstrap="here:9092"), "connect-c")  # type: ignore[arg-type]
     broker.consumers[0].is_stuck = True
@@ -243,7 +227,6 @@ def test_a_group_without_responses_gets_a_new_client(broker: Broker, monkeypatch
 
 
 def test_a_client_is_closed_only_after_the_requests_of_other_threads(broker: Broker) -> None:
-    """Clients of librdkafka must not be closed while they are in use."""
     renewed = at_once(lambda: Consumer(broker), Consumer.close, clock=broker.clock)
     inside, go_on = threading.Event(), threading.Event()
 
@@ -268,9 +251,7 @@ def test_a_client_is_closed_only_after_the_requests_of_other_threads(broker: Bro
     assert broker.consumers[0].is_closed
 
 
-def test_a_refused_login_is_no_silence(broker: Broker, cluster: Cluster) -> None:
-    """It is reported as before."""
-
+def test_refused_authentication_is_no_silence(broker: Broker, cluster: Cluster) -> None:
     def refuse(_: str, *, timeout: float) -> Any:
         assert timeout
         raise KafkaException(KafkaError(KafkaError._AUTHENTICATION))

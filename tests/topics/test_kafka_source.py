@@ -1,5 +1,3 @@
-"""Asking which ranges hold records: one consumer for all of them; the consumer is a stub."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -26,8 +24,6 @@ def answer(number: int, offset: int = 0, error: Any = None) -> Any:
 
 
 class Consumer:
-    """Gives these answers, one at a time; None: it takes as long as it may for nothing."""
-
     def __init__(self, clock: ManualClock, answers: Sequence[Any]) -> None:
         self.clock = clock
         self.answers = list(answers)
@@ -50,10 +46,9 @@ class Consumer:
         self.is_closed = True
 
 
-def asked(
+def probe(
     monkeypatch: pytest.MonkeyPatch, partitions: int, answers: Sequence[Any]
 ) -> tuple[dict[int, int], list[Consumer], float]:
-    """What is found of offsets 5 to 9 of so many partitions, the consumers made, and the seconds it took."""
     clock = ManualClock()
     made: list[Consumer] = []
 
@@ -68,10 +63,10 @@ def asked(
     return {p.partition: offset for p, offset in found.items()}, made, clock.now() - began
 
 
-def test_one_consumer_asks_about_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: each partition had a consumer of its own, with its connections, one after the other."""
+def test_one_consumer_probes_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Regression: each partition had a consumer and its connections, one after the other.
     answers = [answer(n, 7) if n % 2 else answer(n, error=EOF) for n in range(1_000)]
-    found, made, seconds = asked(monkeypatch, 1_000, answers)
+    found, made, seconds = probe(monkeypatch, 1_000, answers)
     assert found == {n: 7 if n % 2 else 9 for n in range(1_000)}
     assert [len(rows) for consumer in made for rows in consumer.assigned] == [1_000]
     assert made[0].paused == list(range(1, 1_000, 2)), "of whom a record has come no more are fetched"
@@ -79,23 +74,20 @@ def test_one_consumer_asks_about_all_partitions(monkeypatch: pytest.MonkeyPatch)
     assert seconds < 20
 
 
-def test_the_first_answer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records that were fetched with the first one, and a record behind the range, change nothing."""
-    found, _, _ = asked(monkeypatch, 2, [answer(0, 6), answer(0, 7), answer(1, 12)])
+def test_first_response_of_a_partition_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _, _ = probe(monkeypatch, 2, [answer(0, 6), answer(0, 7), answer(1, 12)])
     assert found == {0: 6, 1: 9}
 
 
-def test_who_does_not_answer_may_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After five seconds without a word what is left is taken to hold records: it is read."""
-    found, made, seconds = asked(monkeypatch, 3, [answer(1, error=EOF)])
+def test_partitions_without_a_response_are_assumed_to_have_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, made, seconds = probe(monkeypatch, 3, [answer(1, error=EOF)])
     assert found == {0: 5, 1: 9, 2: 5}
     assert made[0].is_closed
     assert 5 <= seconds <= 5.1
 
 
-def test_who_there_is_no_time_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While answers come nothing is taken for granted; the others are asked the next time."""
-    found, _, seconds = asked(monkeypatch, 10_000, [answer(n, error=EOF) for n in range(10_000)])
+def test_partitions_are_left_out_when_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _, seconds = probe(monkeypatch, 10_000, [answer(n, error=EOF) for n in range(10_000)])
     assert 2_900 < len(found) < 3_100
     assert set(found.values()) == {9}
     assert seconds <= 30.1
@@ -104,15 +96,15 @@ def test_who_there_is_no_time_for_is_left_out(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("error", "first"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, 5), (KafkaError._TRANSPORT, 5)]
 )
-def test_an_error_is_no_proof_of_a_gap(monkeypatch: pytest.MonkeyPatch, error: int, first: int) -> None:
-    """Denied, or away: the range is read, and whoever reads it says what is wrong."""
-    found, _, _ = asked(monkeypatch, 1, [answer(0, error=error)])
+def test_partition_with_an_error_is_assumed_to_have_records(
+    monkeypatch: pytest.MonkeyPatch, error: int, first: int
+) -> None:
+    found, _, _ = probe(monkeypatch, 1, [answer(0, error=error)])
     assert found == {0: first}
 
 
-def test_what_concerns_no_partition_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that is away is told of as well; another one answers."""
+def test_error_of_a_broker_is_no_response_of_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     away = answer(0, error=KafkaError._ALL_BROKERS_DOWN)
     away.topic, away.partition = lambda: None, lambda: None
-    found, _, _ = asked(monkeypatch, 1, [away, answer(0, error=EOF)])
+    found, _, _ = probe(monkeypatch, 1, [away, answer(0, error=EOF)])
     assert found == {0: 9}

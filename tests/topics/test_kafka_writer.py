@@ -1,5 +1,3 @@
-"""A Kafka writer before any broker is asked; ``tests/kafka/test_source_writer.py`` has what it writes."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,8 +12,8 @@ from sinksdk.source import SourceConnectorConfig, SourceRecord
 from sinksdk.topics.kafka import KafkaClient, KafkaWriter
 
 
-def test_a_task_must_not_write_among_its_own_offsets() -> None:
-    """As in Connect: what it wrote there would be taken for offsets, or waited for while its transaction is open."""
+def test_record_for_the_offsets_topic_is_refused() -> None:
+    # It would be read as an offset, or waited for while its transaction is open.
     writer = KafkaWriter({}, "g-files-0", "files", "offsets")
     with pytest.raises(
         ConnectException,
@@ -34,18 +32,14 @@ def test_a_task_must_not_write_among_its_own_offsets() -> None:
         ({"producer.override.transaction.timeout.ms": "5000"}, 5_000),
     ],
 )
-def test_a_transaction_may_be_open_for_longer_than_it_is_meant_to_be(
-    settings: dict[str, str], milliseconds: int
-) -> None:
-    """An interval of 60 s, the default, with Kafka's 60 s would fail whenever the commit comes a moment late."""
+def test_transaction_timeout_exceeds_the_interval(settings: dict[str, str], milliseconds: int) -> None:
+    # With an interval and a time-out of 60 s each, a slightly late commit would fail.
     config = SourceConnectorConfig.parse({"name": "c", **settings})
     writer = KafkaWriter.of(config, KafkaClient("host:9092"), TaskName("c", 0))
     assert writer._properties["transaction.timeout.ms"] == milliseconds
 
 
 class SilentProducer:
-    """A producer whose broker never responds; each call takes its time-out on the test's clock."""
-
     def __init__(self, wait: Callable[[float], None]) -> None:
         self._wait = wait
 
@@ -56,20 +50,19 @@ class SilentProducer:
     commit_transaction = init_transactions
 
     def produce(self, *_: object, **__: object) -> None:
-        """Nothing is delivered."""
+        pass
 
     def poll(self, timeout: float) -> None:
         assert timeout >= 0
 
     def purge(self) -> None:
-        """Nothing is kept."""
+        pass
 
     flush = poll
 
 
 @pytest.fixture
 def silent() -> tuple[KafkaWriter, list[SilentProducer], list[float]]:
-    """A writer, its producers so far, and the clock."""
     made: list[SilentProducer] = []
     clock = [0.0]
 
@@ -87,7 +80,6 @@ def silent() -> tuple[KafkaWriter, list[SilentProducer], list[float]]:
 def test_a_producer_without_responses_is_replaced_before_its_first_transaction(
     silent: tuple[KafkaWriter, list[SilentProducer], list[float]],
 ) -> None:
-    """It may never find a broker again; nothing is lost with it."""
     writer, made, clock = silent
     for _ in range(6):
         with pytest.raises(RetriableException):
@@ -95,10 +87,10 @@ def test_a_producer_without_responses_is_replaced_before_its_first_transaction(
     assert (len(made), clock) == (3, [60.0])
 
 
-def test_a_commit_without_a_response_ends_after_the_longest_transaction(
+def test_commit_without_a_response_fails_after_the_transaction_timeout(
     silent: tuple[KafkaWriter, list[SilentProducer], list[float]],
 ) -> None:
-    """Regression: it was retried on the same producer for as long as errors.retry.timeout, or for ever."""
+    # Regression: it was retried on the same producer until errors.retry.timeout, or for ever.
     writer, made, clock = silent
     with pytest.raises(RetriableException):
         writer.init()

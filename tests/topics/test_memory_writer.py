@@ -1,5 +1,3 @@
-"""Topics in memory behave as those outside do."""
-
 from __future__ import annotations
 
 import pytest
@@ -12,8 +10,6 @@ from tests.topics.writer_contract import NAME, Place, WriterContract
 
 
 class Memory:
-    """Topics under their own names."""
-
     def __init__(self) -> None:
         self.topics = MemoryTopics()
 
@@ -33,15 +29,12 @@ class Memory:
 
 
 class TestMemory(WriterContract):
-    """In memory."""
-
     @pytest.fixture
     def place(self) -> Place:
         return Memory()
 
 
-def test_a_commit_whose_answer_was_lost_is_found_out() -> None:
-    """The same call again tells where the records are, and writes nothing twice."""
+def test_repeated_commit_after_a_lost_response_writes_nothing() -> None:
     answers = iter([True, True, False, True])
 
     def lossy(what: str, effect: object) -> object:
@@ -61,6 +54,5 @@ def test_a_commit_whose_answer_was_lost_is_found_out() -> None:
     assert len(topics.records("a")) == 1
 
 
-def test_transactional_ids_are_connects() -> None:
-    """Group, connector and task."""
+def test_transactional_id_is_group_connector_and_task() -> None:
     assert transactional_id("cluster", NAME) == "cluster-files-0"

@@ -1,5 +1,3 @@
-"""The way to the schema registry: certificates, tokens and proxies, by the keys of Confluent's converters."""
-
 from __future__ import annotations
 
 import base64
@@ -24,8 +22,6 @@ SIDES = ("key.converter", "value.converter")
 
 
 class Server:
-    """An HTTP server that keeps what it is asked, and answers with one body."""
-
     def __init__(self, body: bytes = SCHEMA, context: ssl.SSLContext | None = None) -> None:
         self.asked: list[tuple[str, Mapping[str, str], str]] = []
         server = self
@@ -44,7 +40,7 @@ class Server:
                 self.do_GET()
 
             def log_message(self, *_: object) -> None:
-                """Tests need no log of requests."""
+                pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         if context is not None:
@@ -71,7 +67,7 @@ def server() -> Iterator[Server]:
 
 
 def parsed(side: str = "value.converter", **keys: str) -> ConnectorConfig:
-    """A configuration whose converter has these keys, dots written as two underscores."""
+    # Two underscores in a name stand for a dot.
     own = {f"{side}.{key.replace('__', '.')}": text for key, text in keys.items()}
     return ConnectorConfig.parse({"name": "a", "topics": "t", side: "avro", **own})
 
@@ -84,8 +80,7 @@ def registry(side: str = "value.converter", **keys: str) -> SchemaRegistry:
 
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("namespace", ["", "schema__registry__"])
-def test_a_registry_is_asked_with_a_static_token(server: Server, side: str, namespace: str) -> None:
-    """``bearer.auth.token``, with the registry's namespace or without."""
+def test_registry_request_has_a_static_token(server: Server, side: str, namespace: str) -> None:
     keys = {
         f"{namespace}bearer__auth__credentials__source": "STATIC_TOKEN",
         f"{namespace}bearer__auth__token": "t0ken",
@@ -103,8 +98,10 @@ def test_a_registry_is_asked_with_a_static_token(server: Server, side: str, name
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("of_source", ["", "schema__registry__"])
 @pytest.mark.parametrize("of_user", ["", "schema__registry__"])
-def test_a_registry_is_asked_with_a_user(server: Server, side: str, of_source: str, of_user: str) -> None:
-    """Each key of the client may have its namespace: Confluent's client takes it off."""
+def test_registry_request_has_user_and_password(
+    server: Server, side: str, of_source: str, of_user: str
+) -> None:
+    # Confluent's client accepts each key with or without its namespace.
     keys = {
         f"{of_source}basic__auth__credentials__source": "USER_INFO",
         f"{of_user}basic__auth__user__info": "user:password",
@@ -115,8 +112,7 @@ def test_a_registry_is_asked_with_a_user(server: Server, side: str, of_source: s
     assert headers["Authorization"] == f"Basic {base64.b64encode(b'user:password').decode()}"
 
 
-def test_a_registry_is_asked_through_a_proxy_in_its_namespace(server: Server) -> None:
-    """The keys of a proxy are the client's, too."""
+def test_registry_proxy_keys_may_have_the_namespace(server: Server) -> None:
     keys = {"schema__registry__proxy__host": "127.0.0.1", "schema__registry__proxy__port": str(server.port)}
     registry(schema__registry__url="http://registry.example", **keys)(1)
 
@@ -125,7 +121,6 @@ def test_a_registry_is_asked_through_a_proxy_in_its_namespace(server: Server) ->
 
 @pytest.mark.parametrize("namespace", ["", "schema.registry."])
 def test_every_key_of_the_registrys_client_may_have_its_namespace(namespace: str) -> None:
-    """Nothing that the client has is said to be none of its keys."""
     own = [key.removeprefix("schema.registry.") for key in DEFINED.split() if key != "schema.registry.url"]
     raw = {f"value.converter.{namespace}{key}": "x" for key in [*own, "url.randomize"]}
     options = ConnectorConfig.judge({"value.converter": "avro", **raw})
@@ -134,8 +129,7 @@ def test_every_key_of_the_registrys_client_may_have_its_namespace(namespace: str
     assert [option.key for option in options if option.verdict.meaning == "unknown"] == []
 
 
-def test_a_namespaced_key_is_judged_as_the_key() -> None:
-    """With the namespace a login is refused where it is without it."""
+def test_namespaced_key_has_the_verdict_of_the_key() -> None:
     for key in ("basic.auth.credentials.source", "schema.registry.basic.auth.credentials.source"):
         raw = {"value.converter": "avro", f"value.converter.{key}": "SASL_INHERIT"}
         [option] = [one for one in ConnectorConfig.judge(raw) if one.key.endswith("source")]
@@ -146,15 +140,15 @@ def test_a_namespaced_key_is_judged_as_the_key() -> None:
     ("value", "is_refused"), [("true", True), ("True", True), ("false", False), ("", False)]
 )
 def test_encrypted_fields_are_refused(value: str, *, is_refused: bool) -> None:
-    """Connect would decrypt them: csfle.enabled has the effect of rule.executors."""
+    # Connect would decrypt them: csfle.enabled has the effect of rule.executors.
     _, problems = ConnectorConfig.check({"name": "a", "topics": "t", "csfle.enabled": value})
     assert [problem.startswith("'csfle.enabled' is unsupported: rules") for problem in problems] == (
         [True] if is_refused else []
     )
 
 
-def test_a_registry_is_asked_with_a_token_of_the_identity_provider(server: Server) -> None:
-    """OAUTHBEARER: Confluent's Java client needs neither scope nor cluster."""
+def test_registry_request_has_a_token_of_the_identity_provider(server: Server) -> None:
+    # Confluent's Java client needs neither scope nor cluster.
     token = json.dumps({"access_token": "fresh", "expires_in": 300, "token_type": "Bearer"}).encode()
     with Server(token).running() as provider:
         registry(
@@ -169,8 +163,7 @@ def test_a_registry_is_asked_with_a_token_of_the_identity_provider(server: Serve
     assert server.asked[0][1]["Authorization"] == "Bearer fresh"
 
 
-def test_a_registry_is_asked_through_a_proxy(server: Server) -> None:
-    """``proxy.host`` and ``proxy.port``."""
+def test_registry_request_uses_the_proxy(server: Server) -> None:
     registry(
         schema__registry__url="http://registry.invalid:8081",
         proxy__host="127.0.0.1",
@@ -182,7 +175,6 @@ def test_a_registry_is_asked_through_a_proxy(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of 127.0.0.1 that signs itself, and its key, which serve as the client's as well."""
     folder = tmp_path_factory.mktemp("certificates")
     subprocess.run(
         [
@@ -210,7 +202,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tls(certificates: Path) -> Iterator[Server]:
-    """A registry that wants the client's certificate."""
+    # The registry requires the client's certificate.
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates / "ca.pem"))
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(certificates / "ca.pem", certificates / "key.pem")
@@ -219,8 +211,9 @@ def tls(certificates: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("namespace", ["schema__registry__ssl__", "ssl__"])
-def test_a_registry_is_trusted_by_its_certificate(tls: Server, certificates: Path, namespace: str) -> None:
-    """``ssl.ca.location``, and the client's own certificate."""
+def test_registry_tls_uses_ssl_ca_location_and_a_client_certificate(
+    tls: Server, certificates: Path, namespace: str
+) -> None:
     keys = {
         "ca__location": str(certificates / "ca.pem"),
         "certificate__location": str(certificates / "ca.pem"),
@@ -231,8 +224,8 @@ def test_a_registry_is_trusted_by_its_certificate(tls: Server, certificates: Pat
     assert tls.asked
 
 
-def test_a_registry_is_trusted_by_javas_pem_stores(tls: Server, certificates: Path) -> None:
-    """Kafka's names for PEM files: a keystore of this kind holds key and certificate (KIP-651)."""
+def test_registry_tls_uses_javas_pem_stores(tls: Server, certificates: Path) -> None:
+    # A PEM keystore has key and certificate (KIP-651).
     registry(
         schema__registry__url=tls.url,
         schema__registry__ssl__truststore__type="PEM",
@@ -244,8 +237,7 @@ def test_a_registry_is_trusted_by_javas_pem_stores(tls: Server, certificates: Pa
     assert tls.asked
 
 
-def test_a_missing_certificate_is_named() -> None:
-    """With the key and the file."""
+def test_missing_certificate_is_named_with_its_key() -> None:
     with pytest.raises(ConfigException, match=r"is missing or not PEM \(ssl.ca.location /nowhere/ca.pem\)"):
         registry(schema__registry__url="https://127.0.0.1:1", ssl__ca__location="/nowhere/ca.pem")
 
@@ -283,10 +275,7 @@ def test_a_missing_certificate_is_named() -> None:
     ],
     ids=str,
 )
-def test_a_key_of_the_avro_converter_that_cannot_be_applied_is_refused(
-    keys: dict[str, str], said: str
-) -> None:
-    """Whoever is trusted, whoever asks, and what the converter gives."""
+def test_avro_converter_key_without_support_is_refused(keys: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigException, match=said):
         parsed(schema__registry__url="https://registry:8081", **keys)
 
@@ -304,8 +293,7 @@ def test_a_key_of_the_avro_converter_that_cannot_be_applied_is_refused(
         *("bearer.auth.credentials.source", "request.header.X", "schema.registry.anything"),
     ],
 )
-def test_keys_of_the_avro_converter_have_no_effect_on_others(side: str, key: str) -> None:
-    """Nor have they in Connect."""
+def test_avro_converter_keys_have_no_effect_on_other_converters(side: str, key: str) -> None:
     options = dict(ConnectorConfig.judge({side: "json", f"{side}.{key}": "true"}))
 
     assert options[f"{side}.{key}"].meaning == "ignored"
@@ -340,7 +328,6 @@ schema.registry.ssl.engine.factory.class
 
 @pytest.mark.parametrize("side", SIDES)
 def test_every_key_of_the_avro_converter_has_a_verdict(side: str) -> None:
-    """None is "unknown: no effect"."""
     raw: dict[str, Any] = {f"{side}.{key}": "x" for key in DEFINED.split()}
     options = ConnectorConfig.judge({side: "io.confluent.connect.avro.AvroConverter", **raw})
 
@@ -352,14 +339,12 @@ def test_every_key_of_the_avro_converter_has_a_verdict(side: str) -> None:
     "key", ["schemas.enable", "schemas.cache.size", "decimal.format", "converter.encoding"]
 )
 def test_every_key_of_kafkas_converters_has_a_verdict(side: str, key: str) -> None:
-    """JsonConverter's and StringConverter's."""
     (_, option) = ConnectorConfig.judge({side: "json", f"{side}.{key}": "x"})
 
     assert option.verdict.meaning != "unknown"
 
 
-def test_no_token_is_shown() -> None:
-    """Neither in the configuration nor in the address."""
+def test_token_is_not_shown() -> None:
     config = parsed(
         schema__registry__url="https://registry",
         bearer__auth__credentials__source="STATIC_TOKEN",

@@ -1,5 +1,3 @@
-"""Avro with a schema registry: the real client against a registry in this process."""
-
 from __future__ import annotations
 
 import io
@@ -63,14 +61,12 @@ def converter(*urls: str, user_info: str | None = None) -> AvroConverter:
 
 
 def dead_url() -> str:
-    """A URL at which nobody listens."""
     server = RegistryServer()
     server._server.server_close()
     return server.url
 
 
-def test_schemas_are_fetched_once(registry: RegistryServer) -> None:
-    """Avro: the writer's schema comes from the registry, and each id is asked for once."""
+def test_each_schema_is_fetched_once(registry: RegistryServer) -> None:
     first = registry.register("flights-value", json.dumps(FLIGHT))
     second = registry.register("flights-value", json.dumps({"type": "array", "items": "long"}))
     convert = converter(registry.url)
@@ -80,8 +76,7 @@ def test_schemas_are_fetched_once(registry: RegistryServer) -> None:
     assert registry.requests == [f"/schemas/ids/{first}", f"/schemas/ids/{second}"]
 
 
-def test_what_the_real_client_registers_is_read(registry: RegistryServer) -> None:
-    """Avro: the registry of these tests is one to Confluent's own serializer, too."""
+def test_schema_of_confluents_serializer_is_read(registry: RegistryServer) -> None:
     from confluent_kafka.schema_registry.avro import AvroSerializer  # noqa: PLC0415 - slow to load
     from confluent_kafka.serialization import MessageField, SerializationContext  # noqa: PLC0415 - slow to load
 
@@ -90,8 +85,7 @@ def test_what_the_real_client_registers_is_read(registry: RegistryServer) -> Non
     assert converter(registry.url)("flights", data) == {"carrier": "UA"}
 
 
-def test_references_are_resolved(registry: RegistryServer) -> None:
-    """Avro: schemas that are referred to are fetched as well, each once, also when they are met on two ways."""
+def test_schema_references_are_fetched_once(registry: RegistryServer) -> None:
     registry.register("address", json.dumps(ADDRESS))
     registry.register("person", json.dumps(PERSON), [reference("x.Address", "address")])
     both = [reference("x.Person", "person"), reference("x.Address", "address")]
@@ -110,16 +104,14 @@ def test_references_are_resolved(registry: RegistryServer) -> None:
     assert len(registry.requests) == 3
 
 
-def test_a_union_of_references_is_resolved(registry: RegistryServer) -> None:
-    """Avro: also where the schema itself is nothing but a union of schemas it refers to."""
+def test_union_of_schema_references_is_resolved(registry: RegistryServer) -> None:
     registry.register("address", json.dumps(ADDRESS))
     union = registry.register("t-value", '["null", "x.Address"]', [reference("x.Address", "address")])
     data = wire(union, ["null", ADDRESS], {"city": "Bern"})
     assert converter(registry.url)("t", data) == {"city": "Bern"}
 
 
-def test_a_reference_that_is_not_there(registry: RegistryServer) -> None:
-    """Avro: a schema that refers to one the registry lacks is a DataException that names both."""
+def test_missing_schema_reference_is_a_data_exception(registry: RegistryServer) -> None:
     schema_id = registry.register("t-value", json.dumps(PERSON), [reference("x.Address", "address", 3)])
     with pytest.raises(
         DataException, match=r"topic t, subject t-value: .* has no version 3 of subject address"
@@ -127,8 +119,7 @@ def test_a_reference_that_is_not_there(registry: RegistryServer) -> None:
         converter(registry.url)("t", wire(schema_id, FLIGHT, {"carrier": ""}))
 
 
-def test_an_id_nobody_knows(registry: RegistryServer) -> None:
-    """Avro: an unknown id is a DataException that names topic, subject, registry and id; garbage asks once."""
+def test_unknown_schema_id_is_a_data_exception_and_requested_once(registry: RegistryServer) -> None:
     convert = converter(registry.url)
     for _ in range(3):
         with pytest.raises(
@@ -138,8 +129,8 @@ def test_an_id_nobody_knows(registry: RegistryServer) -> None:
     assert registry.requests == ["/schemas/ids/99"]
 
 
-def test_an_id_that_becomes_known(registry: RegistryServer) -> None:
-    """Avro: an unknown id is asked for again after a while: registries are replicated with delay."""
+def test_unknown_schema_id_is_requested_again_later(registry: RegistryServer) -> None:
+    # Registries are replicated with delay.
     now = [0.0]
     schemas = SchemaRegistry(SchemaRegistryClient({"url": registry.url}), "r", now=lambda: now[0])
     with pytest.raises(DataException):
@@ -152,8 +143,7 @@ def test_an_id_that_becomes_known(registry: RegistryServer) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 429, 500, 503])
-def test_a_registry_that_cannot_answer_now(registry: RegistryServer, status: int) -> None:
-    """Avro: no answer, 429 and 5xx are passing; the next attempt finds the schema."""
+def test_registry_outage_is_retriable(registry: RegistryServer, status: int) -> None:
     schema_id = registry.register("t-value", json.dumps(FLIGHT))
     convert = converter(registry.url)
     registry.failing = status
@@ -165,21 +155,18 @@ def test_a_registry_that_cannot_answer_now(registry: RegistryServer, status: int
     assert convert("t", wire(schema_id, FLIGHT, {"carrier": "UA"})) == {"carrier": "UA"}
 
 
-def test_a_registry_that_is_not_there() -> None:
-    """Avro: a registry at which nobody listens is asked again, too."""
+def test_unreachable_registry_is_retriable() -> None:
     with pytest.raises(RetriableException, match="does not return schema 1"):
         converter(dead_url())("t", wire(1, FLIGHT, {"carrier": "UA"}))
 
 
-def test_another_url_is_asked_where_one_does_not_answer(registry: RegistryServer) -> None:
-    """Avro: of several URLs the next one is asked."""
+def test_next_registry_url_is_used_when_one_is_unreachable(registry: RegistryServer) -> None:
     schema_id = registry.register("t-value", json.dumps(FLIGHT))
     convert = converter(dead_url(), registry.url)
     assert convert("t", wire(schema_id, FLIGHT, {"carrier": "UA"})) == {"carrier": "UA"}
 
 
-def test_user_and_password(registry: RegistryServer) -> None:
-    """Avro: basic authentication; a wrong password is the configuration's fault, never the record's."""
+def test_wrong_registry_password_is_a_config_exception(registry: RegistryServer) -> None:
     schema_id = registry.register("t-value", json.dumps(FLIGHT))
     registry.credentials = "reader:s3cret"
     data = wire(schema_id, FLIGHT, {"carrier": "UA"})
@@ -190,8 +177,7 @@ def test_user_and_password(registry: RegistryServer) -> None:
             converter(registry.url, user_info=wrong)("t", data)
 
 
-def test_something_that_is_no_registry(registry: RegistryServer) -> None:
-    """Avro: a 404 that is not the registry's own is the configuration's fault: the path of the URL is wrong."""
+def test_url_that_is_no_registry_is_a_config_exception(registry: RegistryServer) -> None:
     with pytest.raises(ConfigException, match="check its URL"):
         converter(f"{registry.url}/api")("t", wire(1, FLIGHT, {"carrier": "UA"}))
 
@@ -204,17 +190,15 @@ def test_something_that_is_no_registry(registry: RegistryServer) -> None:
         ("{", {}, "is no JSON"),
     ],
 )
-def test_schemas_that_are_not_avro(
+def test_schema_that_is_not_avro_is_a_data_exception(
     registry: RegistryServer, schema: str, more: dict[str, str], message: str
 ) -> None:
-    """Avro: a schema of another kind, or one that cannot be read, is a DataException that says so."""
     schema_id = registry.register("t-value", schema, **more)
     with pytest.raises(DataException, match=message):
         converter(registry.url)("t", wire(schema_id, FLIGHT, {"carrier": "UA"}))
 
 
-def test_passwords_are_not_told() -> None:
-    """Avro: errors name the registry without user and password."""
+def test_registry_errors_do_not_show_passwords() -> None:
     address = RegistryAddress("http://reader:s3cret@127.0.0.1:1, https://b", "reader:s3cret")
     assert str(address) == "http://127.0.0.1:1, https://b"
     assert "s3cret" not in repr(address)
@@ -243,8 +227,7 @@ def harness(registry: RegistryServer, **more: str) -> tuple[SinkTaskHarness, Let
     return driven, letters
 
 
-def test_an_outage_of_the_registry_drops_nothing(registry: RegistryServer) -> None:
-    """B5: while the registry is away the batch waits, tolerated or not; once it is back every record arrives."""
+def test_registry_outage_drops_no_record(registry: RegistryServer) -> None:
     schema_id = registry.register("flights-value", json.dumps(FLIGHT))
     driven, letters = harness(registry)
     data = wire(schema_id, FLIGHT, {"carrier": "UA"})
@@ -262,8 +245,7 @@ def test_an_outage_of_the_registry_drops_nothing(registry: RegistryServer) -> No
     assert letters.records == []
 
 
-def test_an_outage_that_lasts_fails_the_partition(registry: RegistryServer) -> None:
-    """errors.retry.timeout: when it is spent the partition fails; nothing is committed, skipped, or a dead letter."""
+def test_long_registry_outage_fails_the_partition(registry: RegistryServer) -> None:
     driven, letters = harness(registry, **{"errors.retry.timeout": "2000"})
     registry.failing = 500
     driven.deliver(P0, [wire(1, FLIGHT, {"carrier": "UA"})])
@@ -273,8 +255,7 @@ def test_an_outage_that_lasts_fails_the_partition(registry: RegistryServer) -> N
     assert (driven.committed, letters.records) == ({}, [])
 
 
-def test_unknown_schemas_go_to_the_dead_letters(registry: RegistryServer) -> None:
-    """Avro: records whose schema is not there, or that are no Avro at all, are dead letters as they were read."""
+def test_records_with_unknown_schemas_are_dead_letters(registry: RegistryServer) -> None:
     schema_id = registry.register("flights-value", json.dumps(FLIGHT))
     driven, letters = harness(registry)
     bad = [wire(99, FLIGHT, {"carrier": "UA"}), b"garbage", b""]

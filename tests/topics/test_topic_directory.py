@@ -28,29 +28,26 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (moment, moment))
 
 
-def test_a_subscription_is_names_or_an_expression() -> None:
-    """Neither or both, or a broken expression, is a configuration error."""
+def test_subscription_needs_topics_or_a_regex() -> None:
     for wrong in ({}, {"topics": ("a",), "regex": "a"}, {"regex": "("}):
         with pytest.raises(ConfigException):
             Subscription(**wrong)
 
 
-def test_transactions_that_cannot_be_looked_at_are_not_taken_for_none(tmp_path: Path) -> None:
-    """Regression: where they were a loop of links, all files counted, uncommitted ones too."""
+def test_unreadable_transactions_are_an_error(tmp_path: Path) -> None:
+    # Regression: with a loop of links, uncommitted files became visible.
     write_records(tmp_path, T0, rows(range(3)))
     (tmp_path / "_transactions").symlink_to(tmp_path / "_transactions")
     with pytest.raises(ConnectException, match="_transactions cannot be read: Too many levels"):
         TopicDirectorySource(tmp_path).partitions(ALL)
 
 
-def test_a_subscription_by_expression_matches_whole_names_and_may_match_nothing() -> None:
-    """`flights` does not match `flights-eu`; matching nothing is no error."""
+def test_regex_matches_whole_names() -> None:
     assert Subscription(regex="flights").select(["flights", "flights-eu"]) == {"flights"}
     assert Subscription(regex="x").select(["a"]) == frozenset()
 
 
-def test_partitions_tell_begin_and_end_of_each_partition(tmp_path: Path) -> None:
-    """The begin is the lowest offset of all files, the end one above the highest, gaps included."""
+def test_partitions_return_the_lowest_offset_and_the_end_offset(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([5, 6, 9]))
     write_records(tmp_path, T0, rows([20]))
     write_records(tmp_path, T1, rows([0]))
@@ -58,14 +55,12 @@ def test_partitions_tell_begin_and_end_of_each_partition(tmp_path: Path) -> None
 
 
 def test_files_are_ordered_by_their_offsets_not_by_their_names(tmp_path: Path) -> None:
-    """A file `a` with higher offsets than a file `z` is fine."""
     put(tmp_path, "topic=t/partition=0/z.parquet", rows([0, 1]))
     put(tmp_path, "topic=t/partition=0/a.parquet", rows([2, 3]))
     assert ends(tmp_path) == {T0: (0, 4)}
 
 
-def test_topics_are_text_whatever_they_look_like(tmp_path: Path) -> None:
-    """`007`, a date, and names of temporary files come back as they were."""
+def test_topic_names_stay_text(tmp_path: Path) -> None:
     names = ["007", "2024-01-01", "a-b_c", "1e5", "true", "...", "a.tmp", "a.crc"]
     for name in names:
         write_records(tmp_path, TopicPartition(name, 0), rows([0]))
@@ -73,14 +68,12 @@ def test_topics_are_text_whatever_they_look_like(tmp_path: Path) -> None:
 
 
 def test_two_spellings_of_one_topic_are_one_topic(tmp_path: Path) -> None:
-    """`a%2Db` and `a-b` both name the topic `a-b`."""
     put(tmp_path, "topic=a%2Db/partition=0/1.parquet", rows([0]))
     put(tmp_path, "topic=a-b/partition=0/2.parquet", rows([1]))
     assert ends(tmp_path) == {TopicPartition("a-b", 0): (0, 2)}
 
 
-def test_all_missing_topics_are_named_at_once(tmp_path: Path) -> None:
-    """The exception lists every missing topic, and the message the directory and the topics there."""
+def test_all_missing_topics_are_named(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([0]))
     with pytest.raises(MissingSourceTopicException) as caught:
         TopicDirectorySource(tmp_path).partitions(Subscription(("b", "t", "a")))
@@ -89,25 +82,21 @@ def test_all_missing_topics_are_named_at_once(tmp_path: Path) -> None:
     assert "'t'" in str(caught.value)
 
 
-def test_an_expression_that_matches_nothing_gives_no_partitions(tmp_path: Path) -> None:
-    """Topics may come later: that is no error."""
+def test_regex_without_a_match_returns_no_partitions(tmp_path: Path) -> None:
     assert TopicDirectorySource(tmp_path).partitions(Subscription(regex="x")) == {}
 
 
-def test_only_subscribed_topics_are_looked_at(tmp_path: Path) -> None:
-    """A broken file of another topic does not matter."""
+def test_topics_without_subscription_are_not_read(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([0]))
     put(tmp_path, "topic=u/partition=0/x.parquet", pa.table({"offset": ["text"]}))
     assert TopicDirectorySource(tmp_path).partitions(Subscription(("t",))) == {T0: (0, 1)}
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """The message gives the path and says what to do."""
+def test_missing_directory_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path}/none cannot be listed" in problem(tmp_path / "none")
 
 
 def test_paths_may_be_relative_or_file_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both end as the same absolute path; other file systems are refused."""
     monkeypatch.chdir(tmp_path)
     here = tmp_path / "a b"
     assert TopicDirectorySource("a b").root == here
@@ -118,8 +107,7 @@ def test_paths_may_be_relative_or_file_urls(tmp_path: Path, monkeypatch: pytest.
             TopicDirectorySource(url)
 
 
-def test_temporary_and_hidden_names_are_not_looked_at(tmp_path: Path) -> None:
-    """What writers leave or prepare is no data, even where it is broken."""
+def test_temporary_and_hidden_names_are_skipped(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([0]))
     folder = tmp_path / "topic=t/partition=0"
     hidden = ["_x.parquet", ".x.parquet", "x.parquet.crc", "x.parquet.tmp", "x.parquet._COPYING_"]
@@ -130,10 +118,9 @@ def test_temporary_and_hidden_names_are_not_looked_at(tmp_path: Path) -> None:
     assert ends(tmp_path) == {T0: (0, 1)}
 
 
-def test_other_names_are_left_out_with_one_warning_each(
+def test_other_names_are_skipped_with_one_warning_each(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file not named *.parquet is not data, but nobody should have to guess why."""
     write_records(tmp_path, T0, rows([0]))
     (tmp_path / "topic=t/partition=0/data.csv").touch()
     (tmp_path / "README").touch()
@@ -150,26 +137,23 @@ def test_other_names_are_left_out_with_one_warning_each(
     "name", ["x", "-1", "01", "", "٣", "__HIVE_DEFAULT_PARTITION__", "2147483648", "9" * 200]
 )
 def test_a_partition_folder_without_a_number_is_an_error(tmp_path: Path, name: str) -> None:
-    """The folder is named with what it should be called."""
     put(tmp_path, f"topic=t/partition={name}/x.parquet", rows([0]))
     assert f"partition={name} does not have a partition number" in problem(tmp_path)
 
 
 def test_the_largest_partition_of_kafka_is_read(tmp_path: Path) -> None:
-    """Its numbers have 31 bits."""
     put(tmp_path, "topic=t/partition=2147483647/x.parquet", rows([0]))
     assert ends(tmp_path) == {TopicPartition("t", 2**31 - 1): (0, 1)}
 
 
-def test_empty_files_and_folders_hold_nothing(tmp_path: Path) -> None:
-    """A partition without rows is there and ends where it begins, at 0."""
+def test_partition_without_rows_ends_at_0(tmp_path: Path) -> None:
     put(tmp_path, "topic=t/partition=0/x.parquet", rows([]))
     (tmp_path / "topic=t/partition=1").mkdir()
     assert ends(tmp_path) == {T0: (0, 0), T1: (0, 0)}
 
 
-def test_a_fresh_file_without_footer_may_still_be_growing(tmp_path: Path) -> None:
-    """Offsets beyond it must wait, so the whole look is retriable; once it is whole, it counts."""
+def test_recent_file_without_a_footer_is_retriable(tmp_path: Path) -> None:
+    # Offsets beyond it must wait.
     path = tmp_path / "topic=t/partition=0/x.parquet"
     path.parent.mkdir(parents=True)
     source = TopicDirectorySource(tmp_path)
@@ -182,8 +166,7 @@ def test_a_fresh_file_without_footer_may_still_be_growing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 and half a page", b"a,b,c\n1,2,3\n"])
-def test_an_old_file_without_footer_is_no_parquet(tmp_path: Path, content: bytes) -> None:
-    """Nothing has changed for a while: the file is broken, and the message says which and what to do."""
+def test_old_file_without_a_footer_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "topic=t/partition=0/x.parquet"
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -193,8 +176,7 @@ def test_an_old_file_without_footer_is_no_parquet(tmp_path: Path, content: bytes
     assert "move it away" in message
 
 
-def test_a_file_from_the_future_is_given_up_by_our_own_clock() -> None:
-    """A wrong clock on the writer's host does not make a broken file wait for ever."""
+def test_file_with_a_future_modification_time_is_given_up_by_this_hosts_clock() -> None:
     now = 1_000.0
     unfinished = Unfinished(10, lambda: now)
     stat = FileStat("/x", 1, int(5_000e9))
@@ -244,8 +226,7 @@ BAD_COLUMNS: dict[str, list[Any]] = {
 @pytest.mark.parametrize(
     ("name", "column"), [(name, column) for name, columns in GOOD_COLUMNS.items() for column in columns]
 )
-def test_columns_people_write_are_accepted(tmp_path: Path, name: str, column: Any) -> None:
-    """Strings for bytes, small integers for offsets, timestamps of any unit, columns without a type."""
+def test_columns_of_compatible_types_are_accepted(tmp_path: Path, name: str, column: Any) -> None:
     put(tmp_path, "topic=t/partition=0/x.parquet", rows([1], **{name: column}))
     assert ends(tmp_path) == {T0: (1, 2)}
 
@@ -253,10 +234,7 @@ def test_columns_people_write_are_accepted(tmp_path: Path, name: str, column: An
 @pytest.mark.parametrize(
     ("name", "column"), [(name, column) for name, columns in BAD_COLUMNS.items() for column in columns]
 )
-def test_a_column_of_a_wrong_type_is_named_with_what_it_must_be(
-    tmp_path: Path, name: str, column: Any
-) -> None:
-    """Partition, column, file, the type it has and the one it must have."""
+def test_column_of_a_wrong_type_is_named_with_the_right_one(tmp_path: Path, name: str, column: Any) -> None:
     path = put(tmp_path, "topic=t/partition=0/x.parquet", rows([1], **{name: column}))
     message = problem(tmp_path)
     assert f"t-0: column '{name}' of {path} is of type " in message
@@ -264,30 +242,26 @@ def test_a_column_of_a_wrong_type_is_named_with_what_it_must_be(
 
 
 @pytest.mark.parametrize("name", ["offset", "key", "value"])
-def test_a_required_column_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
-    """The message lists the columns there are, so that a misspelt one is seen."""
+def test_missing_column_is_named(tmp_path: Path, name: str) -> None:
     table = rows([1]).rename_columns({name: name.title()})
     path = put(tmp_path, "topic=t/partition=0/x.parquet", table)
     assert f"{path} has no column '{name}' (it has " in problem(tmp_path)
 
 
-def test_files_that_overlap_are_both_named(tmp_path: Path) -> None:
-    """Two files with the same offset would archive a record twice."""
+def test_overlapping_files_are_named(tmp_path: Path) -> None:
     one = put(tmp_path, "topic=t/partition=0/a.parquet", rows([0, 5]))
     two = put(tmp_path, "topic=t/partition=0/b.parquet", rows([5, 6]))
     message = problem(tmp_path)
     assert f"{one} has offsets 0 to 5 and {two} 5 to 6: they overlap" in message
 
 
-def test_a_file_that_was_copied_overlaps_itself(tmp_path: Path) -> None:
-    """The same range under two names."""
+def test_copied_file_overlaps_the_original(tmp_path: Path) -> None:
     path = write_records(tmp_path, T0, rows([0, 1]))
     path.with_name("copy.parquet").write_bytes(path.read_bytes())
     assert "they overlap" in problem(tmp_path)
 
 
-def test_a_new_file_with_offsets_below_the_end_goes_backwards(tmp_path: Path) -> None:
-    """What was read up to 29 would never come back to 10 to 19: that is said, on every look."""
+def test_new_file_below_the_end_is_an_error_at_every_poll(tmp_path: Path) -> None:
     source = TopicDirectorySource(tmp_path)
     write_records(tmp_path, T0, rows(range(10)))
     write_records(tmp_path, T0, rows(range(20, 30)))
@@ -298,8 +272,7 @@ def test_a_new_file_with_offsets_below_the_end_goes_backwards(tmp_path: Path) ->
             source.partitions(ALL)
 
 
-def test_files_may_be_rewritten_into_others(tmp_path: Path) -> None:
-    """Two small files become one large one with the same records: nothing went backwards."""
+def test_files_may_be_merged(tmp_path: Path) -> None:
     source = TopicDirectorySource(tmp_path)
     small = [write_records(tmp_path, T0, rows([first, first + 1])) for first in (0, 2)]
     source.partitions(ALL)
@@ -309,22 +282,19 @@ def test_files_may_be_rewritten_into_others(tmp_path: Path) -> None:
     assert source.partitions(ALL) == {T0: (0, 4)}
 
 
-def test_row_groups_that_go_backwards_are_an_error(tmp_path: Path) -> None:
-    """Statistics tell it without reading rows."""
+def test_descending_row_groups_are_an_error(tmp_path: Path) -> None:
     put(tmp_path, "topic=t/partition=0/x.parquet", rows([3, 4, 1, 2]), row_group_size=2)
     assert "offsets go backwards within" in problem(tmp_path)
     assert "1 comes after 4" in problem(tmp_path)
 
 
 def test_more_rows_than_offsets_are_an_error(tmp_path: Path) -> None:
-    """Three rows with offsets 1 to 2: one of them is there twice."""
     put(tmp_path, "topic=t/partition=0/x.parquet", rows([1, 2, 2]))
     assert "3 rows with offsets 1 to 2, so some are duplicates" in problem(tmp_path)
 
 
 @pytest.mark.parametrize("statistics", [True, False])
 def test_null_and_negative_offsets_are_errors(tmp_path: Path, *, statistics: bool) -> None:
-    """Both are said with the file, with statistics and without."""
     path = put(tmp_path, "topic=t/partition=0/x.parquet", rows([1, None]), write_statistics=statistics)
     assert f"{path} has 1 rows whose column 'offset' is null" in problem(tmp_path)
     put(tmp_path, "topic=t/partition=0/x.parquet", rows([None]), write_statistics=statistics)
@@ -334,7 +304,6 @@ def test_null_and_negative_offsets_are_errors(tmp_path: Path, *, statistics: boo
 
 
 def test_files_without_statistics_are_read_for_their_offsets(tmp_path: Path) -> None:
-    """Begin, end and the order of row groups are the same as with statistics."""
     options: dict[str, Any] = {"write_statistics": False, "row_group_size": 2}
     put(tmp_path, "topic=t/partition=0/x.parquet", rows([1, 2, 5, 7]), **options)
     assert ends(tmp_path) == {T0: (1, 8)}
@@ -342,10 +311,9 @@ def test_files_without_statistics_are_read_for_their_offsets(tmp_path: Path) -> 
     assert "go backwards within" in problem(tmp_path)
 
 
-def test_a_footer_is_read_once_for_as_long_as_its_file_stays_the_same(
+def test_footer_is_read_once_while_its_file_is_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looking again opens only what is new or changed."""
     opened: list[str] = []
     real = pq.ParquetFile
 
@@ -366,14 +334,13 @@ def test_a_footer_is_read_once_for_as_long_as_its_file_stays_the_same(
     assert source.partitions(ALL) == {T0: (0, 4)}
 
 
-def test_a_file_removed_while_looking_holds_nothing(tmp_path: Path) -> None:
-    """Retention may remove it between the listing and the opening."""
+def test_file_removed_during_a_poll_is_skipped(tmp_path: Path) -> None:
     footers = Footers(Unfinished(10))
     assert footers.read(FileStat(str(tmp_path / "gone.parquet"), 1, 1), T0) is None
 
 
-def test_records_that_vanish_from_the_middle_are_not_taken_for_a_gap(tmp_path: Path) -> None:
-    """Regression: a file missing between two others was passed over, and its offsets committed unread."""
+def test_file_missing_between_others_is_an_error(tmp_path: Path) -> None:
+    # Regression: its offsets were committed unread.
     partition = TopicPartition("t", 0)
     for first in (0, 100, 200):
         table = pa.table({"offset": range(first, first + 100), "key": [b"k"] * 100, "value": [b"v"] * 100})
@@ -399,7 +366,6 @@ def _patient(source: TopicDirectorySource) -> TopicDirectorySource:
 
 
 def test_the_oldest_files_may_be_removed(tmp_path: Path) -> None:
-    """Retention takes files from the beginning: the partition begins later then, and that is all."""
     partition = TopicPartition("t", 0)
     files = [
         write_records(tmp_path, partition, pa.table({"offset": [n], "key": [b"k"], "value": [b"v"]}))

@@ -1,4 +1,4 @@
-"""Looking at a topic directory in which nothing happens: what is done is counted, and nothing is overlooked."""
+"""Polls of a topic directory in which little changes, with the calls of the file system counted."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ def rows(first: int, last: int) -> pa.Table:
 
 
 class Place:
-    """A topic directory that is looked at once a second."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self.clock = ManualClock()
@@ -51,7 +49,6 @@ def place(tmp_path: Path) -> Place:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How often the file system was asked for what."""
     counted: Counter[str] = Counter()
 
     def counting(name: str) -> Callable[..., Any]:
@@ -68,8 +65,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     return counted
 
 
-def test_nothing_is_listed_where_nothing_has_changed(place: Place, calls: Counter[str]) -> None:
-    """A look asks for the times of the folders and of each partition's last file, however many files there are."""
+def test_poll_without_changes_lists_nothing(place: Place, calls: Counter[str]) -> None:
     place.settle()
     calls.clear()
     assert place.look() == {P0: OffsetRange(0, 20), P1: OffsetRange(0, 20)}
@@ -77,8 +73,7 @@ def test_nothing_is_listed_where_nothing_has_changed(place: Place, calls: Counte
     assert calls["stat"] <= 8
 
 
-def test_transactions_are_not_listed_either(tmp_path: Path, calls: Counter[str]) -> None:
-    """The same where entries say which files count."""
+def test_poll_without_changes_lists_no_transactions(tmp_path: Path, calls: Counter[str]) -> None:
     for at in range(20):
         write_transaction(tmp_path, {P0: rows(at, at)})
     place = Place(tmp_path)
@@ -90,8 +85,7 @@ def test_transactions_are_not_listed_either(tmp_path: Path, calls: Counter[str])
     assert place.look() == {P0: OffsetRange(0, 25)}
 
 
-def test_a_new_file_is_seen_by_the_next_look(place: Place) -> None:
-    """Whatever the state of what is known."""
+def test_next_poll_sees_a_new_file(place: Place) -> None:
     for at in range(20, 32):
         write_records(place.root, P0, rows(at, at))
         assert place.look()[P0].end == at + 1
@@ -99,8 +93,7 @@ def test_a_new_file_is_seen_by_the_next_look(place: Place) -> None:
             place.settle()
 
 
-def test_a_new_partition_and_a_new_topic_are_seen_by_the_next_look(place: Place) -> None:
-    """A folder that is made is a change of the folder it is in."""
+def test_next_poll_sees_a_new_partition_and_a_new_topic(place: Place) -> None:
     place.settle()
     write_records(place.root, TopicPartition("t", 2), rows(0, 4))
     assert place.look()[TopicPartition("t", 2)] == OffsetRange(0, 5)
@@ -109,8 +102,7 @@ def test_a_new_partition_and_a_new_topic_are_seen_by_the_next_look(place: Place)
     assert found[TopicPartition("u", 0)] == OffsetRange(0, 5)
 
 
-def test_two_changes_at_the_same_time_of_the_folder(place: Place) -> None:
-    """A file system may give two changes one time: what came with the second is seen all the same."""
+def test_second_change_with_the_same_modification_time_is_seen(place: Place) -> None:
     folder = place.root / "topic=t" / "partition=0"
     write_records(place.root, P0, rows(20, 20))
     before = folder.stat()
@@ -120,8 +112,8 @@ def test_two_changes_at_the_same_time_of_the_folder(place: Place) -> None:
     assert place.look()[P0].end == 22
 
 
-def test_a_last_file_that_is_written_again_in_place(place: Place) -> None:
-    """The folder's time stays; the file's own is looked at."""
+def test_last_file_written_again_in_place_is_seen(place: Place) -> None:
+    # The folder's modification time does not change.
     file = write_records(place.root, P0, rows(20, 20))
     place.settle()
     content = write_records(place.root / "elsewhere", P0, rows(20, 29)).read_bytes()
@@ -131,8 +123,7 @@ def test_a_last_file_that_is_written_again_in_place(place: Place) -> None:
     assert place.look()[P0].end == 30
 
 
-def test_a_file_that_grows_in_place(place: Place) -> None:
-    """A file without a footer yet is looked at again each time, and read as soon as it is whole."""
+def test_file_growing_in_place_is_read_when_complete(place: Place) -> None:
     content = write_records(place.root / "elsewhere", P0, rows(20, 29)).read_bytes()
     place.settle()
     file = place.root / "topic=t" / "partition=0" / "grows.parquet"
@@ -145,8 +136,8 @@ def test_a_file_that_grows_in_place(place: Place) -> None:
     assert place.look()[P0].end == 30
 
 
-def test_a_folder_whose_time_never_moves(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some file systems keep no such time: found out within half a minute, and from then on at the next look."""
+def test_folder_without_modification_times_is_detected(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Some file systems do not update them.
     place.settle()
     stat, frozen = os.stat, {}
 
@@ -170,8 +161,8 @@ def test_a_folder_whose_time_never_moves(place: Place, monkeypatch: pytest.Monke
         assert place.look()[P0].end == at + 1
 
 
-def test_what_moves_no_folders_time_is_seen_within_minutes(tmp_path: Path) -> None:
-    """Regression: an entry that was written again in place, with one more file, was never read."""
+def test_change_without_a_new_modification_time_is_seen_within_minutes(tmp_path: Path) -> None:
+    # Regression: an entry written again in place with one more file was never read.
     for at in (0, 5):
         write_transaction(tmp_path, {P0: rows(at, at + 4)})
     *_, entry = sorted((tmp_path / "_transactions").glob("[0-9]*.json"))
@@ -186,7 +177,7 @@ def test_what_moves_no_folders_time_is_seen_within_minutes(tmp_path: Path) -> No
 
 
 def test_a_reader_of_many_partitions_lists_each_folder_once(tmp_path: Path, calls: Counter[str]) -> None:
-    """Regression: the topic's folder was listed anew for each of its partitions."""
+    # Regression: the topic's folder was listed for each of its partitions.
     partitions = [TopicPartition("t", number) for number in range(30)]
     for partition in partitions:
         write_records(tmp_path, partition, rows(0, 0))

@@ -17,8 +17,7 @@ from sinksdk.topics import TopicDirectorySource, write_records, write_transactio
 from tests.helpers.topic_files import ALL, T0, T1, ends, problem, rows
 
 
-def test_written_records_come_back_as_they_were(tmp_path: Path) -> None:
-    """`write_records` takes what a task gets; its file is named after the offsets, and is all there is."""
+def test_written_records_are_read_back(tmp_path: Path) -> None:
     records = SinkRecords.of(T0, [SinkRecord("t", 0, 7, b"k", None, 12), SinkRecord("t", 0, 9, None, b"v")])
     path = write_records(tmp_path, T0, records)
     assert path == tmp_path / f"topic=t/partition=0/{7:020d}-{9:020d}.parquet"
@@ -26,8 +25,7 @@ def test_written_records_come_back_as_they_were(tmp_path: Path) -> None:
     assert pq.read_table(path, partitioning=None).to_pylist() == records.arrow.to_pylist()
 
 
-def test_records_in_another_order_are_not_written(tmp_path: Path) -> None:
-    """Null, negative, repeated or descending offsets, no rows, no offsets: nothing appears."""
+def test_records_with_invalid_offsets_are_refused(tmp_path: Path) -> None:
     wrong = [rows(offsets) for offsets in ([2, 1], [1, 1], [-1], [1, None], [])]
     for table in (*wrong, rows([1]).drop_columns(["offset"])):
         with pytest.raises(ValueError, match="t-0"):
@@ -35,9 +33,7 @@ def test_records_in_another_order_are_not_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The temporary file goes with the failure."""
-
+def test_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_table: pa.Table, path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "no space left")
@@ -48,8 +44,7 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
     assert list((tmp_path / "topic=t/partition=0").iterdir()) == []
 
 
-def test_with_transactions_only_named_files_count(tmp_path: Path) -> None:
-    """A file without an entry is not there; with the entry all of its files are there at once."""
+def test_with_transactions_only_named_files_are_visible(tmp_path: Path) -> None:
     write_transaction(tmp_path, {T0: rows([0, 1]), T1: rows([0])})
     write_records(tmp_path, T0, rows([2]))
     source = TopicDirectorySource(tmp_path)
@@ -60,7 +55,6 @@ def test_with_transactions_only_named_files_count(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_names_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    """A misspelt name, or a file removed before its entry, must not pass for "no records"."""
     files = write_transaction(tmp_path, {T0: rows([0]), T1: rows([0])})
     files[T0].unlink()
     assert f"names {files[T0]}, which does not exist" in problem(tmp_path)
@@ -83,15 +77,13 @@ def test_a_transaction_that_names_a_missing_file_is_an_error(tmp_path: Path) -> 
     ],
 )
 def test_a_transaction_entry_of_another_form_is_an_error(tmp_path: Path, content: Any) -> None:
-    """The entry is named with the form it must have."""
     write_transaction(tmp_path, {T0: rows([0])})
     entry = tmp_path / "_transactions/x.json"
     entry.write_text(json.dumps(content))
     assert problem(tmp_path).startswith(str(entry))
 
 
-def test_a_transaction_entry_half_written_may_still_be_growing(tmp_path: Path) -> None:
-    """As with files: retriable while fresh, an error when it stays; temporary names do not count."""
+def test_incomplete_transaction_entry_is_retriable_then_an_error(tmp_path: Path) -> None:
     write_transaction(tmp_path, {T0: rows([0])})
     entry = tmp_path / "_transactions/x.json"
     (tmp_path / "_transactions/_x.json").write_text('{"files": [')

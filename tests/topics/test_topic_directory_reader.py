@@ -24,7 +24,6 @@ def read(
     ranges: Mapping[TopicPartition, OffsetRange] | None = None,
     columns: Collection[str] = RECORD_COLUMNS,
 ) -> list[SinkRecords]:
-    """What a task reads: the reader has travelled to it."""
     source = TopicDirectorySource(root)
     ranges = source.partitions(ALL) if ranges is None else ranges
     reader = pickle.loads(pickle.dumps(source.reader(ranges)))  # noqa: S301 - our own
@@ -34,7 +33,6 @@ def read(
 
 
 def one(root: Path | str, **options: Any) -> pa.Table:
-    """All that is read of one partition."""
     return pa.Table.from_batches([records.arrow for records in read(root, **options)])
 
 
@@ -42,8 +40,7 @@ def offsets(found: list[SinkRecords]) -> list[int]:
     return [offset for records in found for offset in records.arrow.column("offset").to_pylist()]
 
 
-def test_records_come_as_they_are(tmp_path: Path) -> None:
-    """Null keys and values, 1 MB values, -1 timestamps, repeated and non-ASCII headers: the same bytes."""
+def test_records_equal_those_written(tmp_path: Path) -> None:
     columns: dict[str, Any] = {
         "key": pa.array([None, b"", bytes(range(256)), b"k"], pa.binary()),
         "value": pa.array([b"\x00" * 1_000_000, None, b"", b"\xff\xfe"], pa.binary()),
@@ -70,8 +67,7 @@ def test_records_come_as_they_are(tmp_path: Path) -> None:
         assert got.column(name).to_pylist() == column.to_pylist()
 
 
-def test_timestamps_are_the_same_instants_however_they_are_written(tmp_path: Path) -> None:
-    """Any unit, with and without a zone, INT96, plain milliseconds: whole milliseconds, rounded down."""
+def test_timestamps_of_any_type_become_milliseconds(tmp_path: Path) -> None:
     milliseconds = [-1, 0, None, 1_600_000_000_123]
     nanoseconds = [-1, 0, None, 1_600_000_000_123_456_789]
     arrays = {
@@ -94,8 +90,7 @@ def test_timestamps_are_the_same_instants_however_they_are_written(tmp_path: Pat
         assert records.arrow.column("timestamp").cast(pa.int64()).to_pylist() == expected, records.partition
 
 
-def test_text_and_dictionaries_are_bytes(tmp_path: Path) -> None:
-    """Strings, large and in dictionaries: what Parquet's writers make of keys and values."""
+def test_strings_and_dictionaries_become_bytes(tmp_path: Path) -> None:
     texts = ["ü", None, "", "ü"]
     kinds = {
         "string": pa.array(texts, pa.string()),
@@ -110,8 +105,7 @@ def test_text_and_dictionaries_are_bytes(tmp_path: Path) -> None:
             assert records.arrow.column(column).to_pylist() == ["ü".encode(), None, b"", "ü".encode()]
 
 
-def test_headers_of_any_shape_are_pairs(tmp_path: Path) -> None:
-    """Large lists, fields in another order, text in a dictionary; sliced lists and null lists stay what they are."""
+def test_headers_of_any_list_type_become_pairs(tmp_path: Path) -> None:
     fields = [pa.field("value", pa.large_binary()), pa.field("key", pa.large_string())]
     kind = pa.large_list(pa.struct(fields))
     headers = pa.array(
@@ -123,8 +117,7 @@ def test_headers_of_any_shape_are_pairs(tmp_path: Path) -> None:
     assert found.arrow.column("headers").to_pylist() == headers.to_pylist()[1:]
 
 
-def test_what_spark_writes_is_read(tmp_path: Path) -> None:
-    """`partitionBy("topic", "partition")`: topics are text, strings are bytes, INT96 is an instant."""
+def test_files_of_spark_are_read(tmp_path: Path) -> None:
     moment = datetime(2024, 5, 6, 7, 8, 9, 123_000, UTC)
     table = pa.table(
         {
@@ -149,8 +142,7 @@ def test_what_spark_writes_is_read(tmp_path: Path) -> None:
         assert records.arrow.column("timestamp").to_pylist() == [moment] * 3
 
 
-def test_many_small_files_come_together_in_offset_order(tmp_path: Path) -> None:
-    """120 files of shuffled sizes are a few batches of up to 10,000 rows."""
+def test_many_small_files_are_joined_in_offset_order(tmp_path: Path) -> None:
     sizes = np.random.default_rng(7).integers(1, 200, 120)
     borders = np.concatenate([[0], np.cumsum(sizes)]).tolist()
     for start, stop in pairwise(borders):
@@ -160,8 +152,7 @@ def test_many_small_files_come_together_in_offset_order(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-def test_a_batch_holds_no_more_than_16_mb(tmp_path: Path) -> None:
-    """Values of 1 MB come a few at a time, and one of 40 MB comes alone."""
+def test_batch_is_limited_in_bytes(tmp_path: Path) -> None:
     values = [b"x" * 1_000_000] * 40 + [b"y" * 40_000_000] + [b"z"] * 3
     write_records(tmp_path, T0, rows(range(44), value=pa.array(values, pa.binary())))
     found = read(tmp_path)
@@ -171,7 +162,7 @@ def test_a_batch_holds_no_more_than_16_mb(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_piece_by_piece(tmp_path: Path) -> None:
-    """Regression: of a row group of 60 MB all was fetched ahead, and stayed in memory until its end."""
+    # Regression: a row group of 60 MB was fetched ahead and stayed in memory.
     random = np.random.default_rng(7)
     values = pa.array([random.bytes(1_000) for _ in range(60_000)], pa.binary())
     write_records(tmp_path, T0, rows(range(60_000), value=values))
@@ -187,8 +178,8 @@ def test_a_file_is_read_piece_by_piece(tmp_path: Path) -> None:
     assert 0 < most < 30_000_000
 
 
-def test_values_that_repeat_are_as_large_as_they_are(tmp_path: Path) -> None:
-    """Regression: a file says how large its rows are encoded, and ten values of 100 KB were one batch of 200 MB."""
+def test_repeated_values_count_with_their_decoded_size(tmp_path: Path) -> None:
+    # Regression: ten encoded values of 100 KB were one batch of 200 MB.
     values = [bytes([number]) * 100_000 for number in range(10)] * 200
     write_records(tmp_path, T0, rows(range(2_000), value=pa.array(values, pa.binary())))
     found = read(tmp_path)
@@ -196,8 +187,7 @@ def test_values_that_repeat_are_as_large_as_they_are(tmp_path: Path) -> None:
     assert max(records.arrow.nbytes for records in found) < 20_000_000
 
 
-def test_rows_that_become_large_come_in_pieces(tmp_path: Path) -> None:
-    """The mean of a file says nothing of its end."""
+def test_rows_that_grow_are_split(tmp_path: Path) -> None:
     values = [b"x"] * 5_000 + [b"y" * 500_000] * 100
     write_records(tmp_path, T0, rows(range(5_100), value=pa.array(values, pa.binary())))
     found = read(tmp_path)
@@ -205,8 +195,10 @@ def test_rows_that_become_large_come_in_pieces(tmp_path: Path) -> None:
     assert max(len(records) for records in found if records.arrow.nbytes > 30_000_000) < 5_000
 
 
-def test_who_waits_for_many_small_files_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that shall close does not wait until 10,000 rows are together."""
+def test_reader_yields_none_while_joining_small_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A task that is to close does not wait for 10,000 rows.
     monkeypatch.setattr("sinksdk.topics.directory.reader._PATIENCE", 0.0)
     for at in range(5):
         write_records(tmp_path, T0, rows([at]))
@@ -217,8 +209,7 @@ def test_who_waits_for_many_small_files_hears_of_it(tmp_path: Path, monkeypatch:
     assert offsets([found[-1]]) == list(range(5))
 
 
-def test_a_large_file_comes_in_offset_order(tmp_path: Path) -> None:
-    """50 row groups, of which only those are read that hold something of the range."""
+def test_only_row_groups_of_the_range_are_read(tmp_path: Path) -> None:
     random = np.random.default_rng(7)
     values = pa.array([random.bytes(int(size)) for size in random.integers(1, 100, 5_000)], pa.binary())
     put(tmp_path, "topic=t/partition=0/x.parquet", rows(range(5_000), value=values), row_group_size=100)
@@ -227,7 +218,6 @@ def test_a_large_file_comes_in_offset_order(tmp_path: Path) -> None:
 
 
 def test_only_the_range_is_read(tmp_path: Path) -> None:
-    """Start and end may lie within files, in a gap, or on a border."""
     for first in (0, 100, 200):
         write_records(tmp_path, T0, rows(range(first, first + 50)))
     everything = [offset for first in (0, 100, 200) for offset in range(first, first + 50)]
@@ -237,14 +227,14 @@ def test_only_the_range_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranges", [{}, {T0: OffsetRange(2, 2)}, {T1: OffsetRange(0, 0)}])
-def test_a_range_without_rows_gives_none(tmp_path: Path, ranges: dict[TopicPartition, OffsetRange]) -> None:
-    """It may have been planned for something that waits to be published."""
+def test_range_without_rows_returns_no_batch(
+    tmp_path: Path, ranges: dict[TopicPartition, OffsetRange]
+) -> None:
     write_records(tmp_path, T0, rows([0, 1]))
     assert read(tmp_path, ranges) == []
 
 
-def test_ranges_follow_each_other_as_they_were_asked_for(tmp_path: Path) -> None:
-    """No batch holds rows of two partitions."""
+def test_ranges_are_read_in_the_requested_order(tmp_path: Path) -> None:
     for partition, first in ((T0, 0), (T0, 10), (T1, 100)):
         write_records(tmp_path, partition, rows(range(first, first + 3)))
     ends = TopicDirectorySource(tmp_path).partitions(ALL)
@@ -253,8 +243,7 @@ def test_ranges_follow_each_other_as_they_were_asked_for(tmp_path: Path) -> None
     assert offsets(found) == [100, 101, 102, 0, 1, 2, 10, 11, 12]
 
 
-def test_columns_that_no_file_has_are_absent(tmp_path: Path) -> None:
-    """No headers and no timestampType: no such columns; a timestamp is always there, null here."""
+def test_columns_that_no_file_has_are_left_out(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([0]))
     got = one(tmp_path)
     assert got.schema.names == ["offset", "timestamp", "key", "value"]
@@ -262,7 +251,6 @@ def test_columns_that_no_file_has_are_absent(tmp_path: Path) -> None:
 
 
 def test_columns_that_some_files_have_are_null_in_the_others(tmp_path: Path) -> None:
-    """Headers came with the second file, and the value column of the third has no type."""
     headers = pa.array([[{"key": "h", "value": b"1"}]], HEADERS_TYPE)
     write_records(tmp_path, T0, rows([0]))
     write_records(tmp_path, T0, rows([1], headers=headers))
@@ -275,8 +263,7 @@ def test_columns_that_some_files_have_are_null_in_the_others(tmp_path: Path) -> 
     ]
 
 
-def test_offsets_of_any_integer_type_are_longs(tmp_path: Path) -> None:
-    """Small and unsigned integers, over several files and with a range that cuts the first."""
+def test_offsets_of_any_integer_type_become_longs(tmp_path: Path) -> None:
     for at, kind in enumerate((pa.int8(), pa.int16(), pa.uint8(), pa.uint16(), pa.int32(), pa.uint32())):
         table = rows([at * 10, at * 10 + 1])
         write_records(tmp_path, T0, table.set_column(0, "offset", table.column("offset").cast(kind)))
@@ -284,13 +271,11 @@ def test_offsets_of_any_integer_type_are_longs(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
-    """Each costs time; the offset always comes."""
     write_records(tmp_path, T0, rows([0], timestamp=pa.array([1], pa.timestamp("ms", "UTC"))))
     assert one(tmp_path, columns=["value"]).schema.names == ["offset", "value"]
 
 
 def test_any_path_can_be_a_topic_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spaces, per cent signs and brackets; relative ones too."""
     monkeypatch.chdir(tmp_path)
     for name in ("a b%20#c", "data[1]{x,y}*?", "ü:é", "back\\slash"):
         write_records(name, TopicPartition("a.b-c", 0), rows([0, 1]))
@@ -299,14 +284,13 @@ def test_any_path_can_be_a_topic_directory(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_transaction_over_partitions_is_read(tmp_path: Path) -> None:
-    """Only what an entry names is read."""
     write_transaction(tmp_path, {T0: rows([0, 1]), T1: rows([5])})
     write_records(tmp_path, T0, rows([2]))
     assert offsets(read(tmp_path)) == [0, 1, 5]
 
 
-def test_reading_beyond_what_is_there_by_now_is_an_error(tmp_path: Path) -> None:
-    """A file removed between planning and reading must not pass for a gap in the offsets."""
+def test_range_whose_file_was_removed_is_out_of_range(tmp_path: Path) -> None:
+    # A removed file must not pass for a gap.
     write_records(tmp_path, T0, rows([5, 6]))
     source = TopicDirectorySource(tmp_path)
     for start, end in ((4, 6), (5, 8)):
@@ -314,8 +298,7 @@ def test_reading_beyond_what_is_there_by_now_is_an_error(tmp_path: Path) -> None
             source.reader({T0: OffsetRange(start, end)})
 
 
-def test_a_file_that_goes_while_a_task_reads_is_looked_for_again(tmp_path: Path) -> None:
-    """Its range ends, and is planned again with what is there by then."""
+def test_file_removed_during_reading_is_retriable(tmp_path: Path) -> None:
     first = write_records(tmp_path, T0, rows([0, 1]))
     write_records(tmp_path, T0, rows([2]))
     source = TopicDirectorySource(tmp_path)
@@ -328,8 +311,7 @@ def test_a_file_that_goes_while_a_task_reads_is_looked_for_again(tmp_path: Path)
     assert "was removed after the range was planned" in str(found.error)
 
 
-def test_a_file_that_cannot_be_read_ends_its_range_only(tmp_path: Path) -> None:
-    """What came before it stays; the other partition is read."""
+def test_unreadable_file_ends_only_its_range(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([0, 1]))
     broken = write_records(tmp_path, T0, rows(range(2, 50_000), value=pa.array([b"x" * 99] * 49_998)))
     write_records(tmp_path, T1, rows([7]))

@@ -1,5 +1,3 @@
-"""Transactions in a topic directory: how they appear, what fences whom, and what a crash leaves."""
-
 from __future__ import annotations
 
 import errno
@@ -29,8 +27,6 @@ A0 = TopicPartition("a", 0)
 
 
 class Directory:
-    """A topic directory, read as a sink would."""
-
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root
         self.disk = disk
@@ -65,15 +61,12 @@ def place(tmp_path: Path) -> Directory:
 
 
 class TestTopicDirectory(WriterContract):
-    """On disk."""
-
     @pytest.fixture
     def place(self, tmp_path: Path) -> Place:
         return Directory(tmp_path / "topics")
 
 
-def test_records_are_what_any_reader_of_topic_directories_reads(place: Directory) -> None:
-    """Offsets from 0, contiguous; a record without a partition is in 0, one without a timestamp has the time."""
+def test_records_are_written_from_offset_0_without_gaps(place: Directory) -> None:
     writer = place.writer()
     writer.init()
     writer.begin()
@@ -94,7 +87,7 @@ def test_records_are_what_any_reader_of_topic_directories_reads(place: Directory
 def test_a_transaction_of_more_bytes_than_an_arrow_array_holds(
     place: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: more than 2 GiB for one partition could not be written, however often it was tried."""
+    # Regression: more than 2 GiB for one partition could never be written.
     monkeypatch.setattr(topic_directory, "_ARRAY_BYTES", 4)
     writer = place.writer()
     writer.init()
@@ -104,8 +97,7 @@ def test_a_transaction_of_more_bytes_than_an_arrow_array_holds(
     assert place.values("a") == [*values, b"next"]
 
 
-def test_two_writers_of_one_partition_never_both_append(place: Directory) -> None:
-    """Whoever is slower takes the offsets after the faster one's, and its files of before are gone."""
+def test_slower_of_two_writers_appends_after_the_faster(place: Directory) -> None:
     first, second = place.writer(0), place.writer(1)
     first.init()
     second.init()
@@ -129,9 +121,7 @@ def test_two_writers_of_one_partition_never_both_append(place: Directory) -> Non
     assert len(list(place.root.glob("topic=a/partition=0/*.parquet"))) == 2
 
 
-def test_an_answer_that_is_lost_is_found_out(tmp_path: Path) -> None:
-    """The entry stands, the file system says that it failed: the commit that is tried again sees it."""
-
+def test_commit_after_a_lost_response_finds_its_entry(tmp_path: Path) -> None:
     class Lossy(Disk):
         lose = False
 
@@ -163,9 +153,8 @@ def test_an_answer_that_is_lost_is_found_out(tmp_path: Path) -> None:
     assert place.values("a") == [b"1", b"2"]
 
 
-def test_an_entry_that_is_found_to_be_ours_counts_as_created(tmp_path: Path) -> None:
-    """NFS asks again when an answer is lost, and then says that the file is there."""
-
+def test_own_entry_found_after_a_retry_of_nfs_counts_as_created(tmp_path: Path) -> None:
+    # NFS retries after a lost response, and then reports that the file exists.
     class Nfs(Disk):
         def link(self, existing: Path, name: Path) -> bool:
             super().link(existing, name)
@@ -183,9 +172,9 @@ def test_an_entry_that_is_found_to_be_ours_counts_as_created(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("number", "error"), [(errno.EROFS, ConnectException), (errno.ENOSPC, RetriableException)]
 )
-def test_what_the_disk_refuses(tmp_path: Path, number: int, error: type[ConnectException]) -> None:
-    """A full disk may have room again; one that must not be written to stays so, and it is said what is needed."""
-
+def test_full_disk_is_retriable_and_missing_rights_are_not(
+    tmp_path: Path, number: int, error: type[ConnectException]
+) -> None:
     class Broken(Disk):
         def link(self, existing: Path, name: Path) -> bool:
             raise OSError(number, os.strerror(number))
@@ -202,10 +191,9 @@ def test_what_the_disk_refuses(tmp_path: Path, number: int, error: type[ConnectE
         ("file/topics", "a", r"Not a directory.*; a file is where a folder should be"),
     ],
 )
-def test_what_will_not_pass_is_told_with_what_to_do(
+def test_permanent_error_of_the_disk_has_a_remedy(
     tmp_path: Path, topics: str, topic: str, remedy: str
 ) -> None:
-    """At once, not when time is over."""
     (tmp_path / "file").touch()
     place = Directory(tmp_path / topics)
     writer = place.writer()
@@ -221,8 +209,7 @@ def test_what_will_not_pass_is_told_with_what_to_do(
     assert not isinstance(error.value, RetriableException)
 
 
-def test_a_successor_sweeps_what_its_predecessor_left(place: Directory) -> None:
-    """Files that were written and never named go; those that count stay, and those of other tasks."""
+def test_new_owner_removes_uncommitted_files_of_its_predecessor(place: Directory) -> None:
     crashed, other = place.writer(0), place.writer(1)
     crashed.init()
     other.init()
@@ -243,9 +230,8 @@ def test_a_successor_sweeps_what_its_predecessor_left(place: Directory) -> None:
 
 
 @pytest.mark.parametrize("moment", ["after its look", "before its files", "before its entry"])
-def test_a_writer_that_is_fenced_while_it_commits(tmp_path: Path, moment: str) -> None:
-    """Regression: what it concludes from the log holds for the entry that it then creates, or there is none."""
-
+def test_writer_fenced_during_its_commit_appends_nothing(tmp_path: Path, moment: str) -> None:
+    # Regression: the writer committed from a state that was outdated.
     class Interrupted(Disk):
         def write(self, path: Path, write: Callable[[Path], object]) -> None:
             suffix = {"before its files": ".parquet", "before its entry": ".tmp"}.get(moment)
@@ -271,8 +257,8 @@ def test_a_writer_that_is_fenced_while_it_commits(tmp_path: Path, moment: str) -
     assert Directory(tmp_path).values("a") == [b"successor"]
 
 
-def test_a_fenced_writer_removes_nothing(place: Directory) -> None:
-    """Its last commit may have succeeded unknown to it: only the successor knows which files count."""
+def test_fenced_writer_removes_no_file(place: Directory) -> None:
+    # Its last commit may have succeeded: only the new owner knows.
     old, new = place.writer(), place.writer()
     old.init()
     old.begin()
@@ -296,7 +282,7 @@ def test_a_fenced_writer_removes_nothing(place: Directory) -> None:
 
 
 def tidy(root: Path) -> None:
-    """Remove old records as an operator may: entries that the checkpoint covers are emptied, then files go."""
+    # Operators may empty entries that a checkpoint covers, then remove their files.
     folder = root / "_transactions"
     (checkpoint,) = folder.glob("_checkpoint-*.json")
     number = json.loads(checkpoint.read_text())["number"]
@@ -310,7 +296,6 @@ def tidy(root: Path) -> None:
 
 @pytest.mark.slow
 def test_entries_before_a_checkpoint_may_be_emptied(place: Directory) -> None:
-    """Ends, offsets and epochs are in the checkpoint; readers of the files that are left go on."""
     writer, behind = place.writer(), place.writer(1)
     behind.init()
     writer.init()
@@ -329,8 +314,7 @@ def test_entries_before_a_checkpoint_may_be_emptied(place: Directory) -> None:
 
 
 @pytest.mark.slow
-def test_who_slept_while_entries_were_emptied_goes_on_from_the_checkpoint(place: Directory) -> None:
-    """What only emptied entries said is not missed: a takeover, an offset, the end of a partition."""
+def test_writer_resumes_from_the_checkpoint_when_entries_were_emptied(place: Directory) -> None:
     zombie, behind, offsets = place.writer(), place.writer(1), place.offsets()
     zombie.init()
     behind.init()
@@ -350,9 +334,8 @@ def test_who_slept_while_entries_were_emptied_goes_on_from_the_checkpoint(place:
     assert TopicDirectorySource(place.root).partitions(ALL)[TopicPartition("b", 0)] == OffsetRange(1, 2)
 
 
-def test_who_was_frozen_while_old_records_were_removed_finds_its_number_taken(tmp_path: Path) -> None:
-    """Regression: a fenced writer's transaction appeared at a number that had been freed."""
-
+def test_frozen_writer_finds_the_number_of_its_entry_taken(tmp_path: Path) -> None:
+    # Regression: a fenced writer's transaction appeared at a number that had been freed.
     class Frozen(Disk):
         def link(self, existing: Path, name: Path) -> bool:
             if self.meanwhile:
@@ -378,9 +361,8 @@ def test_who_was_frozen_while_old_records_were_removed_finds_its_number_taken(tm
 
 
 @pytest.mark.slow
-def test_who_was_frozen_before_it_wrote_a_checkpoint_takes_back_none(tmp_path: Path) -> None:
-    """Regression: the older checkpoint took the place of the newer one, and what only that one knew was lost."""
-
+def test_frozen_writer_replaces_no_newer_checkpoint(tmp_path: Path) -> None:
+    # Regression: an older checkpoint replaced the newer one.
     class Frozen(Disk):
         def write(self, path: Path, write: Callable[[Path], object]) -> None:
             if self.meanwhile and len(list(path.parent.glob("0*.json"))) == 100:
@@ -408,8 +390,7 @@ def test_who_was_frozen_before_it_wrote_a_checkpoint_takes_back_none(tmp_path: P
     assert place.values("a")[-1] == b"last"
 
 
-def test_an_entry_that_is_emptied_while_its_files_are_looked_for(place: Directory) -> None:
-    """Its files are missing because they may be; those of an entry that still names them may not."""
+def test_entry_emptied_while_its_files_are_listed_is_no_error(place: Directory) -> None:
     writer = place.writer()
     writer.init()
     write(place, writer, [b"1"])
@@ -423,8 +404,8 @@ def test_an_entry_that_is_emptied_while_its_files_are_looked_for(place: Director
     assert seen.select(str(file.parent), left) == left
 
 
-def test_a_hole_in_the_log_is_an_error(place: Directory) -> None:
-    """Whoever wrote on would take offsets that were taken before."""
+def test_missing_entry_is_an_error(place: Directory) -> None:
+    # A writer would assign offsets again.
     writer = place.writer()
     writer.init()
     write(place, writer, [b"1"])
@@ -435,8 +416,7 @@ def test_a_hole_in_the_log_is_an_error(place: Directory) -> None:
         place.writer(1).init()
 
 
-def test_entries_of_other_tools_count(place: Directory) -> None:
-    """Offsets begin after those of files that an entry of any name, without extents, speaks of."""
+def test_offsets_begin_after_entries_of_other_tools(place: Directory) -> None:
     write_records(place.root, A0, rows([0, 1, 2]))
     (file,) = place.root.glob("topic=a/partition=0/*.parquet")
     (place.root / "_transactions").mkdir()
@@ -450,8 +430,8 @@ def test_entries_of_other_tools_count(place: Directory) -> None:
     assert TopicDirectorySource(place.root).partitions(ALL) == {A0: OffsetRange(0, 7)}
 
 
-def test_a_directory_without_transactions_is_refused(place: Directory) -> None:
-    """Its files would vanish for readers with the first entry."""
+def test_writer_refuses_a_directory_without_transactions(place: Directory) -> None:
+    # Its files would become invisible with the first entry.
     write_records(place.root, A0, rows([0]))
     with pytest.raises(ConnectException, match=r"has files without transactions, such as .*parquet: readers"):
         place.writer().init()
@@ -460,8 +440,7 @@ def test_a_directory_without_transactions_is_refused(place: Directory) -> None:
 
 @pytest.mark.parametrize("name", [f"{2:020d}.json", "notes.json"])
 @pytest.mark.parametrize("content", ["[]", "{", "{}", '{"files": 1}', '{"files": ["x.parquet"]}'])
-def test_an_entry_that_is_none_stops_writers(place: Directory, name: str, content: str) -> None:
-    """It is named; nothing is written after what cannot be understood, and what no reader would read."""
+def test_invalid_entry_stops_writers(place: Directory, name: str, content: str) -> None:
     place.writer().init()
     entry = place.root / "_transactions" / name
     entry.write_text(content)
@@ -469,16 +448,13 @@ def test_an_entry_that_is_none_stops_writers(place: Directory, name: str, conten
         place.writer().init()
 
 
-def test_offsets_of_a_directory_that_is_not_there(place: Directory) -> None:
-    """None, and it is not created for it."""
+def test_offsets_of_a_missing_directory_are_none(place: Directory) -> None:
     assert place.offsets().offset({"file": "x"}) is None
     assert not place.root.exists()
 
 
-def test_a_reader_sees_no_entry_without_those_before_it(
-    place: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A listing that misses an entry which came meanwhile, and shows a later one, is completed: no gap is read."""
+def test_reader_adds_entries_that_a_listing_missed(place: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A listing may have a later entry without an earlier one; its records would be taken for a gap.
     writer = place.writer()
     writer.init()
     for value in (b"1", b"2", b"3"):

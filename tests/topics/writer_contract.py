@@ -1,4 +1,4 @@
-"""What every transactional writer does, wherever it writes to."""
+"""The behaviour of every transactional writer."""
 
 from __future__ import annotations
 
@@ -16,29 +16,16 @@ from sinksdk.source.positions import SourcePosition
 
 
 class Place(Protocol):
-    """Somewhere to write to; topics ``a`` and ``b``, or what they are called there."""
+    def topic(self, name: str) -> str: ...
 
-    def topic(self, name: str) -> str:
-        """Its name here."""
-        ...
+    def writer(self, task: int = 0) -> TransactionalWriter: ...
 
-    def writer(self, task: int = 0) -> TransactionalWriter:
-        """A new writer for a task of the connector."""
-        ...
+    def offsets(self, connector: str = "files") -> CommittedOffsets: ...
 
-    def offsets(self, connector: str = "files") -> CommittedOffsets:
-        """A new reader of a connector's offsets."""
-        ...
-
-    def visible(self, topic: str) -> list[bytes | None]:
-        """What a reader that reads only committed records gets now."""
-        ...
+    def visible(self, topic: str) -> list[bytes | None]: ...
 
     def values(self, topic: str) -> list[bytes | None]:
-        """What it gets once every transaction that was committed or aborted has taken effect.
-
-        Kafka confirms a commit before it writes the markers that readers wait for.
-        """
+        # Kafka confirms a commit before it writes the markers that readers wait for.
         ...
 
 
@@ -46,7 +33,6 @@ NAME = TaskName("files", 0)
 
 
 def at(line: int, file: str = "x") -> SourcePosition:
-    """So far the file was read."""
     return SourcePosition({"file": file}, {"line": line})
 
 
@@ -57,7 +43,6 @@ def write(
     positions: Sequence[SourcePosition] = (),
     topic: str = "a",
 ) -> None:
-    """One transaction, committed."""
     writer.begin()
     for value in values:
         writer.send(SourceRecord({}, {}, place.topic(topic), value, partition=0))
@@ -65,14 +50,11 @@ def write(
 
 
 class WriterContract:
-    """Subclasses give the fixture ``place``."""
-
     @pytest.fixture
     def place(self) -> Place:
         raise NotImplementedError
 
-    def test_nothing_is_seen_before_the_commit_and_everything_after_it(self, place: Place) -> None:
-        """Records of several topics, and source offsets, appear together."""
+    def test_transaction_is_visible_after_its_commit_only(self, place: Place) -> None:
         writer, offsets = place.writer(), place.offsets()
         writer.init()
         writer.begin()
@@ -90,8 +72,7 @@ class WriterContract:
         writer.close()
         offsets.close()
 
-    def test_an_aborted_transaction_is_never_seen(self, place: Place) -> None:
-        """Nor are its offsets; what comes after it is."""
+    def test_aborted_transaction_is_never_visible(self, place: Place) -> None:
         writer = place.writer()
         writer.init()
         write(place, writer, [b"1"], [at(1)])
@@ -103,16 +84,14 @@ class WriterContract:
         assert place.values("a") == [b"1", b"3"]
         writer.close()
 
-    def test_offsets_alone_are_a_transaction(self, place: Place) -> None:
-        """As for records that are skipped."""
+    def test_transaction_may_consist_of_offsets(self, place: Place) -> None:
         writer = place.writer()
         writer.init()
         write(place, writer, [], [at(7)])
         assert place.offsets().offset({"file": "x"}) == {"line": 7}
         writer.close()
 
-    def test_all_offsets_of_a_connector_can_be_told(self, place: Place) -> None:
-        """Those of others are not among them; one that was forgotten is no more."""
+    def test_positions_returns_all_offsets_of_the_connector(self, place: Place) -> None:
         writer = place.writer()
         writer.init()
         write(place, writer, [b"1"], [at(1), at(2, "y"), at(3, "z")])
@@ -126,8 +105,7 @@ class WriterContract:
         for each in (writer, offsets, others):
             each.close()
 
-    def test_the_last_offset_of_each_source_partition_counts(self, place: Place) -> None:
-        """Whoever committed it; other connectors have their own. All scalars come back as they were."""
+    def test_last_offset_of_each_source_partition_is_returned(self, place: Place) -> None:
         first, second = place.writer(0), place.writer(1)
         first.init()
         second.init()
@@ -145,8 +123,7 @@ class WriterContract:
         for it in (first, second, reader):
             it.close()
 
-    def test_an_older_writer_of_the_same_id_is_fenced(self, place: Place) -> None:
-        """From the newer one's init on: its open transaction is never seen, and it can write no more."""
+    def test_init_fences_the_older_writer(self, place: Place) -> None:
         old, new = place.writer(), place.writer()
         old.init()
         write(place, old, [b"1"], [at(1)])
@@ -162,8 +139,7 @@ class WriterContract:
         old.close()
         new.close()
 
-    def test_a_successor_aborts_what_is_open_before_anybody_reads_on(self, place: Place) -> None:
-        """A crash in the middle of a transaction: after the next init, readers wait for nothing."""
+    def test_init_aborts_an_open_transaction(self, place: Place) -> None:
         crashed, successor = place.writer(), place.writer()
         crashed.init()
         crashed.begin()
@@ -174,8 +150,7 @@ class WriterContract:
         successor.close()
         crashed.close()
 
-    def test_writers_of_other_ids_are_left_alone(self, place: Place) -> None:
-        """Fencing one task concerns no other; both append to the same partition."""
+    def test_fencing_does_not_affect_other_ids(self, place: Place) -> None:
         first, second = place.writer(0), place.writer(1)
         first.init()
         first.begin()
@@ -187,8 +162,7 @@ class WriterContract:
         first.close()
         second.close()
 
-    def test_closing_twice_and_closing_what_was_never_begun(self, place: Place) -> None:
-        """Both are fine; an open transaction is not committed by it."""
+    def test_close_is_idempotent_and_commits_nothing(self, place: Place) -> None:
         place.writer().close()
         writer = place.writer()
         writer.init()
@@ -204,8 +178,7 @@ class WriterContract:
         reader.close()
         reader.close()
 
-    def test_headers_keys_and_tombstones(self, place: Place) -> None:
-        """Everything a record can have is accepted."""
+    def test_writer_accepts_keys_headers_and_tombstones(self, place: Place) -> None:
         writer = place.writer()
         writer.init()
         writer.begin()

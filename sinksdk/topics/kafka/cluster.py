@@ -264,7 +264,9 @@ class Cluster:
         epochs: dict[TopicPartition, int] = {}
         found = self.extents(led, unavailable, epochs)
         if unavailable and not found:
-            message = f"the Kafka cluster at {self.bootstrap} has no partition with a leader, so that none has offsets"
+            message = (
+                f"the Kafka cluster at {self.bootstrap} cannot return offsets: no partition has a leader"
+            )
             raise RetriableException(message)
         return Partitions(found, unavailable, epochs)
 
