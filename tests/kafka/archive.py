@@ -1,4 +1,4 @@
-"""An archive of Kafka topics: the site it is made at, and an independent look at what is in it."""
+"""A connector that archives Kafka topics, and an independent reader of its archive."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass
 class KafkaSite(Site):
-    """Everything one connector needs that reads Kafka."""
-
     bootstrap: str = ""
 
     @property
@@ -31,12 +29,12 @@ class KafkaSite(Site):
         return ["--bootstrap-servers", self.bootstrap]
 
     def verify_alone(self) -> int:
-        """``verify`` against the commits only: its exit code."""
+        """The exit code of ``verify`` against the commits only."""
         command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         return subprocess.run([*command, "--store", self.store], cwd=self.folder, check=False).returncode
 
     def verify_with_kafka(self, *options: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """``verify`` against commits and topics: exit code and what was printed."""
+        """The exit code and output of ``verify`` against commits and topics."""
         command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         command += ["--store", self.store, "--bootstrap-servers", self.bootstrap, *options]
         found = subprocess.run(
@@ -50,7 +48,6 @@ class KafkaSite(Site):
         return found.returncode, found.stdout + found.stderr
 
     def archived(self, topic: str | None = None) -> list[Read]:
-        """Every record in the visible files of a topic, sorted, as fastavro reads them."""
         s3, topic = client(self.endpoint), topic or self.topic
         found = []
         for page in s3.get_paginator("list_objects_v2").paginate(
@@ -77,7 +74,6 @@ def _read(row: dict) -> Read:  # type: ignore[type-arg]  # fastavro's
 
 @contextmanager
 def kafka_site(folder: Path, bootstrap: str, topic: str) -> Iterator[KafkaSite]:
-    """A site with an empty bucket for a topic of a broker; its server ends with the block."""
     with bucket() as (endpoint, s3, name):
         made = KafkaSite(folder, endpoint, s3, name, topic, bootstrap=bootstrap)
         made.configure()

@@ -1,6 +1,6 @@
-"""Apache Kafka of the tests' own: one KRaft node on the loopback interface, in a temporary folder.
+"""Apache Kafka for the tests: one KRaft node on the loopback interface, in a temporary folder.
 
-``make kafka`` runs this module: a broker to try things out with, until Ctrl-C.
+``make kafka`` runs this module: a broker to experiment with, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass
 class Broker:
-    """A broker that can be started, stopped, killed and started again on its data.
+    """A broker that can be started, stopped, killed and started again with its data.
 
     Args:
         folder: its data, configuration and log.
-        port: where it listens; the next one is its controller's.
-        settings: Kafka's own settings, on top of what a single node needs.
+        port: its listener; the next port is its controller's.
+        settings: Kafka's own settings, in addition to those of a single node.
     """
 
     folder: Path
@@ -65,17 +65,15 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """``bootstrap.servers`` of its clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Process id of the running broker."""
         assert self._process is not None, "the broker is not running"
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Data of an earlier run is there again."""
+        """Start it and wait until it responds."""
         if not (self.folder / "server.properties").exists():
             self._format()
         with (self.folder / "log").open("ab") as log:
@@ -88,20 +86,17 @@ class Broker:
         self._await()
 
     def stop(self) -> None:
-        """Stop it as an operator does; what clients wrote is on disk."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once, as a crash does."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Stop it and start it again."""
         self.stop()
         self.start()
 
     def tool(self, name: str, *arguments: str) -> str:
-        """Run one of Kafka's command-line tools by its class; what it prints."""
+        """Run one of Kafka's command-line tools by its class; returns its output."""
         command = _java(name, "--bootstrap-server", self.bootstrap, *arguments, heap="128m")
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE).stdout
 
@@ -147,7 +142,7 @@ class Broker:
 
 @contextmanager
 def serving(settings: Mapping[str, str] | None = None, *, port: int | None = None) -> Iterator[Broker]:
-    """A new, empty broker; it ends, and its folder goes, with the block."""
+    """Run a new, empty broker; its folder is removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-"))
     broker = Broker(folder, port or free_port(2), settings or {})
     try:
@@ -159,7 +154,7 @@ def serving(settings: Mapping[str, str] | None = None, *, port: int | None = Non
 
 
 def jars() -> list[Path]:
-    """Kafka's jars. Skips the test, or fails it in CI, where they cannot be had."""
+    """Kafka's jars. Without them the test is skipped; in CI it fails."""
     try:
         return copy_jars(_HERE / "pom.xml", f"kafka-{VERSION}")
     except MavenError as error:
@@ -174,7 +169,6 @@ def _java(main: str, *arguments: str, heap: str) -> list[str]:
 
 
 def main() -> None:
-    """Run a broker until Ctrl-C."""
     asked = _parser().parse_args()
     ended = False
 

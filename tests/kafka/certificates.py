@@ -1,4 +1,4 @@
-"""Throw-away certificates for brokers of the tests."""
+"""Temporary certificates for the tests' brokers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from benchmarks.certificate import make_certificate
 
 
 class Certificate(NamedTuple):
-    """Files in PEM.
+    """PEM files.
 
     Args:
         authority: what a client trusts.
-        keystore: a server's key and certificate, in one file as Kafka wants them.
+        keystore: a server's key and certificate in one file, as Kafka expects them.
     """
 
     authority: Path
@@ -21,7 +21,6 @@ class Certificate(NamedTuple):
 
 
 def certificate(folder: Path) -> Certificate:
-    """A certificate for 127.0.0.1, signed by itself."""
     keystore, authority = make_certificate(folder), folder / "ca.pem"
     _, begin, trusted = keystore.read_text().partition("-----BEGIN CERTIFICATE-----")
     authority.write_text(begin + trusted)

@@ -1,4 +1,4 @@
-"""Jars of Kafka's broker and of Kafka Connect from Maven Central, by ``mvn``, once, into a folder that stays."""
+"""Fetches jars of Kafka's broker and of Kafka Connect from Maven Central into a cache."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _PATIENCE: Final = 600.0  # seconds; a first download brings Maven's own plugins
 
 
 class MavenError(RuntimeError):
-    """The jars cannot be had; it says why."""
+    """The jars cannot be fetched; the message says why."""
 
 
 def cache_folder() -> Path:
-    """Where downloaded jars stay: ``sinksdk`` in ``XDG_CACHE_HOME``, by default ``~/.cache``."""
+    """``sinksdk`` in ``XDG_CACHE_HOME``, by default in ``~/.cache``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sinksdk"
 
 
 def copy_jars(pom: Path, name: str) -> list[Path]:
-    """The runtime dependencies of a POM, as jars; downloaded the first time.
+    """The runtime dependencies of a POM as jars; downloaded the first time.
 
     Args:
-        pom: the project file that names them.
-        name: of the folder that keeps them; another version, another name.
+        pom: the project file.
+        name: of the folder that caches the jars; another version needs another name.
 
     Raises:
-        MavenError: there is no ``mvn``, or it could not get them; it says what Maven said.
+        MavenError: ``mvn`` is missing or failed.
     """
     folder = cache_folder() / name
     if not folder.is_dir():
@@ -57,7 +57,7 @@ def _download(pom: Path, folder: Path) -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One Maven at a time: two that fill one local repository at once may find half of a file there."""
+    # Two Mavens that fill one local repository at once may find incomplete files there.
     cache_folder().mkdir(parents=True, exist_ok=True)
     with (cache_folder() / ".maven.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed, also by a crash

@@ -1,7 +1,7 @@
-"""Produces to topics at a steady pace, as a program of its own: ``python -m tests.kafka.producing``.
+"""Produces to topics at a steady pace, as a program: ``python -m tests.kafka.producing``.
 
-Every record's value is its own, so that one that is lost or doubled shows. What was acknowledged is printed
-as JSON at the end.
+Every record has its own value, so that lost and repeated records are detected. At the end it prints the
+acknowledged records as JSON.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ _TIMEOUT = 120.0  # seconds; the broker may be restarted meanwhile
 
 
 class _Topic:
-    """Round and round its partitions; in transactions or not."""
-
     def __init__(self, bootstrap: str, name: str, partitions: int, *, transactional: bool) -> None:
         settings: dict[str, object] = {
             "bootstrap.servers": bootstrap,
@@ -44,7 +42,6 @@ class _Topic:
             self._producer.init_transactions(_TIMEOUT)
 
     def produce(self, count: int) -> None:
-        """Append so many records and wait until they are safe."""
         is_aborted = self._is_transactional and (self.sent // _TRANSACTION) % _ABORTED == _ABORTED - 1
         while True:
             try:
@@ -93,7 +90,6 @@ class _Topic:
 
 
 def main() -> None:
-    """Produce."""
     parser = argparse.ArgumentParser()
     parser.add_argument("bootstrap")
     parser.add_argument("--plain", required=True)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 @pytest.fixture
 def site(tmp_path: Path, bootstrap: str) -> Iterator[KafkaSite]:
-    """A topic of three partitions: in the first a kept and an aborted transaction, in the second plain records."""
+    # Partition 0 has a committed and an aborted transaction, partition 1 plain records.
     topic = create_topic(bootstrap, unused_name("orders"), 3)
     produce(bootstrap, topic, (b"kept %d" % n for n in range(2_500)), transaction=unused_name("kept"))
     produce(
@@ -35,8 +35,7 @@ def group_offsets(site: KafkaSite, name: str = "connect-archive") -> dict[int, i
     return {partition.partition: offset for partition, offset in found.items()}
 
 
-def test_what_a_consumer_reads_is_archived_once_and_the_group_shows_no_lag(site: KafkaSite) -> None:
-    """Aborted records are not archived, markers leave no lag, and a second run finds nothing to do."""
+def test_archive_equals_what_a_consumer_reads_and_the_group_has_no_lag(site: KafkaSite) -> None:
     code, output = site.run("--until-caught-up")
     assert code == 0, output
 
@@ -54,8 +53,7 @@ def test_what_a_consumer_reads_is_archived_once_and_the_group_shows_no_lag(site:
 
 
 @pytest.mark.extended
-def test_moving_from_kafka_connect_reads_nothing_again(site: KafkaSite) -> None:
-    """offset.source=group begins where Connect's consumer group stands; partitions it never read, at their start."""
+def test_offset_source_group_starts_at_the_offsets_of_kafka_connect(site: KafkaSite) -> None:
     group = unused_name("connect-old")
     cluster = KafkaSource(KafkaClient(site.bootstrap)).cluster
     ConsumerGroup(cluster, group).write({TopicPartition(site.topic, 0): 2_000})
@@ -71,8 +69,7 @@ def test_moving_from_kafka_connect_reads_nothing_again(site: KafkaSite) -> None:
 
 
 @pytest.mark.extended
-def test_a_connector_that_begins_at_the_end_misses_nothing_afterwards(site: KafkaSite) -> None:
-    """auto.offset.reset=latest: what was there stays unread, what comes while it is stopped does not."""
+def test_auto_offset_reset_latest_misses_no_later_record(site: KafkaSite) -> None:
     site.configure(flush_size=1_000, auto_offset_reset="latest")
     code, output = site.run("--until-caught-up")
     assert (code, site.archived()) == (0, []), output
@@ -86,8 +83,7 @@ def test_a_connector_that_begins_at_the_end_misses_nothing_afterwards(site: Kafk
     assert [(r.partition, r.value) for r in site.archived()] == [(1, b"new"), (1, b"newer"), (2, b"first")]
 
 
-def test_a_query_on_the_way_sees_what_a_consumer_reads(site: KafkaSite) -> None:
-    """Aborted records are not transformed; those it drops, the markers and the aborted ones leave no lag."""
+def test_query_transform_reads_what_a_consumer_reads(site: KafkaSite) -> None:
     site.configure(
         flush_size=1_000, records_sql="SELECT * FROM records WHERE value LIKE '%7' OR value IS NULL"
     )

@@ -1,7 +1,7 @@
 """Clients of a broker that is frozen again and again, and slow after it wakes; no Spark.
 
-A broker that was frozen for longer than its session with the controller is fenced when it wakes: it responds that
-there are no brokers, for as long as it takes to register again. The slower it is, the more clients get that response.
+A broker that was frozen for longer than its session is fenced when it wakes: until it has registered again, it
+responds that there are no brokers. The slower it is, the more clients get that response.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ _RECOVERY = RENEW_AFTER + REPEAT_AFTER  # seconds: the first request of a new cl
 
 
 class Views:
-    """Threads that query the cluster without a pause, each with clients of its own."""
-
     def __init__(self, asks: list[Callable[[], object]]) -> None:
         self.responded = [0.0] * len(asks)
         self.unexpected: list[Exception] = []
@@ -59,7 +57,6 @@ class Views:
             thread.join(_RECOVERY)
 
     def without_response_since(self, moment: float) -> list[int]:
-        """Numbers of those that have not had a response to a request since then."""
         return [number for number, at in enumerate(self.responded) if at < moment]
 
     def _run(self, number: int, ask: Callable[[], object]) -> None:
@@ -77,13 +74,12 @@ class Views:
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """One to be frozen."""
     with serving(SESSION) as made:
         yield made
 
 
 def test_every_client_gets_responses_again_after_each_freeze(broker: Broker) -> None:
-    """Regression (B0): some never did, for as long as their process ran."""
+    # Regression: some clients never did, as long as their process ran.
     topics = [create_topic(broker.bootstrap, f"t{number}", 2) for number in range(CLIENTS)]
     with Views([view(broker, topic, number) for number, topic in enumerate(topics)]) as views:
         until(lambda: not views.without_response_since(0.001), 60)
@@ -99,7 +95,7 @@ def test_every_client_gets_responses_again_after_each_freeze(broker: Broker) -> 
 
 
 def view(broker: Broker, topic: str, number: int) -> Callable[[], object]:
-    """One client's requests: those of a driver's plan, its topic ids alone, or a consumer group's offsets.
+    """Requests of one client: a driver's for its plan, for topic ids alone, or for a consumer group's offsets.
 
     With topic ids alone, requests of the admin client itself wait in the frozen broker.
     """
@@ -116,7 +112,7 @@ def view(broker: Broker, topic: str, number: int) -> Callable[[], object]:
 
 
 def known_partitions(cluster: Cluster, topic: str) -> dict[str, list[TopicPartition]]:
-    """A topic's partitions; many clients start at the same time, and the first response may be late."""
+    # With many clients that start at the same time, the first response may be late.
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -127,7 +123,6 @@ def known_partitions(cluster: Cluster, topic: str) -> dict[str, list[TopicPartit
 
 
 def wake_slowly(broker: Broker, pause: float) -> float:
-    """Wake the broker, which has little processor time for a while; when that began."""
     woken = time.monotonic()
     os.kill(broker.pid, signal.SIGCONT)
     while time.monotonic() - woken < _SLOW:

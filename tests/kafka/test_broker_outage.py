@@ -1,4 +1,4 @@
-"""What the driver's clients do when a broker goes away and comes back; no Spark."""
+"""The driver's clients during and after an outage of the broker; no Spark."""
 
 from __future__ import annotations
 
@@ -22,32 +22,30 @@ PARTITION = TopicPartition("orders", 0)
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """One to be killed."""
     with serving() as made:
         yield made
 
 
-def test_offsets_are_mirrored_again_once_the_coordinator_is_back(broker: Broker) -> None:
-    """Librdkafka's admin call for it times out for ever after a restart, or aborts the process."""
+def test_offsets_are_mirrored_again_after_a_restart_of_the_coordinator(broker: Broker) -> None:
+    # librdkafka's admin call for offsets times out for ever after a restart, or aborts the process.
     create_topic(broker.bootstrap, PARTITION.topic)
     source = KafkaSource(KafkaClient(broker.bootstrap))
     group = ConsumerGroup(source.cluster, "connect-archive")
-    written(group, 1)
+    until_written(group, 1)
     broker.kill()
     with pytest.raises(RetriableException, match="consumer group connect-archive"):
         group.write({PARTITION: 2})
     broker.start()
 
-    written(group, 3)
+    until_written(group, 3)
 
     assert group.offsets([PARTITION]) == {PARTITION: 3}
     assert list(source.partitions(Subscription(("orders",)))) == [PARTITION]
 
 
-def test_topic_ids_are_told_again_once_the_broker_is_back(
+def test_topic_ids_are_returned_again_after_a_restart_of_the_broker(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While nobody responds the request is repeated, and then made by a new client."""
     monkeypatch.setattr("sinksdk.topics.kafka.cluster.REPEAT_AFTER", 2.0)
     create_topic(broker.bootstrap, PARTITION.topic)
     cluster = Cluster(KafkaClient(broker.bootstrap).librdkafka())
@@ -61,13 +59,12 @@ def test_topic_ids_are_told_again_once_the_broker_is_back(
         cluster.topic_ids([PARTITION.topic])
     broker.start()
 
-    assert told(cluster) == before
+    assert until_response(cluster) == before
     broker.restart()
-    assert told(cluster) == before
+    assert until_response(cluster) == before
 
 
-def told(cluster: Cluster) -> Mapping[str, str]:
-    """Ask until there is an answer."""
+def until_response(cluster: Cluster) -> Mapping[str, str]:
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -78,8 +75,7 @@ def told(cluster: Cluster) -> Mapping[str, str]:
             time.sleep(0.2)
 
 
-def written(group: ConsumerGroup, offset: int) -> None:
-    """Write until it is done: the coordinator may still be loading."""
+def until_written(group: ConsumerGroup, offset: int) -> None:
     deadline = time.monotonic() + 60
     while True:
         try:

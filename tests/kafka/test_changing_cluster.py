@@ -1,4 +1,4 @@
-"""What changes in a cluster while a connector runs, or between two runs."""
+"""Changes in a cluster while a connector runs, or between two runs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 @pytest.fixture
 def site(tmp_path: Path, bootstrap: str) -> Iterator[KafkaSite]:
-    """An empty topic of one partition."""
     topic = create_topic(bootstrap, unused_name("orders"))
     with kafka_site(tmp_path, bootstrap, topic) as made:
         yield made
 
 
 @pytest.mark.extended
-def test_topics_and_partitions_join_while_it_runs(site: KafkaSite) -> None:
-    """A regex finds a topic that is made later, and a topic that grows gets its new partition read from its start."""
+def test_new_topics_and_partitions_are_read_while_running(site: KafkaSite) -> None:
     second = f"{site.topic}-second"
     site.configure(flush_size=100, topics="", topics_regex=f"{site.topic}.*")
     produce(site.bootstrap, site.topic, (b"%d" % n for n in range(100)))
@@ -54,8 +52,7 @@ def test_topics_and_partitions_join_while_it_runs(site: KafkaSite) -> None:
 
 
 @pytest.mark.extended
-def test_records_removed_before_they_were_read_are_an_error_unless_skipped(site: KafkaSite) -> None:
-    """The log begins above the commit: nothing is passed over silently, nor with on.data.loss=skip."""
+def test_removed_unread_records_fail_unless_on_data_loss_is_skip(site: KafkaSite) -> None:
     site.configure(flush_size=1_000)
     produce(site.bootstrap, site.topic, (b"%d" % n for n in range(10)))
     assert site.run("--until-caught-up")[0] == 0
@@ -80,13 +77,11 @@ def test_records_removed_before_they_were_read_are_an_error_unless_skipped(site:
 
 
 def wait_for_begin(site: KafkaSite, begin: int) -> None:
-    """Until a consumer's first record has that offset."""
     while consume(site.bootstrap, site.topic)[0].offset != begin:
         pass
 
 
-def test_a_broker_that_is_restarted_in_the_middle_costs_nothing_but_time(tmp_path: Path) -> None:
-    """While it is away the connector waits; records are neither lost nor archived twice."""
+def test_broker_restart_loses_and_repeats_no_record(tmp_path: Path) -> None:
     with serving() as broker:
         topic = create_topic(broker.bootstrap, "orders", 2)
         with kafka_site(tmp_path, broker.bootstrap, topic) as site:

@@ -1,4 +1,4 @@
-"""What a real broker says of its topics; no Spark."""
+"""Topics of a real broker; no Spark."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ def source(bootstrap: str) -> KafkaSource:
     return KafkaSource(KafkaClient(bootstrap))
 
 
-def test_partitions_end_where_the_log_does(bootstrap: str, source: KafkaSource) -> None:
-    """Every partition is there, those without records as well."""
+def test_partitions_return_start_and_end_of_the_log(bootstrap: str, source: KafkaSource) -> None:
     topic = create_topic(bootstrap, unused_name(), 3)
     produce(bootstrap, topic, [b"a", b"b"], partition=1)
 
@@ -44,8 +43,7 @@ def test_partitions_end_where_the_log_does(bootstrap: str, source: KafkaSource) 
     }
 
 
-def test_an_open_transaction_is_not_there_yet(bootstrap: str, source: KafkaSource) -> None:
-    """The end is the last stable offset; with read_uncommitted it is the log's end."""
+def test_partitions_end_at_the_last_stable_offset(bootstrap: str, source: KafkaSource) -> None:
     topic = create_topic(bootstrap, unused_name())
     produce(bootstrap, topic, [b"before"])
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": unused_name("open")})
@@ -65,7 +63,6 @@ def test_an_open_transaction_is_not_there_yet(bootstrap: str, source: KafkaSourc
 
 
 def test_all_missing_topics_are_named(bootstrap: str, source: KafkaSource) -> None:
-    """One that is there does not hide those that are not."""
     topic = create_topic(bootstrap, unused_name())
 
     with pytest.raises(
@@ -76,10 +73,7 @@ def test_all_missing_topics_are_named(bootstrap: str, source: KafkaSource) -> No
     assert caught.value.topics == ("gone-1", "gone-2")
 
 
-def test_a_regex_takes_what_matches_and_none_of_kafkas_own_topics(
-    bootstrap: str, source: KafkaSource
-) -> None:
-    """__consumer_offsets matches .* but nobody means it."""
+def test_regex_does_not_match_kafkas_internal_topics(bootstrap: str, source: KafkaSource) -> None:
     prefix = unused_name("regex")
     names = {create_topic(bootstrap, f"{prefix}-{end}") for end in ("a", "b")}
 
@@ -88,8 +82,7 @@ def test_a_regex_takes_what_matches_and_none_of_kafkas_own_topics(
     assert source.partitions(Subscription(regex="no-such-.*")) == {}
 
 
-def test_a_topic_that_was_made_again_has_another_id(bootstrap: str, source: KafkaSource) -> None:
-    """Its name and its partitions are the same."""
+def test_topic_created_again_has_another_id(bootstrap: str, source: KafkaSource) -> None:
     topic = create_topic(bootstrap, unused_name())
     before = source.topic_ids([topic])
     delete_topic(bootstrap, topic)
@@ -99,8 +92,7 @@ def test_a_topic_that_was_made_again_has_another_id(bootstrap: str, source: Kafk
     assert source.topic_ids([topic])[topic] != before[topic]
 
 
-def test_behind_the_last_record_of_a_transaction_is_no_record(bootstrap: str, source: KafkaSource) -> None:
-    """The marker of a commit, an aborted transaction and its marker: nothing a reader would ever see."""
+def test_first_records_skip_markers_and_aborted_transactions(bootstrap: str, source: KafkaSource) -> None:
     topic = create_topic(bootstrap, unused_name())
     partition = TopicPartition(topic, 0)
     produce(bootstrap, topic, [b"a", b"b"], transaction=unused_name("kept"))
@@ -133,8 +125,7 @@ def test_position_moves_past_an_aborted_transaction(bootstrap: str, client: str)
     assert found == [3, 6, 9]
 
 
-def test_many_partitions_are_asked_about_together(bootstrap: str, source: KafkaSource) -> None:
-    """Half of the ranges hold a record, half a transaction's marker only: one consumer tells of all of them."""
+def test_first_records_of_many_partitions_take_one_consumer(bootstrap: str, source: KafkaSource) -> None:
     topic = create_topic(bootstrap, unused_name(), 40)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
@@ -154,8 +145,7 @@ def test_many_partitions_are_asked_about_together(bootstrap: str, source: KafkaS
         taken = time.monotonic() - began
 
 
-def test_a_group_keeps_offsets_that_nobody_joined_for(bootstrap: str, source: KafkaSource) -> None:
-    """What is written is read again; other partitions of the group stay."""
+def test_group_offsets_are_read_back_and_leave_other_partitions(bootstrap: str, source: KafkaSource) -> None:
     topic = create_topic(bootstrap, unused_name(), 2)
     group = ConsumerGroup(source.cluster, unused_name("connect"))
     p0, p1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
@@ -166,8 +156,8 @@ def test_a_group_keeps_offsets_that_nobody_joined_for(bootstrap: str, source: Ka
     assert group.offsets([p0, p1]) == {p0: 3, p1: 5}
 
 
-def test_a_deleted_topic_keeps_no_offsets_from_a_group(bootstrap: str, source: KafkaSource) -> None:
-    """Regression: from then on no offset of the connector was shown any more."""
+def test_group_commit_succeeds_beside_a_deleted_topic(bootstrap: str, source: KafkaSource) -> None:
+    # Regression: afterwards no offset of the connector was mirrored.
     topic, gone = create_topic(bootstrap, unused_name()), create_topic(bootstrap, unused_name("gone"))
     group = ConsumerGroup(source.cluster, unused_name("connect"))
     here, deleted = TopicPartition(topic, 0), TopicPartition(gone, 0)
@@ -181,8 +171,7 @@ def test_a_deleted_topic_keeps_no_offsets_from_a_group(bootstrap: str, source: K
     assert not group.is_in_use({deleted: 1})
 
 
-def test_a_group_is_in_use_while_a_consumer_is_in_it(bootstrap: str, source: KafkaSource) -> None:
-    """As Connect's is while the connector runs there; once it has left, the offsets are final."""
+def test_group_is_in_use_while_a_consumer_is_a_member(bootstrap: str, source: KafkaSource) -> None:
     topic = create_topic(bootstrap, unused_name())
     partition = TopicPartition(topic, 0)
     group = ConsumerGroup(source.cluster, unused_name("connect"))
@@ -200,8 +189,7 @@ def test_a_group_is_in_use_while_a_consumer_is_in_it(bootstrap: str, source: Kaf
     assert group.offsets([partition]) == {partition: 3}
 
 
-def test_a_cluster_that_is_not_there_is_asked_again() -> None:
-    """A passing failure, that names the address; librdkafka itself stays quiet."""
+def test_unreachable_cluster_is_retriable() -> None:
     with closed_port() as port:
         address = f"127.0.0.1:{port}"
         source = KafkaSource(KafkaClient(address), {"librdkafka.socket.timeout.ms": "1000"})
@@ -210,7 +198,6 @@ def test_a_cluster_that_is_not_there_is_asked_again() -> None:
             source.partitions(Subscription(("t",)))
 
 
-def test_properties_that_librdkafka_refuses_are_bad_configuration(tmp_path: Path) -> None:
-    """Said before anything is connected to."""
+def test_refused_properties_are_a_config_exception_before_any_connection(tmp_path: Path) -> None:
     with pytest.raises(ConfigException, match="client does not accept its properties"):
         KafkaSource(KafkaClient("127.0.0.1:1"), {"security.protocol": "CARRIER_PIGEON"})

@@ -1,4 +1,4 @@
-"""KIP-618's decision table on a real broker: whom a driver's round of fencing ends, and what it records; no Spark."""
+"""KIP-618's decision table on a real broker: which transactional ids a driver fences; no Spark."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ pytestmark = pytest.mark.slow
 
 
 class Ended:
-    """A generation's job that has ended as soon as it began: what its round has done shows by itself."""
-
     def wait(self, timeout: float) -> bool:
         return True
 
@@ -40,15 +38,15 @@ class Ended:
         return []
 
     def cancel(self) -> None:
-        """Nothing runs."""
+        pass
 
 
 class Scene:
-    """A connector whose tasks before are in the middle of a transaction, and what comes then.
+    """A connector whose earlier tasks are in a transaction.
 
     Args:
         bootstrap: of the broker.
-        recorded: how many tasks the task count record names; None: there is none.
+        recorded: the number of tasks in the task count record; None without a record.
     """
 
     def __init__(self, bootstrap: str, recorded: int | None) -> None:
@@ -73,7 +71,6 @@ class Scene:
             self.plan(recorded)
 
     def plan(self, tasks: int) -> GenerationPlan:
-        """A generation of so many tasks, as a driver before has planned it."""
         generations = Generations(self.store, "c")
         return generations.plan(
             generations.claim(),
@@ -85,7 +82,6 @@ class Scene:
 
     @contextmanager
     def tasks_before(self, count: int) -> Iterator[list[TransactionalWriter]]:
-        """Each has sent a record that it has not committed."""
         with ExitStack() as stack:
             writers = []
             for task in range(count):
@@ -97,7 +93,6 @@ class Scene:
             yield writers
 
     def start(self, tasks: int, *, is_other: bool = True, target: Target | None = None) -> list[int]:
-        """A driver starts so many tasks, of the configuration before or of another; whom it has fenced first."""
         connector = Counting()
         connector.shares = shares(tasks, "new" if is_other else "old")
         fencing = Fencing(target or self.target)
@@ -115,13 +110,11 @@ class Scene:
         return fencing.fenced
 
     def launch(self, plan: GenerationPlan) -> Ended:
-        """See :class:`~sinksdk.runtime.outcomes.SourceLauncher`."""
         self.plans.append(plan)
         self._close()
         return Ended()
 
     def recorded(self) -> int | None:
-        """How many transactional ids the task count record names."""
         row = table.read(self.store, task_count_key("c"), TaskCountRecord)
         return row.value.transactional_tasks if row else None
 
@@ -131,7 +124,7 @@ def shares(count: int, name: str = "old") -> list[dict[str, str]]:
 
 
 def fenced(writers: Sequence[TransactionalWriter]) -> list[int]:
-    """Whose transaction cannot be committed any more, because the broker says so; all others are."""
+    # The broker refuses to commit their transactions, and commits all others.
     found = []
     for task, writer in enumerate(writers):
         try:
@@ -155,10 +148,9 @@ def fenced(writers: Sequence[TransactionalWriter]) -> list[int]:
         pytest.param(2, 2, False, [], id="nothing pending: each fences its predecessor itself"),
     ],
 )
-def test_the_decision_table(
+def test_fencing_follows_the_decision_table(
     bootstrap: str, recorded: int | None, tasks: int, *, is_other: bool, expected: list[int]
 ) -> None:
-    """Before a task starts: these ids are fenced at the broker, no others, and the new count is recorded."""
     scene = Scene(bootstrap, recorded)
     with scene.tasks_before(recorded or 0) as before:
         assert scene.start(tasks, is_other=is_other) == expected
@@ -170,8 +162,8 @@ def test_the_decision_table(
     assert seen == [b"%d" % task for task in range(recorded or 0) if task not in expected]
 
 
-def test_a_round_that_fails_records_nothing(bootstrap: str) -> None:
-    """F4: one id cannot be fenced; no task starts, and the next round concerns all of them again."""
+def test_fencing_that_fails_records_no_task_count(bootstrap: str) -> None:
+    # F4
     scene = Scene(bootstrap, 3)
     target = At(scene.target, 1, lambda: refuse("not authorized"))
     with scene.tasks_before(3) as before:
@@ -184,8 +176,8 @@ def test_a_round_that_fails_records_nothing(bootstrap: str) -> None:
     assert scene.recorded() == 2
 
 
-def test_a_round_that_is_overtaken_records_nothing(bootstrap: str) -> None:
-    """F4: another driver claims in mid-round; this one fences nobody more, and its tasks never start."""
+def test_fencing_overtaken_by_another_driver_records_no_task_count(bootstrap: str) -> None:
+    # F4
     scene = Scene(bootstrap, 3)
     target = At(scene.target, 1, lambda: Generations(scene.store, "c").claim())
     with scene.tasks_before(3) as before:
@@ -196,8 +188,8 @@ def test_a_round_that_is_overtaken_records_nothing(bootstrap: str) -> None:
     assert (scene.recorded(), scene.plans) == (3, [])
 
 
-def test_a_connector_made_again_is_fenced_against_its_former_self(bootstrap: str) -> None:
-    """F5: the record outlives the connector's deletion."""
+def test_fencing_survives_the_deletion_of_the_connector(bootstrap: str) -> None:
+    # F5: the record outlives the connector.
     scene = Scene(bootstrap, 3)
     Generations(scene.store, "c").forget()
     with scene.tasks_before(3) as before:
@@ -205,8 +197,8 @@ def test_a_connector_made_again_is_fenced_against_its_former_self(bootstrap: str
         assert fenced(before) == [0, 1, 2]
 
 
-def test_an_old_task_fences_nobody(bootstrap: str) -> None:
-    """F6, the first check: newer configurations are there before it has a writer; it ends without one, quietly."""
+def test_task_of_an_old_configuration_fences_nobody(bootstrap: str) -> None:
+    # F6, the first check.
     scene = Scene(bootstrap, None)
     old = scene.plan(1)
     scene.plan(1)
@@ -220,8 +212,8 @@ def test_an_old_task_fences_nobody(bootstrap: str) -> None:
     assert CountingTask.started == []
 
 
-def test_a_task_that_is_overtaken_while_it_fences_ends_quietly(bootstrap: str) -> None:
-    """F6, the second check, and F9: newer ones come while its writer is made; its task never hears of anything."""
+def test_task_overtaken_while_fencing_stops_silently(bootstrap: str) -> None:
+    # F6, the second check, and F9.
     scene = Scene(bootstrap, None)
     old = scene.plan(1)
     target = At(scene.target, 0, lambda: scene.plan(2))
@@ -233,8 +225,8 @@ def test_a_task_that_is_overtaken_while_it_fences_ends_quietly(bootstrap: str) -
     assert consume(bootstrap, scene.topic) == []
 
 
-def test_another_group_has_other_ids(bootstrap: str) -> None:
-    """F10: who changes ``group.id`` while tasks may still run leaves them unfenced, as the reference page says."""
+def test_fencing_does_not_reach_ids_of_another_group(bootstrap: str) -> None:
+    # F10
     scene = Scene(bootstrap, 2)
     with scene.tasks_before(2) as before:
         scene.raw["group.id"] = f"{scene.topic}-other"
@@ -244,8 +236,7 @@ def test_another_group_has_other_ids(bootstrap: str) -> None:
 
 
 class At:
-    """Something happens when a certain task's writer has been made, before it fences its predecessors."""
-
+    # Before the writer of a certain task fences its predecessors.
     def __init__(self, target: Target, task: int, happens: Callable[[], object]) -> None:
         self._target = target
         self._task = task

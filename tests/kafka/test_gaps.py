@@ -1,4 +1,4 @@
-"""Files, jobs and records read over a real broker, each record in a transaction of its own: a marker behind each."""
+"""Files, jobs and records read when each record is in a transaction of its own, with a marker behind it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ class Whole(Connector):
 
 
 class FromKafka(InProcess):
-    """Reads ranges of a topic as a consumer does, and ends its driver after so many files."""
-
     driver: ConnectorDriver
     topic: str
     bootstrap: str
@@ -55,7 +53,6 @@ class FromKafka(InProcess):
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:
-    """So many records, each in a transaction of its own."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0})
     producer.init_transactions(30)
     for number in range(count):
@@ -65,10 +62,9 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
     await_decided(bootstrap, topic, 0)
 
 
-def test_one_record_transactions_cost_few_jobs_per_file_and_are_hardly_ever_read_twice(
+def test_one_record_transactions_take_at_most_three_jobs_per_file(
     bootstrap: str,
 ) -> None:
-    """A marker behind each record, while they come: at most three jobs a file and half as many records again."""
     topic = create_topic(bootstrap, unused_name("gaps"))
     partition = TopicPartition(topic, 0)
     Short.read, Short.written, Short.partition = 0, [], partition

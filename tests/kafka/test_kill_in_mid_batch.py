@@ -1,7 +1,7 @@
-"""Real processes, killed or frozen while a task's reader is in the middle of a batch; then the archive is looked at.
+"""Processes killed or frozen while a task's reader is in the middle of a batch.
 
-The broker is stopped by SIGSTOP once a part of the first file is on S3: the reader has used up what it had
-fetched by then, and waits for the rest of its batch. Only then a process is killed.
+SIGSTOP stops the broker once a part of the first file is on S3: the reader has used up the fetched records and
+waits for the rest of its batch. Only then a process is killed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def topic(shared_broker: Broker) -> str:
-    """Two partitions of 20 MB, each read for longer than anything can be kept back of it."""
+    # 20 MB per partition, more than any client holds back.
     chance = random.Random(0)  # noqa: S311 - no secret
     name = create_topic(shared_broker.bootstrap, unused_name("long"), PARTITIONS)
     for partition in range(PARTITIONS):
@@ -64,7 +64,7 @@ def archive(tmp_path: Path, shared_broker: Broker, topic: str) -> Iterator[Kafka
 
 @contextmanager
 def frozen(broker: Broker) -> Iterator[None]:
-    """Its machine is cut off: connections stay open, and nothing comes."""
+    # As if its machine was cut off: connections stay open.
     pid = broker.pid
     stop(pid)
     try:
@@ -75,7 +75,6 @@ def frozen(broker: Broker) -> Iterator[None]:
 
 @contextmanager
 def reader_waiting(archive: KafkaSite, broker: Broker, driver: subprocess.Popen[str]) -> Iterator[None]:
-    """The broker is frozen, and the reader has delivered some records of its first range, but not all."""
     wait_until(lambda: "UploadPart" in archive.s3.operations, driver, "the first part was sent")
     with frozen(broker):
         await_quiet(archive)
@@ -87,7 +86,6 @@ def reader_waiting(archive: KafkaSite, broker: Broker, driver: subprocess.Popen[
 
 
 def await_quiet(archive: KafkaSite) -> None:
-    """Wait until no request comes any more."""
     seen = -1
     while seen != (seen := len(archive.s3.operations)):
         time.sleep(QUIET)
@@ -99,16 +97,14 @@ def kill(pids: Collection[int]) -> None:
 
 
 def assert_complete(archive: KafkaSite) -> None:
-    """Everything is committed and archived once, and nothing is left behind."""
     assert archive.committed() == dict.fromkeys(range(PARTITIONS), RECORDS)
     assert archive.archived() == consume(archive.bootstrap, archive.topic)
     assert archive.uploads_with_data() == []
 
 
-def test_a_worker_killed_in_mid_batch_costs_nothing_but_time(
+def test_worker_killed_during_a_batch_loses_and_repeats_nothing(
     archive: KafkaSite, shared_broker: Broker
 ) -> None:
-    """Spark runs the task again, from its last commit."""
     driver = archive.start("--until-caught-up")
     with reader_waiting(archive, shared_broker, driver):
         kill(python_workers_of(driver)())
@@ -120,10 +116,9 @@ def test_a_worker_killed_in_mid_batch_costs_nothing_but_time(
 
 
 @pytest.mark.nightly
-def test_an_executor_killed_in_mid_batch_costs_nothing_but_time(
+def test_executor_killed_during_a_batch_loses_and_repeats_nothing(
     archive: KafkaSite, shared_broker: Broker
 ) -> None:
-    """Its task runs on the other one, whatever its own worker still does."""
     driver = archive.start("--until-caught-up", master="local-cluster[2,1,1024]")
     with reader_waiting(archive, shared_broker, driver):
         (worker,) = python_workers_of(driver)()
@@ -136,10 +131,9 @@ def test_an_executor_killed_in_mid_batch_costs_nothing_but_time(
 
 
 @pytest.mark.nightly
-def test_a_driver_killed_in_mid_batch_leaves_nothing_behind(
+def test_driver_killed_during_a_batch_loses_and_repeats_nothing(
     archive: KafkaSite, shared_broker: Broker
 ) -> None:
-    """The next run archives all of it, whatever the tasks of the killed one still do."""
     driver = archive.start("--until-caught-up")
     with reader_waiting(archive, shared_broker, driver):
         driver.kill()
@@ -152,10 +146,9 @@ def test_a_driver_killed_in_mid_batch_leaves_nothing_behind(
 
 
 @pytest.mark.nightly
-def test_a_broker_killed_in_mid_batch_costs_nothing_but_time(
+def test_broker_killed_during_a_batch_loses_and_repeats_nothing(
     archive: KafkaSite, shared_broker: Broker
 ) -> None:
-    """The reader goes on where it stood, once the broker is there again."""
     driver = archive.start("--until-caught-up")
     with reader_waiting(archive, shared_broker, driver):
         shared_broker.kill()
@@ -168,8 +161,9 @@ def test_a_broker_killed_in_mid_batch_costs_nothing_but_time(
 
 
 @pytest.mark.nightly
-def test_a_minute_without_an_answer_costs_nothing_but_time(archive: KafkaSite, shared_broker: Broker) -> None:
-    """As by a cable that is unplugged: nobody is told that the broker is away."""
+def test_broker_frozen_for_a_minute_loses_and_repeats_nothing(
+    archive: KafkaSite, shared_broker: Broker
+) -> None:
     driver = archive.start("--until-caught-up")
     with reader_waiting(archive, shared_broker, driver):
         time.sleep(60)
@@ -181,10 +175,10 @@ def test_a_minute_without_an_answer_costs_nothing_but_time(archive: KafkaSite, s
 
 
 @pytest.mark.nightly
-def test_what_is_there_is_committed_if_the_broker_answers_before_the_grace_is_over(
+def test_graceful_close_commits_if_the_broker_responds_in_time(
     archive: KafkaSite, shared_broker: Broker
 ) -> None:
-    """A reader that waits stops at once; the commit waits for the broker to tell the topic's id."""
+    # The commit waits for the topic's id.
     driver = archive.start("--until-caught-up")
     with reader_waiting(archive, shared_broker, driver):
         os.killpg(driver.pid, signal.SIGTERM)
@@ -207,10 +201,8 @@ def test_what_is_there_is_committed_if_the_broker_answers_before_the_grace_is_ov
 
 
 @pytest.mark.nightly
-def test_closing_ends_in_time_though_the_broker_never_answers(
-    archive: KafkaSite, shared_broker: Broker
-) -> None:
-    """Without the topic's id nothing is committed; the next run archives all of it."""
+def test_graceful_close_ends_in_time_without_a_response(archive: KafkaSite, shared_broker: Broker) -> None:
+    # Without the topic's id nothing is committed.
     driver = archive.start("--until-caught-up")
     with reader_waiting(archive, shared_broker, driver):
         os.killpg(driver.pid, signal.SIGTERM)

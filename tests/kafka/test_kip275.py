@@ -1,4 +1,4 @@
-"""KIP-275's scene on a real broker: one partition's S3 fails, a rebalance follows; what do the others lose?"""
+"""KIP-275's scenario on a real broker: S3 fails for one partition, and a rebalance follows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 @pytest.mark.nightly  # CI has it on a topic directory: tests/integration/test_kip275.py
-def test_tasks_in_mid_file_commit_what_they_were_handed_and_read_nothing_again(
+def test_rebalance_after_one_failed_partition_reads_no_other_record_again(
     tmp_path: Path, bootstrap: str
 ) -> None:
-    """The others begin again exactly where the rebalance came; only the failed partition is read again."""
     cluster = Cluster(bootstrap)
     with null_s3(tls=False) as s3:
         topic = cluster.fill(unused_name("orders"), VALUE, RECORDS)

@@ -1,4 +1,4 @@
-"""The lag that is shown, beside what the broker says, in every state that a connector can be in."""
+"""The lag that is reported, compared with the broker's, in every state of a connector."""
 
 from __future__ import annotations
 
@@ -42,15 +42,11 @@ PATIENCE = 30.0  # seconds
 
 
 class Task(SinkTask):
-    """Never runs."""
-
     def put(self, records: SinkRecords) -> None:
         raise AssertionError(records)
 
 
 class Sink(SinkConnector):
-    """Wants batches of 100; its start raises what the test wants it to."""
-
     task_class = Task
     config_class = ConnectorConfig
     happens: type[Exception] | None = None
@@ -64,8 +60,7 @@ class Sink(SinkConnector):
 
 
 class Running:
-    """A generation whose tasks read until they are asked to close, and commit nothing."""
-
+    # Its tasks read until they are asked to close, and commit nothing.
     def __init__(self, store: Store, generation: int) -> None:
         self.store = store
         self.generation = generation
@@ -84,8 +79,6 @@ class Running:
 
 
 class Scene:
-    """A connector of a topic of two partitions, and what runs it, in this process."""
-
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self.bootstrap = bootstrap
         self.topic = create_topic(bootstrap, unused_name("lag"), 2)
@@ -117,11 +110,10 @@ class Scene:
         until(lambda: self.info().state == state, PATIENCE, f"it is {state}")
 
     def lag_at_the_broker(self) -> int:
-        """Nothing is committed: all there is."""
+        # Nothing is committed.
         return sum(r.end for r in self.broker.partitions(Subscription((self.topic,))).values())
 
     def expect_right_lag(self, state: str) -> None:
-        """Records are written, and the lag follows."""
         self.write(7)
         expected = self.lag_at_the_broker()
         until(lambda: self.info().lag == expected, RIGHT + SLOW, f"{state}: a lag of {expected}")
@@ -152,8 +144,7 @@ def scene(bootstrap: str, tmp_path: Path) -> Iterator[Scene]:
     made.store.close()
 
 
-def test_the_lag_is_right_within_five_seconds_in_every_state(scene: Scene) -> None:
-    """RUNNING with nothing to do and in mid-generation, PAUSED, STOPPED, RESTARTING, FAILED."""
+def test_lag_is_right_within_five_seconds_in_every_state(scene: Scene) -> None:
     assert ends.LOOK_INTERVAL + ends._WRITE_INTERVAL < RIGHT
     scene.await_state("RUNNING")
     scene.expect_right_lag("RUNNING")

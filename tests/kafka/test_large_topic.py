@@ -1,4 +1,4 @@
-"""Two million records, archived while they are produced, the broker restarted in the middle."""
+"""Two million records, archived while they are produced, with a restart of the broker."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ TOPICS = ("plain", "transactional", "compacted")
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """One that this test may restart."""
     with serving() as made:
         yield made
 
 
 def compacted(broker: Broker) -> int:
-    """Fill the compacted topic and wait until most of it is gone: records that are left."""
     config = {
         "cleanup.policy": "compact",
         "segment.bytes": "1048576",
@@ -55,7 +53,6 @@ def compacted(broker: Broker) -> int:
 
 
 def produced(broker: Broker) -> subprocess.Popen[str]:
-    """The producer, started."""
     command = [sys.executable, "-m", "tests.kafka.producing", broker.bootstrap, "--plain", "plain"]
     command += ["--transactional", "transactional", "--partitions", str(PARTITIONS)]
     command += ["--records", str(RECORDS), "--seconds", str(SECONDS)]
@@ -65,7 +62,6 @@ def produced(broker: Broker) -> subprocess.Popen[str]:
 def test_two_million_records_are_archived_as_a_plain_consumer_reads_them(
     tmp_path: Path, broker: Broker
 ) -> None:
-    """Transactions, some aborted, a compacted topic, 12 partitions: byte for byte the same, each once."""
     for name in ("plain", "transactional"):
         create_topic(broker.bootstrap, name, PARTITIONS)
     left = compacted(broker)
@@ -100,14 +96,13 @@ def test_two_million_records_are_archived_as_a_plain_consumer_reads_them(
 
 
 def compare(site: KafkaSite, topic: str) -> int:
-    """The archive of a topic is what a consumer reads: how many records that is."""
     there = consume(site.bootstrap, topic)
     assert site.archived(topic) == there
     return len(there)
 
 
 def compare_compacted(site: KafkaSite) -> int:
-    """The archive holds what a consumer reads, and besides only what compaction has removed since."""
+    # The archive may also have records that compaction has removed since.
     there, archived = consume(site.bootstrap, "compacted"), site.archived("compacted")
     positions = [(record.partition, record.offset) for record in archived]
     assert len(set(positions)) == len(positions)

@@ -1,5 +1,3 @@
-"""How the tests' own broker gets its jars."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from tests.kafka.maven import MavenError, copy_jars
 
 @pytest.fixture
 def mvn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Puts a program called mvn on an otherwise empty PATH; gives the folder that jars are kept in."""
+    # An otherwise empty PATH.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
@@ -40,8 +38,7 @@ def copied() -> list[str]:
     return [jar.name for jar in copy_jars(Path("pom.xml"), "kafka-9")]
 
 
-def test_maven_is_asked_once(mvn: Callable[[str], Path]) -> None:
-    """The second time the jars are there already."""
+def test_maven_runs_once(mvn: Callable[[str], Path]) -> None:
     cache = mvn(_COPY)
 
     assert copied() == ["kafka-clients-9.jar", "kafka-server-9.jar"]
@@ -49,8 +46,7 @@ def test_maven_is_asked_once(mvn: Callable[[str], Path]) -> None:
     assert (cache / "runs").read_text() == "run\n"
 
 
-def test_two_that_need_the_jars_at_once_ask_maven_once(mvn: Callable[[str], Path]) -> None:
-    """The second waits for the first, and finds what it brought."""
+def test_concurrent_requests_for_jars_run_maven_once(mvn: Callable[[str], Path]) -> None:
     cache = mvn(_COPY + "/bin/sleep 0.3\n")
 
     with ThreadPoolExecutor() as both:
@@ -60,8 +56,7 @@ def test_two_that_need_the_jars_at_once_ask_maven_once(mvn: Callable[[str], Path
     assert (cache / "runs").read_text() == "run\n"
 
 
-def test_a_download_that_fails_leaves_nothing_behind(mvn: Callable[[str], Path]) -> None:
-    """What Maven said, in one sentence; the next attempt starts afresh."""
+def test_failed_download_leaves_nothing(mvn: Callable[[str], Path]) -> None:
     cache = mvn(
         """
 for argument in "$@"; do case "$argument" in -DoutputDirectory=*) target="${argument#*=}";; esac; done
@@ -76,8 +71,7 @@ echo "[ERROR] "; echo "[ERROR] Could not find artifact kafka-server"; exit 1
     assert [path.name for path in cache.iterdir()] == [".maven.lock"]
 
 
-def test_without_maven_the_message_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And how to get it."""
+def test_missing_maven_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
 

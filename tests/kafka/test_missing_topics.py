@@ -1,4 +1,4 @@
-"""KIP-662 on a real broker: topics that are really deleted, and made again with ids of their own."""
+"""KIP-662 on a real broker: topics that are deleted, and created again with other ids."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ pytestmark = pytest.mark.slow
 
 
 class KafkaTopics:
-    """Two topics of a broker, and a connector that reads them with tasks in this process."""
-
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.a, self.b = unused_name("a"), unused_name("b")
@@ -39,7 +37,6 @@ class KafkaTopics:
         delete_topic(self.bootstrap, topic)
 
     def start_and_await_commit(self, **settings: object) -> None:
-        """Run until the 5 and 3 records there are committed; then it waits for more."""
         self.create(self.a, 5)
         self.create(self.b, 3)
         self.site.raw |= settings
@@ -61,8 +58,7 @@ def topics(bootstrap: str) -> Iterator[KafkaTopics]:
 
 
 @pytest.mark.extended
-def test_deleted_before_the_start(topics: KafkaTopics) -> None:
-    """The cluster and the topic are named; nothing is read of the other one."""
+def test_topic_deleted_before_the_start_is_named(topics: KafkaTopics) -> None:
     topics.create(topics.a, 5)
     topics.site.start()
 
@@ -76,8 +72,7 @@ def test_deleted_before_the_start(topics: KafkaTopics) -> None:
 
 
 @pytest.mark.extended
-def test_deleted_while_nothing_is_to_do(topics: KafkaTopics) -> None:
-    """What was read is committed already."""
+def test_topic_deleted_while_idle(topics: KafkaTopics) -> None:
     topics.start_and_await_commit()
     topics.delete(topics.b)
 
@@ -85,8 +80,8 @@ def test_deleted_while_nothing_is_to_do(topics: KafkaTopics) -> None:
 
 
 @pytest.mark.parametrize("records", extended_after(1, [2, 0, 3, 50]))
-def test_deleted_and_created_again(topics: KafkaTopics, records: int) -> None:
-    """With none, fewer, as many and more records: its id tells, and it is not read."""
+def test_topic_created_again_is_not_read(topics: KafkaTopics, records: int) -> None:
+    # Its id shows it, with fewer, as many or more records.
     topics.site.raw["missing.topic.grace.ms"] = 5_000  # long enough to create it again
     topics.start_and_await_commit()
     topics.delete(topics.b)
@@ -99,8 +94,7 @@ def test_deleted_and_created_again(topics: KafkaTopics, records: int) -> None:
 
 
 @pytest.mark.extended
-def test_created_again_while_the_connector_was_stopped(topics: KafkaTopics) -> None:
-    """The id that was read is in the store."""
+def test_topic_created_again_while_stopped_is_not_read(topics: KafkaTopics) -> None:
     topics.start_and_await_commit()
     runner = topics.site.runner
     assert runner is not None
@@ -116,8 +110,7 @@ def test_created_again_while_the_connector_was_stopped(topics: KafkaTopics) -> N
 
 
 @pytest.mark.extended
-def test_right_after_its_creation(topics: KafkaTopics) -> None:
-    """A connector that is started before its topic finds it within the grace time, and says nothing."""
+def test_topic_created_within_the_grace_time_is_read(topics: KafkaTopics) -> None:
     topics.create(topics.a, 5)
     topics.site.raw["missing.topic.grace.ms"] = 60_000
     topics.site.start()
@@ -129,8 +122,7 @@ def test_right_after_its_creation(topics: KafkaTopics) -> None:
 
 
 @pytest.mark.extended
-def test_an_expression_misses_what_it_has_read(topics: KafkaTopics) -> None:
-    """It takes up topics as they appear; the one it has read must stay."""
+def test_regex_reports_a_missing_topic_that_was_read(topics: KafkaTopics) -> None:
     del topics.site.raw["topics"]
     topics.start_and_await_commit(**{"topics.regex": f"{topics.a}|{topics.b}"})
     topics.delete(topics.b)
@@ -139,8 +131,7 @@ def test_an_expression_misses_what_it_has_read(topics: KafkaTopics) -> None:
 
 
 @pytest.mark.extended
-def test_waiting_goes_on_with_the_other_one(topics: KafkaTopics) -> None:
-    """missing.topic.policy=wait: another topic under the name is not taken for the same."""
+def test_missing_topic_policy_wait_reads_other_topics(topics: KafkaTopics) -> None:
     topics.start_and_await_commit(**{"missing.topic.policy": "wait"})
     topics.delete(topics.b)
     topics.create(topics.b, 50)
@@ -152,8 +143,7 @@ def test_waiting_goes_on_with_the_other_one(topics: KafkaTopics) -> None:
 
 @pytest.mark.extended
 @pytest.mark.spark
-def test_deleted_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
-    """The other one's partial batch is committed, and the process ends with 4, at the latest after the graceful time."""
+def test_topic_deleted_during_a_spark_job(bootstrap: str, tmp_path: Path) -> None:
     a, b = (create_topic(bootstrap, unused_name(name)) for name in "ab")
     for topic in (a, b):
         produce(bootstrap, topic, [b"v"] * 300_000)
@@ -187,8 +177,8 @@ def test_deleted_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
 
 @pytest.mark.extended
 @pytest.mark.spark
-def test_replaced_while_spark_reads_it(bootstrap: str, tmp_path: Path) -> None:
-    """Spark goes on in whatever has the topic's name; not one record of the new topic is committed or archived."""
+def test_topic_created_again_during_a_spark_job_is_not_committed(bootstrap: str, tmp_path: Path) -> None:
+    # Spark goes on reading by name.
     topic, rows, size = create_topic(bootstrap, unused_name("replaced"), 2), 1_000, 60_000
     for partition in range(2):
         produce(bootstrap, topic, [b"old" * (size // 3)] * rows, partition=partition)

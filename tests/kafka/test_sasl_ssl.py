@@ -1,4 +1,4 @@
-"""A broker that wants TLS and a password: both clients must come to terms with it."""
+"""A broker that requires TLS and a password."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-512": "scram.Scra
 
 
 class Guarded(NamedTuple):
-    """A broker with two doors: one for the test, and one with a lock."""
-
+    # One listener for the test, and one with TLS and authentication.
     open: str
     locked: str
     authority: Path
 
     def properties(self, folder: Path, mechanism: str = "SCRAM-SHA-512") -> Path:
-        """A client properties file, as the documentation shows it."""
         path = folder / "client.properties"
         path.write_text(
             f"security.protocol=SASL_SSL\n"
@@ -93,10 +91,9 @@ def site(tmp_path: Path, guarded: Guarded) -> Iterator[KafkaSite]:
     ("mechanism", "password"),
     extended_after(1, [("SCRAM-SHA-512", PASSWORD), ("PLAIN", "plain secret")]),
 )
-def test_the_driver_is_let_in(
+def test_driver_authenticates(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mechanism: str, password: str
 ) -> None:
-    """With either mechanism, and a password that has to be quoted."""
     monkeypatch.setenv("KAFKA_PASSWORD", password.replace('"', '\\"'))
     source = KafkaSource(KafkaClient(guarded.locked, str(guarded.properties(tmp_path, mechanism))))
 
@@ -105,8 +102,9 @@ def test_the_driver_is_let_in(
 
 @pytest.mark.extended
 @pytest.mark.spark
-def test_spark_is_let_in_too(guarded: Guarded, site: KafkaSite, tmp_path: Path) -> None:
-    """The commands run and verify with --kafka-config; nothing that is printed or logged holds the password."""
+def test_tasks_and_verify_authenticate_without_showing_the_password(
+    guarded: Guarded, site: KafkaSite, tmp_path: Path
+) -> None:
     options = ["--kafka-config", str(guarded.properties(tmp_path))]
     env = {"KAFKA_PASSWORD": PASSWORD.replace('"', '\\"')}
 
@@ -121,8 +119,9 @@ def test_spark_is_let_in_too(guarded: Guarded, site: KafkaSite, tmp_path: Path) 
     assert "500 records are the same" in output
 
 
-def test_a_wrong_password_is_said_once(guarded: Guarded, site: KafkaSite, tmp_path: Path) -> None:
-    """Before Spark is started: that it was not accepted, where, what to look at; not the password."""
+def test_wrong_password_is_reported_before_spark_starts(
+    guarded: Guarded, site: KafkaSite, tmp_path: Path
+) -> None:
     env = {"KAFKA_PASSWORD": "not sesame at all"}
 
     code, output = site.run("--kafka-config", str(guarded.properties(tmp_path)), env=env)
@@ -134,10 +133,9 @@ def test_a_wrong_password_is_said_once(guarded: Guarded, site: KafkaSite, tmp_pa
     assert "sesame" not in output
 
 
-def test_a_certificate_that_is_not_trusted_is_said(
+def test_untrusted_certificate_is_reported(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not taken for a broker that is away."""
     monkeypatch.setenv("KAFKA_PASSWORD", "plain secret")
     other = certificate(tmp_path)
     path = guarded._replace(authority=other.authority).properties(tmp_path, "PLAIN")
@@ -149,10 +147,9 @@ def test_a_certificate_that_is_not_trusted_is_said(
     assert "certificate verify failed" in source.cluster.refusal()
 
 
-def test_verify_says_a_wrong_password_too(
+def test_verify_reports_a_wrong_password(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instead of a request that only timed out."""
     monkeypatch.setattr(kafka_log, "_PATIENCE", 10.0)
     monkeypatch.setenv("KAFKA_PASSWORD", "not sesame at all")
     log = KafkaLog(KafkaClient(guarded.locked, str(guarded.properties(tmp_path))).librdkafka())

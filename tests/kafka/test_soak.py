@@ -1,4 +1,4 @@
-"""A short ``make soak-kafka``, and that a soak notices what it looks for."""
+"""A short ``make soak-kafka``, and the faults that a soak detects."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ THERE = [Read("t", 0, offset, 7, b"k%d" % offset, b"v", ()) for offset in range(
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_what_a_consumer_reads_is_archived_whatever_is_killed() -> None:
-    """Broker, driver and Python worker are killed at least once each, while records are written."""
+def test_soak_archives_what_a_consumer_reads_with_kills() -> None:
+    # Broker, driver and Python worker are killed at least once each.
     happened = soak(20_261_121, 20, print, least=("broker", "driver", "worker"))
 
     assert happened["records archived"] == happened["records to archive"] > 1_000
@@ -28,8 +28,6 @@ def test_what_a_consumer_reads_is_archived_whatever_is_killed() -> None:
 
 @dataclass
 class Site:
-    """A site after its soak."""
-
     archive: list[Read]
     verified: tuple[int, str] = (0, "")
     left: list[str] = field(default_factory=list)
@@ -52,8 +50,7 @@ def found(site: Any, confirmed: set[bytes], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.extended
-def test_a_soak_is_content_with_what_a_consumer_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each record once, nothing left."""
+def test_soak_accepts_a_complete_archive(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(Site(THERE), {b"k1"}, monkeypatch) == []
 
 
@@ -68,15 +65,13 @@ def test_a_soak_is_content_with_what_a_consumer_reads(monkeypatch: pytest.Monkey
     ],
     ids=["lost", "twice", "changed", "verify", "uploads"],
 )
-def test_a_soak_notices(site: Site, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is not as it must be, by any of its three looks."""
+def test_soak_detects_faults(site: Site, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (difference,) = found(site, set(), monkeypatch)
 
     assert words in difference
 
 
-def test_a_soak_tells_a_brokers_loss_from_a_connectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that was confirmed and that no consumer reads."""
+def test_soak_distinguishes_a_loss_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     (difference,) = found(Site(THERE), {b"k1", b"gone"}, monkeypatch)
 
     assert "the broker has lost 1 records" in difference

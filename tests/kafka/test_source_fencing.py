@@ -1,6 +1,6 @@
-"""Zombies on a real broker: what a frozen task had open is never seen once its successors run.
+"""Zombies on a real broker: open transactions of frozen tasks stay invisible once their successors run.
 
-First as threads, then as processes on Spark that are frozen by SIGSTOP, and woken.
+First with threads, then with processes on Spark that are frozen by SIGSTOP and woken.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("before", "after"), extended_after(1, [(3, 2), (1, 1)]))
-def test_a_frozen_transaction_is_never_visible(bootstrap: str, before: int, after: int) -> None:
-    """KIP-618: fenced by the round, or by its only successor; a read_committed reader sees none of it."""
+def test_fencing_hides_the_open_transaction_of_a_frozen_task(bootstrap: str, before: int, after: int) -> None:
+    # KIP-618
     topic = unused_name("zombies")
     create_topic(bootstrap, topic)
     settings = {
@@ -69,12 +69,12 @@ def test_a_frozen_transaction_is_never_visible(bootstrap: str, before: int, afte
 
 
 class KafkaZombies:
-    """A topic that tasks fill which are frozen in mid-transaction.
+    """A topic filled by tasks that are frozen during a transaction.
 
     Args:
         site: with their drivers.
         bootstrap: of the broker.
-        topic: where numbers go.
+        topic: receives numbers.
     """
 
     def __init__(self, site: HeldSite, bootstrap: str, topic: str) -> None:
@@ -83,11 +83,9 @@ class KafkaZombies:
         self._topic = topic
 
     def values(self, isolation: str = "read_committed") -> list[bytes]:
-        """What a consumer reads."""
         return [record.value or b"" for record in consume(self._bootstrap, self._topic, isolation=isolation)]
 
     def run_until_open(self, driver: subprocess.Popen[str]) -> Mapping[int, Transaction]:
-        """Let two tasks hold a transaction open, until all of its records are in the topic's log."""
         held = self.site.run_until_held(driver)
         sent = frozenset[bytes]().union(*(transaction.values for transaction in held.values()))
         self.site.wait(lambda: sent <= set(self.values("read_uncommitted")), driver, "records are in the log")
@@ -95,7 +93,6 @@ class KafkaZombies:
         return held
 
     def expect_unseen(self, held: Mapping[int, Transaction]) -> None:
-        """None of the records that are held is there for a read_committed consumer."""
         seen = set(self.values())
         for transaction in held.values():
             assert not transaction.values & seen
@@ -103,7 +100,7 @@ class KafkaZombies:
 
 @pytest.fixture
 def zombies(bootstrap: str, tmp_path: Path) -> Iterator[KafkaZombies]:
-    """Only fencing can end their transactions in time: the broker itself would wait for ten minutes."""
+    # The broker would time out their transactions only after ten minutes.
     topic = create_topic(bootstrap, unused_name("frozen"), SHARES)
     settings = {
         "group.id": topic,
@@ -117,8 +114,7 @@ def zombies(bootstrap: str, tmp_path: Path) -> Iterator[KafkaZombies]:
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_executors_that_are_frozen_with_open_transactions(zombies: KafkaZombies) -> None:
-    """Three tasks become two meanwhile: the number that goes and the one that stays are both refused."""
+def test_fencing_of_executors_frozen_with_open_transactions(zombies: KafkaZombies) -> None:
     site = zombies.site
     driver = site.start("local-cluster[4,1,1024]")
     held = zombies.run_until_open(driver)
@@ -142,8 +138,7 @@ def test_executors_that_are_frozen_with_open_transactions(zombies: KafkaZombies)
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_a_driver_that_is_frozen_with_its_tasks(zombies: KafkaZombies) -> None:
-    """A second one with two tasks takes over; the first wakes up, its tasks before it: all are refused."""
+def test_fencing_of_a_driver_frozen_with_its_tasks(zombies: KafkaZombies) -> None:
     site = zombies.site
     first = site.start("local[3]")
     held = zombies.run_until_open(first)

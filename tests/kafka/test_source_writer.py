@@ -1,5 +1,3 @@
-"""Transactions of source tasks on a real broker; no Spark."""
-
 from __future__ import annotations
 
 import json
@@ -31,8 +29,6 @@ pytestmark = pytest.mark.slow
 
 
 class Cluster:
-    """Topics and an offsets topic of a test's own."""
-
     def __init__(self, bootstrap: str, **settings: str) -> None:
         self.bootstrap = bootstrap
         self.prefix = unused_name("source")
@@ -72,15 +68,12 @@ def place(bootstrap: str) -> Cluster:
 
 
 class TestKafka(WriterContract):
-    """On Kafka."""
-
     @pytest.fixture
     def place(self, bootstrap: str) -> Place:
         return Cluster(bootstrap)
 
 
-def test_the_offsets_topic_is_compacted_and_in_connects_format(bootstrap: str, place: Cluster) -> None:
-    """Key ["connector",{partition}], value {offset}, as Connect's JSON converter writes them."""
+def test_offsets_topic_is_compacted_and_in_connects_format(bootstrap: str, place: Cluster) -> None:
     assert not ensure_offsets_topic(place.config, place.client)
     topic = place.config.offsets_storage_topic
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -96,8 +89,7 @@ def test_the_offsets_topic_is_compacted_and_in_connects_format(bootstrap: str, p
     writer.close()
 
 
-def test_an_offsets_topic_with_more_replicas_than_brokers(place: Cluster) -> None:
-    """Refused before anything runs, with the key to set and to what."""
+def test_offsets_topic_with_more_replicas_than_brokers_is_refused(place: Cluster) -> None:
     raw = {**place.raw, "offsets.storage.topic": unused_name(), "offset.storage.replication.factor": "3"}
     with pytest.raises(
         ConfigException, match=r"1 broker; set 'offset.storage.replication.factor' to 1 at most"
@@ -106,7 +98,6 @@ def test_an_offsets_topic_with_more_replicas_than_brokers(place: Cluster) -> Non
 
 
 def test_without_an_offsets_topic_there_are_no_offsets(place: Cluster) -> None:
-    """Nothing was ever committed."""
     config = SourceConnectorConfig.parse({**place.raw, "offsets.storage.topic": unused_name()})
     reader = KafkaOffsets.of(config, place.client)
     assert reader.offset({"file": "x"}) is None
@@ -115,8 +106,7 @@ def test_without_an_offsets_topic_there_are_no_offsets(place: Cluster) -> None:
         reader.offset({"file": "x"})
 
 
-def test_offsets_that_connect_wrote_are_read(bootstrap: str, place: Cluster) -> None:
-    """Whatever the order of fields and the white space; the last one counts; a tombstone takes it back."""
+def test_offsets_written_by_connect_are_read(bootstrap: str, place: Cluster) -> None:
     topic = place.config.offsets_storage_topic
     producer = Producer({"bootstrap.servers": bootstrap})
     for key, value in [
@@ -137,7 +127,7 @@ def test_offsets_that_connect_wrote_are_read(bootstrap: str, place: Cluster) -> 
 
 
 def test_offsets_are_read_beyond_an_open_transaction(bootstrap: str, place: Cluster) -> None:
-    """Another task's is open, ours behind it is committed: the reader waits for the other, and misses nothing."""
+    # Another task's transaction is open; this task's committed one follows it.
     topic = place.config.offsets_storage_topic
     other = Producer({"bootstrap.servers": bootstrap, "transactional.id": unused_name("other")})
     other.init_transactions(60)
@@ -160,8 +150,7 @@ def test_offsets_are_read_beyond_an_open_transaction(bootstrap: str, place: Clus
     writer.close()
 
 
-def test_a_topic_that_is_not_there(place: Cluster) -> None:
-    """It is named, with what to do; what was written before it is not committed."""
+def test_record_for_a_missing_topic_fails_the_transaction(place: Cluster) -> None:
     config = SourceConnectorConfig.parse(place.raw)
     writer = KafkaWriter(
         {
@@ -185,8 +174,7 @@ def test_a_topic_that_is_not_there(place: Cluster) -> None:
     writer.close()
 
 
-def test_a_record_that_is_too_large(place: Cluster) -> None:
-    """The broker refuses it: said with what to do; the task ends, and the next one finds nothing of it."""
+def test_record_that_is_too_large_fails_the_transaction(place: Cluster) -> None:
     writer = place.writer()
     writer.init()
     writer.begin()
@@ -204,15 +192,14 @@ def test_a_record_that_is_too_large(place: Cluster) -> None:
 
 
 def repeat(call: Callable[[], object]) -> None:
-    """Until it raises: what is sent may be refused a while later."""
+    # The broker may refuse a record some time after it was sent.
     for _ in range(200):
         call()
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize("call", ["send", "commit", "abort"])
-def test_every_call_of_a_fenced_writer_is_told_so(place: Cluster, call: str) -> None:
-    """Whichever comes first after a newer one began; and it stays so."""
+def test_every_call_of_a_fenced_writer_raises_fencing(place: Cluster, call: str) -> None:
     old, new = place.writer(), place.writer()
     old.init()
     old.begin()
@@ -232,7 +219,7 @@ def test_every_call_of_a_fenced_writer_is_told_so(place: Cluster, call: str) -> 
 
 @pytest.mark.extended
 def test_a_transaction_that_was_open_for_too_long_is_no_fencing(bootstrap: str) -> None:
-    """Kafka says the same of both: then it is a failure, which names the setting, so that the task comes back."""
+    # Kafka returns the same error for both.
     with serving({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}) as broker:
         place = Cluster(broker.bootstrap, **{"producer.override.transaction.timeout.ms": "5000"})
         writer = place.writer()
@@ -250,8 +237,7 @@ def test_a_transaction_that_was_open_for_too_long_is_no_fencing(bootstrap: str) 
 
 
 @pytest.mark.extended
-def test_a_broker_that_is_killed_in_mid_transaction(tmp_path: Path) -> None:
-    """While it is away the commit may yet succeed; once it is back it does, and everything is there once."""
+def test_broker_killed_during_a_transaction_commits_it_once(tmp_path: Path) -> None:
     with serving() as broker:
         place = Cluster(broker.bootstrap)
         writer = place.writer()
@@ -279,8 +265,6 @@ def test_a_broker_that_is_killed_in_mid_transaction(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nothing_is_left() -> Iterator[None]:
-    """No more threads (librdkafka's, too) and open files than before."""
-
     def held() -> tuple[int, int]:
         threads, files = (list(Path(f"/proc/self/{what}").iterdir()) for what in ("task", "fd"))
         return len(threads), len(files)
@@ -308,8 +292,7 @@ def worker(place: Cluster, task: Script) -> WorkerSourceTask:
     return task.worker
 
 
-def test_a_task_leaves_no_connection_and_no_thread(place: Cluster, nothing_is_left: None) -> None:
-    """After stopped: no thread of librdkafka, no socket; records and offsets are in Kafka, once."""
+def test_stopped_task_leaves_no_connection_and_no_thread(place: Cluster, nothing_is_left: None) -> None:
     topic = place.topic("a")
     first = Script(lines(0, 1, topic=topic), lines(2, topic=topic))
     assert worker(place, first).run().end is End.STOPPED
@@ -328,8 +311,7 @@ def test_a_task_leaves_no_connection_and_no_thread(place: Cluster, nothing_is_le
     assert place.values("a") == [b"a0", b"a1", b"a2"]
 
 
-def test_a_fenced_task_leaves_nothing_either(place: Cluster, nothing_is_left: None) -> None:
-    """Nor one whose producer has failed for good."""
+def test_fenced_task_leaves_no_connection_and_no_thread(place: Cluster, nothing_is_left: None) -> None:
     topic = place.topic("a")
     task = Script(lines(0, topic=topic))
 
@@ -345,8 +327,7 @@ def test_a_fenced_task_leaves_nothing_either(place: Cluster, nothing_is_left: No
     assert place.values("a") == [b"a0", b"successor"]
 
 
-def test_a_cluster_that_is_not_there_leaves_nothing(nothing_is_left: None) -> None:
-    """The writer says that it may yet come; closing does not wait for it."""
+def test_unreachable_cluster_leaves_no_connection_and_no_thread(nothing_is_left: None) -> None:
     writer = KafkaWriter(
         {"bootstrap.servers": "127.0.0.1:1", "log_level": 2, "socket.timeout.ms": 1000},
         "id",
@@ -363,7 +344,6 @@ def test_a_cluster_that_is_not_there_leaves_nothing(nothing_is_left: None) -> No
 
 
 def test_offsets_are_json_text() -> None:
-    """Nothing but what Connect's own converter writes."""
     key, value = offset_record('a "b"', {"z": None, "ä": 1.5}, {"done": True})
     assert key.decode() == '["a \\"b\\"",{"z":null,"ä":1.5}]'
     assert json.loads(value) == {"done": True}

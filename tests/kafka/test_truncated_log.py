@@ -35,7 +35,6 @@ def produce(broker: Broker, count: int) -> None:
 
 
 def seen(broker: Broker) -> tuple[OffsetRange, int]:
-    """Extent and leader epoch of the partition."""
     found = KafkaSource(KafkaClient(broker.bootstrap)).partitions(Subscription((P0.topic,)))
     assert isinstance(found, Partitions)
     return found[P0], found.epochs[P0]
@@ -46,8 +45,7 @@ def truncated(broker: Broker, offset: int, epoch: int) -> dict[TopicPartition, i
     return dict(source.truncated({P0: Position(offset, epoch)}))
 
 
-def test_leader_epochs_tell_that_a_restored_log_has_other_records(broker: Broker) -> None:
-    """Where the new ones begin, whichever epoch the commit has; and nothing of logs that only had new leaders."""
+def test_leader_epochs_reveal_a_restored_log(broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(P0.topic, 1, 1)])[P0.topic].result(20)
     produce(broker, 60)

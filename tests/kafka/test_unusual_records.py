@@ -1,4 +1,4 @@
-"""Records nobody wants, topics with nothing in them, and very many partitions."""
+"""Unusual records, empty topics, and many partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MANY_HEADERS = [(f"h{number}", b"%d" % number) for number in range(10_000)]
 
 @pytest.fixture
 def site(tmp_path: Path, bootstrap: str) -> Iterator[KafkaSite]:
-    """A topic of one partition that takes records of some megabytes, and an empty one."""
+    # One topic accepts records of some megabytes, the other stays empty.
     config = {"max.message.bytes": "4000000", "message.timestamp.after.max.ms": "9223372036854775807"}
     topic = create_topic(bootstrap, unused_name("garbage"), 1, config)
     with kafka_site(tmp_path, bootstrap, topic) as made:
@@ -39,7 +39,6 @@ def site(tmp_path: Path, bootstrap: str) -> Iterator[KafkaSite]:
 
 
 def send(site: KafkaSite, *records: dict[str, object]) -> None:
-    """Produce records as they are."""
     producer = Producer({"bootstrap.servers": site.bootstrap, "message.max.bytes": 4_000_000})
     for record in records:
         producer.produce(site.topic, on_delivery=delivered, **record)
@@ -50,12 +49,11 @@ def send(site: KafkaSite, *records: dict[str, object]) -> None:
 
 
 def delivered(error: object, _: object) -> None:
-    """Fails where the broker did not take a record."""
     assert error is None, error
 
 
 def peak_of_workers(process: subprocess.Popen[str], peaks: dict[int, int]) -> None:
-    """Watch the Python workers below a process until it ends: the most memory each ever took."""
+    # The most memory that each Python worker below the process ever used.
     while process.poll() is None:
         for pid, command in descendants(process.pid):
             if "pyspark.worker" in command:
@@ -66,8 +64,7 @@ def peak_of_workers(process: subprocess.Popen[str], peaks: dict[int, int]) -> No
         time.sleep(0.2)
 
 
-def test_whatever_is_in_a_topic_is_archived_as_it_is(site: KafkaSite) -> None:
-    """Garbage, nulls, empty and doubled headers, 10,000 of them, timestamps of long ago: byte for byte."""
+def test_unusual_records_are_archived_unchanged(site: KafkaSite) -> None:
     send(
         site,
         {"value": bytes(range(256)) * 10, "key": b"\xff\xfe"},
@@ -89,8 +86,7 @@ def test_whatever_is_in_a_topic_is_archived_as_it_is(site: KafkaSite) -> None:
 
 
 @pytest.mark.extended
-def test_records_of_a_megabyte_come_a_few_at_a_time(site: KafkaSite) -> None:
-    """300 of them pass through a worker whose memory stays far below their sum."""
+def test_records_of_a_megabyte_do_not_accumulate_in_memory(site: KafkaSite) -> None:
     send(site, *({"value": (b"%d" % number).ljust(MIB, b".")} for number in range(300)))
     peaks: dict[int, int] = {}
 
@@ -111,7 +107,6 @@ def test_records_of_a_megabyte_come_a_few_at_a_time(site: KafkaSite) -> None:
 def test_two_hundred_partitions_are_planned_and_read_in_one_generation(
     tmp_path: Path, bootstrap: str
 ) -> None:
-    """Looking takes a fraction of a second, and every partition's records are archived."""
     topic = create_topic(bootstrap, unused_name("many"), MANY)
     with kafka_site(tmp_path, bootstrap, topic) as site:
         site.configure(flush_size=1_000, tasks_max=4)

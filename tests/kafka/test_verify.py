@@ -1,4 +1,4 @@
-"""``verify`` against a real broker; the archive is written by a task in the harness, without Spark."""
+"""``verify`` against a real broker; a task in the harness writes the archive, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def topic(bootstrap: str) -> str:
-    """Plain records, a kept transaction and an aborted one."""
     name = create_topic(bootstrap, unused_name("orders"))
     produce(bootstrap, name, [None, b"", b"x" * 300_000, b"plain"])
     produce(bootstrap, name, [b"no", b"no"], transaction=unused_name("aborted"), abort=True)
@@ -32,7 +31,6 @@ def topic(bootstrap: str) -> str:
 
 
 def archive(records: Iterable[Read]) -> Bench:
-    """What a task makes of records that Kafka has."""
     found = [
         SinkRecord(
             r.topic,
@@ -64,28 +62,26 @@ def verify(
     )
 
 
-def test_the_command_compares_with_kafka(
+def test_verify_compares_with_kafka(
     bootstrap: str,
     topic: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Aborted records and markers are not missed; keys, values, headers and timestamps are the same."""
     b = archive(consume(bootstrap, topic))
 
     assert verify(b, topic, bootstrap, tmp_path, monkeypatch) == 0
     assert f"6 records are the same as in the Kafka topic at {bootstrap}" in capsys.readouterr().out
 
 
-def test_a_record_that_is_not_archived_as_it_is_makes_the_archive_wrong(
+def test_verify_names_missing_and_different_records(
     bootstrap: str,
     topic: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """One is missing, one has another value: both are named."""
     there = consume(bootstrap, topic)
     b = archive([*there[:1], *there[2:4], there[4]._replace(value=b"other"), there[5]])
 
@@ -95,10 +91,9 @@ def test_a_record_that_is_not_archived_as_it_is_makes_the_archive_wrong(
     assert "offset 7 has another value in the archive" in output
 
 
-def test_an_archive_of_uncommitted_records_is_compared_with_them(
+def test_verify_uses_the_isolation_level_of_the_connector(
     bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """consumer.override.isolation.level of the connector is the comparison's too."""
     b = archive(consume(bootstrap, topic, isolation="read_uncommitted"))
     settings = {"consumer.override.isolation.level": "read_uncommitted"}
 
@@ -106,14 +101,13 @@ def test_an_archive_of_uncommitted_records_is_compared_with_them(
     assert verify(b, topic, bootstrap, tmp_path, monkeypatch) == 1
 
 
-def test_records_the_log_has_no_more_are_told_apart(
+def test_verify_distinguishes_records_that_the_log_has_deleted(
     bootstrap: str,
     topic: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As retention and kafka-delete-records do."""
     b = archive(consume(bootstrap, topic))
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_records([KafkaPartition(topic, 0, 2)]).values():
@@ -126,15 +120,13 @@ def test_records_the_log_has_no_more_are_told_apart(
 
 
 @pytest.mark.parametrize(("policy", "why"), [("compact", "which is compacted"), ("delete", "")])
-def test_a_gap_is_explained_by_compaction_only(bootstrap: str, policy: str, why: str) -> None:
-    """The topic's own setting tells."""
+def test_verify_accepts_gaps_of_compacted_topics_only(bootstrap: str, policy: str, why: str) -> None:
     topic = create_topic(bootstrap, unused_name("gap"), config={"cleanup.policy": policy})
 
     assert KafkaLog({"bootstrap.servers": bootstrap}).why_gone(TopicPartition(topic, 0), 5) == why
 
 
-def test_reading_ends_below_the_commit(bootstrap: str, topic: str) -> None:
-    """What comes behind it is not asked for."""
+def test_verify_reads_up_to_the_commit(bootstrap: str, topic: str) -> None:
     log = KafkaLog({"bootstrap.servers": bootstrap})
 
     (batch,) = log.batches(TopicPartition(topic, 0), 3)
@@ -151,8 +143,7 @@ def test_reading_ends_below_the_commit(bootstrap: str, topic: str) -> None:
     }
 
 
-def test_a_topic_that_is_gone_cannot_be_compared(bootstrap: str) -> None:
-    """Neither whole nor wrong: said with its name."""
+def test_verify_reports_a_missing_topic(bootstrap: str) -> None:
     log = KafkaLog({"bootstrap.servers": bootstrap})
 
     with pytest.raises(
@@ -161,8 +152,7 @@ def test_a_topic_that_is_gone_cannot_be_compared(bootstrap: str) -> None:
         list(log.batches(TopicPartition("no-such-topic", 0), 3))
 
 
-def test_a_cluster_that_does_not_answer_cannot_be_compared_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said with its address, after a while."""
+def test_verify_reports_an_unreachable_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_log, "_PATIENCE", 1.0)
     with closed_port() as port:
         address = f"127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""Topics of a test's own, and what a plain consumer reads of them."""
+"""Topics for one test, and what a plain consumer reads from them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ _TIMEOUT = 60.0  # seconds; a machine may be busy
 
 
 class Read(NamedTuple):
-    """A record as a consumer sees it."""
-
     topic: str
     partition: int
     offset: int
@@ -27,17 +25,15 @@ class Read(NamedTuple):
 
 
 def unused_name(prefix: str = "topic") -> str:
-    """A name no other test has used, nor an earlier run on the same broker."""
     return f"{prefix}-{time.time_ns():x}-{next(_numbers)}"
 
 
 def create_topic(
     bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> str:
-    """Create a topic and wait until the broker has it: its name.
+    """Create a topic and wait until the broker has it; returns its name.
 
-    Its records are kept whatever their timestamps, which many tests choose: a broker removes a record that is
-    older than a week, and the tests' broker looks every second.
+    Many tests choose timestamps, and a broker removes records that are older than a week: so retention is off.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     kept = {"retention.ms": "-1", **(config or {})}
@@ -48,7 +44,6 @@ def create_topic(
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
-    """Delete a topic and wait until the broker has forgotten it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([name], operation_timeout=_TIMEOUT)[name].result(_TIMEOUT)
     deadline = time.monotonic() + _TIMEOUT
@@ -61,7 +56,6 @@ def delete_topic(bootstrap: str, name: str) -> None:
 
 
 def await_metadata(bootstrap: str, name: str, partitions: int) -> None:
-    """Wait until all partitions of a topic have a leader."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     deadline = time.monotonic() + _TIMEOUT
     while time.monotonic() < deadline:
@@ -84,7 +78,7 @@ def produce(
     abort: bool = False,
     keys: int = 1_000_000_000,
 ) -> None:
-    """Append records; in one transaction if a transactional id is given; with so many different keys."""
+    """Append records with so many different keys; in one transaction if a transactional id is given."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "message.max.bytes": 4_000_000}
     if transaction:
         settings["transactional.id"] = transaction
@@ -116,7 +110,7 @@ def produce(
 
 
 def await_decided(bootstrap: str, topic: str, partition: int) -> None:
-    """Wait until no transaction is open: its marker is written after its producer was told that it is over."""
+    """Wait until no transaction is open: markers are written after the producer's commit returns."""
     ends = [
         Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": f"read_{level}"})
         for level in ("committed", "uncommitted")
@@ -145,7 +139,6 @@ def consume_decided(bootstrap: str, topic: str) -> list[Read]:
 
 
 def consume(bootstrap: str, topic: str, *, isolation: str = "read_committed") -> list[Read]:
-    """All records of a topic, partition by partition, as any consumer reads them."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
