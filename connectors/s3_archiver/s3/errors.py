@@ -44,19 +44,15 @@ _TRANSIENT: Final = (
     *("KMS.DependencyTimeoutException", "KMS.InternalException", "KMS.KMSInternalException"),
     *("KMS.KeyUnavailableException", "KMS.ThrottlingException", "KMSThrottlingException"),
 )
+_CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
 _GRANT: Final = "grant these credentials {permission} on this bucket"
 _CREATE: Final = "create the bucket, or correct 's3.bucket.name' (now '{bucket}') or 'store.url'"
 _UNKNOWN: Final = "S3 will not do this however often it is asked; look the code up in its manual"
-_ADVICE: Final[Mapping[str | tuple[str, ...], str]] = {
+_ADVICE: Final[Mapping[tuple[str, ...], str]] = {
     (ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403", "Forbidden"): _GRANT,
-    NO_SUCH_BUCKET: _CREATE,
-    (
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "InvalidToken",
-        "NoCredentialsError",
-        "PartialCredentialsError",
-    ): ("check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"),
+    (NO_SUCH_BUCKET,): _CREATE,
+    ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"): _CHECK_KEYS,
+    ("NoCredentialsError", "PartialCredentialsError"): _CHECK_KEYS,
     ("PermanentRedirect", "AuthorizationHeaderMalformed", "301"): (
         "the bucket is in another region: set 's3.region' to it"
     ),
@@ -65,13 +61,13 @@ _ADVICE: Final[Mapping[str | tuple[str, ...], str]] = {
         "name is too long (S3: 1,024 bytes in all; MinIO: 255 between two slashes, and a file's name begins "
         "with the topic's)"
     ),
-    "InvalidStorageClass": "set 's3.storage.class' to a class of this endpoint, or leave it out",
-    "AccessControlListNotSupported": "the bucket takes no ACLs: leave 's3.acl.canned' out",
+    ("InvalidStorageClass",): "set 's3.storage.class' to a class of this endpoint, or leave it out",
+    ("AccessControlListNotSupported",): "the bucket takes no ACLs: leave 's3.acl.canned' out",
     (NOT_IMPLEMENTED, "501"): (
         "this endpoint cannot do it: leave out what asks for it, as 's3.ssea.name' does for encryption, "
         "which MinIO has only with a KMS, and 's3.checksum' for checksums (auto finds one that works)"
     ),
-    NO_SUCH_UPLOAD: "it was aborted or expired; its records are read again from the last commit",
+    (NO_SUCH_UPLOAD,): "it was aborted or expired; its records are read again from the last commit",
     # S3 can send these inside a 200, which looks like a 500: their status must not decide.
     (NO_SUCH_KEY, PRECONDITION_FAILED): _UNKNOWN,
     ("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"): _UNKNOWN,
@@ -80,11 +76,7 @@ _ADVICE: Final[Mapping[str | tuple[str, ...], str]] = {
 
 _CODES: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(_TRANSIENT),
-    **{
-        code: advice
-        for codes, advice in _ADVICE.items()
-        for code in ([codes] if isinstance(codes, str) else codes)
-    },
+    **{code: advice for codes, advice in _ADVICE.items() for code in codes},
 }
 """Every known code with what to do about it; None: the same request may succeed later."""
 
