@@ -62,7 +62,7 @@ def ours(s3: BotoS3, pool: PartPool, megabytes: int) -> None:
     """Blocks into two buffers in turns, CRC32 while filling, unsigned parts, conditional completion."""
     upload = Upload(s3, WHERE, pool, "nonce", {})
     upload.create()
-    upload.noted()
+    upload.mark_prepared()
     for block in blocks(megabytes):
         upload.write(block)
         if upload.has_full_part:

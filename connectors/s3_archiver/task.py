@@ -1,4 +1,4 @@
-"""The task: archives the records of its topic partitions as Avro files on S3, in two phases."""
+"""The task: archives the records of its topic partitions as files on S3, in two phases."""
 
 from __future__ import annotations
 
@@ -38,37 +38,39 @@ from sinksdk.connectors.s3_archiver.s3.upload import Upload
 log = logging.getLogger(__name__)
 
 _CHECKS: Final = 64  # of memory, while as much is put as may be held
-_PATIENCE: Final = 5.0  # seconds of retries in a periodic commit: other connectors wait for the task slot
+_PATIENCE: Final = (
+    5.0  # seconds of retries in a periodic commit, since other connectors wait for the task slot
+)
 _LONGEST_DELAY: Final = 10.0  # seconds
 
 
 class S3ArchiverTask(SinkTask):
-    """Writes each topic partition's records into a chain of Avro files.
+    """Writes the records of each topic partition into a chain of files.
 
-    A file is a multipart upload, noted before it holds data, committed together with the offset it
-    ends at, and made visible after that commit. Files end by count, size or schedule, and at a closing
-    commit whatever is there.
+    A file is a multipart upload whose token is stored before it holds data. It is committed together with its
+    end offset, and completed after that commit. Files end by count, size or schedule; a closing commit ends
+    all open files.
 
     Args:
-        connect: makes S3 clients; boto3's by default.
-        clock: seconds since the epoch, for the schedule and for time-outs.
+        connect: creates S3 clients; boto3's by default.
+        clock: seconds since the epoch, for the schedule and for timeouts.
         sleep: waits so many seconds.
         grain: how much is collected before it is encoded and passed on.
         beside: sends parts while others are filled; in threads by default.
-        together: makes requests of several files at a time; in threads by default.
-        folders: where records' files lie; None for what the configuration says.
-        file_format: what the files are; None for what the configuration says.
+        together: makes requests of several files concurrently; in threads by default.
+        folders: where files lie; None for what the configuration says.
+        file_format: what files hold; None for what the configuration says.
         limits: what ends files; None for what the configuration says.
     """
 
     max_poll_records: ClassVar[int | None] = None
-    """Whole batches: they are joined and cut by what makes a file, and no record is touched."""
+    """Whole batches: they are joined and cut where files end, without an object per record."""
 
     takes_bytes: bool = True
-    """Transforms may change records; what is archived is bytes, but for formats that have types."""
+    """Files hold bytes, except in formats that have types; transforms may change records."""
 
     takes_json: bool = True
-    """JSON without a schema is archived as the text that it is."""
+    """JSON without a schema is archived as text."""
 
     def __init__(
         self,
@@ -93,15 +95,14 @@ class S3ArchiverTask(SinkTask):
         self._format = file_format
         self._limits = limits
         self._writers: dict[TopicPartition, PartitionWriter] = {}
-        self._put_since = 0  # bytes since memory was looked at
+        self._put_since = 0  # bytes since memory was last checked
 
     def start(self, config: S3ArchiverConfig) -> None:
-        """Make the client and what begins files."""
         self._config = config
         self.takes_bytes = config.takes_bytes
         self.json_of = config.json_of
         self._rounds = Rounds(
-            self._together, self._room, config.s3_retry_backoff_ms / 1000, self._clock, self._sleep
+            self._together, self._step_seconds, config.s3_retry_backoff_ms / 1000, self._clock, self._sleep
         )
         self._publisher = Publisher(config, self._connect, self._rounds)
         self._factory = FileFactory(
@@ -117,7 +118,6 @@ class S3ArchiverTask(SinkTask):
         )
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """Begin at each partition's commit."""
         for partition in partitions:
             self._writers[partition] = PartitionWriter(
                 partition,
@@ -130,25 +130,25 @@ class S3ArchiverTask(SinkTask):
             )
 
     def put(self, records: SinkRecords) -> None:
-        """Add a batch to its partition's files, and send what fills parts."""
+        """Add a batch to its partition's files, and send full parts."""
         self._writers[records.partition].put(records)
         self._put_since += records.arrow.nbytes
         if self._put_since >= self._factory.limits.buffered // _CHECKS:
             self._put_since = 0
-            self._keep_to_memory()
+            self._free_memory()
 
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Send complete files (while closing: all records) and return the offsets they cover.
 
-        A partition whose requests fail is reported with ``context.fail`` after the others were sent;
-        of it, only the files that S3 has are returned.
+        A partition whose requests fail is reported with ``context.fail`` after the others were sent; only its
+        files that S3 already holds are returned.
         """
         writers = {partition: self._writers[partition] for partition in offsets}
         is_closing = self.context.is_closing()
-        # Of those that have just refused a batch, the next put makes the request again.
-        due = {p: writer for p, writer in writers.items() if is_closing or not writer.has_refused}
+        # A partition that has just refused a batch repeats its request in the next put.
+        due = {p: writer for p, writer in writers.items() if is_closing or not writer.has_refused_batch}
         for partition, error in self._send(due, self._budget(writers.values())).items():
             self.context.fail(partition, error)
         ready = {
@@ -160,7 +160,7 @@ class S3ArchiverTask(SinkTask):
         """Make files visible. Idempotent.
 
         Raises:
-            UnpublishableException: an upload has expired: the commit is withdrawn to where it began.
+            UnpublishableException: an upload has expired: the commit is withdrawn to its start offset.
         """
         try:
             self._publisher.publish(tokens)
@@ -173,16 +173,16 @@ class S3ArchiverTask(SinkTask):
             writer.published(tokens)
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Abort uploads that no commit covers, after our own parts on their way. Idempotent."""
+        """Abort uploads that no commit covers, after their parts in flight. Idempotent."""
         writer = self._writers.get(partition)
         if writer is not None:
             writer.wait()
         self._publisher.discard(tokens)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget these partitions. Aborts nothing: a noted upload may have been committed.
+        """Forget these partitions, without aborting uploads: a prepared upload may have been committed.
 
-        Nor does it wait for parts on their way: no commit covers them.
+        Parts in flight are not awaited: no commit covers them.
         """
         for partition in partitions:
             writer = self._writers.pop(partition, None)
@@ -190,15 +190,14 @@ class S3ArchiverTask(SinkTask):
                 writer.abandon()
 
     def stop(self) -> None:
-        """Forget everything. The client stays with the process, whose next task will want it."""
+        """Forget everything. The process keeps the S3 client for its next task."""
         self._writers.clear()
 
     def _report(self, record: SinkRecord, error: DataException) -> None:
-        """A record that cannot be archived goes the way of bad records."""
         self.context.errant_record_reporter().report(record, error)
 
-    def _keep_to_memory(self) -> None:
-        """Send what takes most while the open files take too much; what S3 does not take now waits."""
+    def _free_memory(self) -> None:
+        """Send or end the largest files while all open files exceed the memory limit."""
         writers = dict(self._writers)
         while writers and sum(writer.held for writer in writers.values()) > self._factory.limits.buffered:
             partition, writer = max(writers.items(), key=lambda item: (item[1].sendable, item[1].held))
@@ -211,40 +210,41 @@ class S3ArchiverTask(SinkTask):
                     del writers[partition]
             for error in problems.values():
                 self.context.fail(partition, error)
-            if problems or writer.is_troubled:
+            if problems or writer.has_failed_request:
                 return
 
     def _begin(self, partition: TopicPartition, uploads: Sequence[Upload]) -> None:
         self._rounds([upload.create for upload in uploads])
-        self._note({partition: uploads})
+        self._prepare({partition: uploads})
 
-    def _note(self, created: Mapping[TopicPartition, Sequence[Upload]]) -> None:
+    def _prepare(self, created: Mapping[TopicPartition, Sequence[Upload]]) -> None:
         self.context.prepared(
             {partition: [upload.token for upload in uploads] for partition, uploads in created.items()}
         )
         for uploads in created.values():
             for upload in uploads:
-                upload.noted()
+                upload.mark_prepared()
 
     def _budget(self, writers: Collection[PartitionWriter]) -> float:
-        """Seconds of retries in a commit: half of the deadline, since the store's commit follows."""
-        if self.context.closing_reason() is ClosingReason.FAILURE and any(w.is_troubled for w in writers):
-            return 0  # put has just tried for as long as it may
-        config = self._config
-        limits = [self._room(), *([_PATIENCE] if self.context.deadline() is None else [])]
+        if self.context.closing_reason() is ClosingReason.FAILURE and any(
+            w.has_failed_request for w in writers
+        ):
+            return 0  # put has just retried for as long as it may
+        config = self._config  # half of the deadline, since the store's commit follows
+        limits = [self._step_seconds(), *([_PATIENCE] if self.context.deadline() is None else [])]
         if config.errors_retry_timeout >= 0:
             limits.append(config.errors_retry_timeout / 1000)
         return min(limits)
 
-    def _room(self) -> float:
-        """Seconds that one step may take while S3 is short of capacity: nobody hears a close request then."""
+    def _step_seconds(self) -> float:
+        # A close request is not noticed during a step, so a step may take half of the graceful timeout.
         half, left = self._config.graceful_timeout_ms / 2000, self.context.deadline()
         return half if left is None else min(half, left / 2)
 
     def _send(
         self, writers: Mapping[TopicPartition, PartitionWriter], budget: float
     ) -> dict[TopicPartition, Exception]:
-        """Send everything sealed, in rounds: those that failed passingly again in the next.
+        """Send everything sealed, and repeat transient failures in further rounds.
 
         Args:
             budget: seconds after which no further round begins.
@@ -260,19 +260,21 @@ class S3ArchiverTask(SinkTask):
         deadline = self._clock() + budget
         delay = self._config.s3_retry_backoff_ms / 1000
         while True:
-            problems = self._round(waiting)
-            passing = {p: error for p, error in problems.items() if isinstance(error, RetriableException)}
-            if not passing or self._clock() + delay > deadline:
+            problems = self._send_once(waiting)
+            transient = {p: error for p, error in problems.items() if isinstance(error, RetriableException)}
+            if not transient or self._clock() + delay > deadline:
                 return failures | problems
-            failures.update((p, error) for p, error in problems.items() if p not in passing)
-            for partition, error in passing.items():
-                log.info("%s: %s; tried again in %.1f s", partition, error, delay)
+            failures.update((p, error) for p, error in problems.items() if p not in transient)
+            for partition, error in transient.items():
+                log.info("%s: %s; retrying in %.1f s", partition, error, delay)
             self._sleep(delay)
             delay = min(2 * delay, _LONGEST_DELAY)
-            waiting = {partition: writers[partition] for partition in passing}
+            waiting = {partition: writers[partition] for partition in transient}
 
-    def _round(self, writers: Mapping[TopicPartition, PartitionWriter]) -> dict[TopicPartition, Exception]:
-        """Create what is not created, note all of it in one write, send it: the partitions that failed."""
+    def _send_once(
+        self, writers: Mapping[TopicPartition, PartitionWriter]
+    ) -> dict[TopicPartition, Exception]:
+        """Create missing uploads, store all tokens in one write, send; return the partitions that failed."""
         problems: dict[TopicPartition, Exception] = {}
         created: dict[TopicPartition, Sequence[Upload]] = {}
         is_closing = self.context.is_closing()
@@ -281,7 +283,7 @@ class S3ArchiverTask(SinkTask):
                 created[partition] = writer.prepare(is_closing=is_closing)
         new = {partition: uploads for partition, uploads in created.items() if uploads}
         if new:
-            self._note(new)
+            self._prepare(new)
         for partition in created:
             with _collected(partition, problems):
                 writers[partition].send()
@@ -290,7 +292,6 @@ class S3ArchiverTask(SinkTask):
 
 @contextmanager
 def _collected(partition: TopicPartition, problems: dict[TopicPartition, Exception]) -> Iterator[None]:
-    """Catch exceptions of one partition, so that the others are not affected."""
     try:
         yield
     except FencedException:
@@ -302,10 +303,10 @@ def _collected(partition: TopicPartition, problems: dict[TopicPartition, Excepti
 def _withdrawal(
     error: UploadExpired, tokens: Sequence[Token], committed: OffsetAndMetadata | None
 ) -> UnpublishableException:
-    """Back to the start of the group that a file is gone of.
+    """Withdraw a commit to the start of the group whose file is missing.
 
-    What was before is visible, what follows never will be. Of the group itself some files may be visible:
-    their records are passed over when they come again.
+    All before that group is visible, all after it never will be. Some files of the group itself may be
+    visible: their records are skipped when they are read again.
     """
     lost, visible = error.token, error.visible
     groups = groups_of(tokens)
@@ -318,8 +319,8 @@ def _withdrawal(
         *(Skip({view_of(token): RowRanges.of_text(token.data["ranges"])}) for token in visible),
     ]
     note = (
-        f". {len(visible)} other files of that commit are visible: their records are passed over when they "
-        f"come again"
+        f". {len(visible)} other files of that commit are visible: their records are skipped when they are "
+        f"read again"
     )
     ahead = Skip.union(skip).beyond(start)
     before = groups[place][0].data.get("withdrawn_to")

@@ -85,7 +85,7 @@ def s3(config: S3ArchiverConfig) -> BotoS3:
 def finished(s3: BotoS3, bucket: str, data: bytes = b"data", nonce: str = "mine") -> Token:
     upload = Upload(s3, Location(bucket, KEY), PartPool(5 * MIB), nonce, {"sinksdk-connector": "archive"})
     upload.create()
-    upload.noted()
+    upload.mark_prepared()
     upload.write(data)
     upload.finish()
     return upload.token
@@ -147,7 +147,7 @@ def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, op
 
     def publish() -> None:
         upload.create()
-        upload.noted()
+        upload.mark_prepared()
         upload.finish()
         complete(s3, upload.token)
 

@@ -370,7 +370,7 @@ class Rig:
     def _begin(self, _: TopicPartition, uploads: Iterable[Any]) -> None:
         for upload in uploads:
             upload.create()
-            upload.noted()
+            upload.mark_prepared()
 
     def put(self, count: int) -> SinkRecords:
         batch = records(count=count, first=self.next)
@@ -467,12 +467,12 @@ def test_what_cannot_be_encoded_now_waits_and_is_in_no_file_twice() -> None:
     rig = Rig(Turns(), file_format=Unsteady())
     rig.put(10)
     rig.put(10)
-    assert rig.writer.is_troubled
+    assert rig.writer.has_failed_request
     assert rig.writer.committable(OffsetAndMetadata(20)) is None
     with pytest.raises(RetriableException):
         rig.put(10)
     rig.put(10)
-    assert rig.writer.is_troubled
+    assert rig.writer.has_failed_request
     rig.close()
 
     found = rig.writer.committable(OffsetAndMetadata(30))

@@ -30,7 +30,7 @@ def begun(
 ) -> Upload:
     upload = Upload(s3, WHERE, pool or PartPool(capacity, beside), nonce, {"sinksdk-connector": "archive"})
     upload.create()
-    upload.noted()
+    upload.mark_prepared()
     return upload
 
 
@@ -60,13 +60,13 @@ def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished(s3: FakeS
     assert upload.has_full_part
 
 
-def test_data_is_never_sent_before_it_is_noted(s3: FakeS3) -> None:
+def test_data_is_never_sent_before_the_upload_is_prepared(s3: FakeS3) -> None:
     # What a crash leaves without a note must be empty.
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"data")
     upload.create()
 
-    with pytest.raises(ValueError, match="not noted"):
+    with pytest.raises(ValueError, match="not prepared"):
         upload.finish()
     assert s3.uploads_with_data() == []
 
@@ -79,7 +79,7 @@ def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload(s3: FakeS3) 
     with pytest.raises(S3Trouble):
         upload.create()
     upload.create()
-    upload.noted()
+    upload.mark_prepared()
     upload.write(b"data")
     upload.finish()
 

@@ -36,7 +36,7 @@ class Rig:
             upload.create()
         self.notes.append(len(uploads))
         for upload in uploads:
-            upload.noted()
+            upload.mark_prepared()
 
     def put(self, batch: SinkRecords) -> None:
         self.writer.put(batch)
@@ -335,15 +335,15 @@ def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_ta
     rig.put(records(count=30))
     assert late.waiting
     late.run_all()
-    assert not rig.writer.is_troubled
+    assert not rig.writer.has_failed_request
 
     with pytest.raises(S3Trouble):
         rig.put(records(count=1, first=30))
-    assert rig.writer.has_refused
+    assert rig.writer.has_refused_batch
     assert rig.s3.operations().count("UploadPart") == 2
     rig.put(records(count=1, first=30))
-    assert not rig.writer.has_refused
-    assert not rig.writer.is_troubled
+    assert not rig.writer.has_refused_batch
+    assert not rig.writer.has_failed_request
     assert rig.s3.operations().count("UploadPart") == 3
     assert rig.publish(rig.close()) == [list(range(31))]
 
@@ -407,7 +407,7 @@ def test_nothing_travels_before_its_upload_is_noted(late: Late) -> None:
     st.integers(100, 5000),
     st.sampled_from([at_once, Late, in_a_thread]),
 )
-def test_each_offset_is_archived_once_under_any_trouble(
+def test_each_offset_is_archived_once_under_any_failed_request(
     batches: list[int], fates: list[str], flush_size: int, part_size: int, way: Any
 ) -> None:
     beside = Late() if way is Late else way

@@ -1,4 +1,4 @@
-"""One file of one topic partition, from its first record to the end of its upload, and what begins files."""
+"""One file of a topic partition, from its first record to the end of its upload, and its factory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST_GRAINS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """How much is collected before it is passed on: speed against nothing but memory.
+    """How much is collected before it is passed on, a trade of memory for speed.
 
     Args:
         rows: small batches are collected up to so many rows before they are encoded.
@@ -53,12 +53,12 @@ class Grain:
 
 
 class FileKey(NamedTuple):
-    """What is alike in all records of a file.
+    """What all records of a file have in common.
 
     Args:
         path: its folder in the topic's.
-        kind: what the format must not mix, if anything.
-        views: the numbers of the views that are to be written; None for all of them.
+        kind: what the format must not mix in one file, if anything.
+        views: the numbers of the views to write; None for all of them.
     """
 
     path: str
@@ -67,7 +67,7 @@ class FileKey(NamedTuple):
 
 
 class FileObject(NamedTuple):
-    """One object of a file: its values, or all of its records; the keys or headers beside them.
+    """One object of a file: its values or whole records, or the keys or headers that belong to them.
 
     Args:
         number: of its view.
@@ -81,11 +81,11 @@ class FileObject(NamedTuple):
 
 
 Written = Iterator[tuple[Upload, BytesLike]]
-"""Pieces, each with what it is to be written to."""
+"""Pieces of content, each with the upload that it is written to."""
 
 
 class ArchiveFile:
-    """A file that encoded records are added to, then ended, then sent, with keys and headers beside it.
+    """A file that takes encoded records, then ends, then is sent, together with files of keys and headers.
 
     :meth:`append` and :meth:`end_content` return the pieces to write; consume them at once and to their end.
 
@@ -107,16 +107,16 @@ class ArchiveFile:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that its data takes."""
+        """Bytes of memory that the file takes."""
         return sum(each.content.buffered + each.upload.held for each in self.objects)
 
     @property
     def holds_values(self) -> bool:
-        """Whether its values, or whole records, are to be written, too; else only keys or headers."""
+        """Whether values, or whole records, are written; else only keys or headers."""
         return not self.objects[0].number
 
     def append(self, rows: Rows, last: int) -> Written:
-        """Add records (at least one); the pieces are what is worth writing by now.
+        """Add records (at least one); yield the pieces that are ready.
 
         Args:
             last: offset of the last of them.
@@ -128,22 +128,22 @@ class ArchiveFile:
                 yield each.upload, piece
 
     def end_content(self) -> Written:
-        """The last pieces. Nothing may be added any more."""
+        """Yield the last pieces. No records may follow."""
         for each in self.objects:
             for piece in each.content.finish():
                 yield each.upload, piece
 
 
 class FileFactory:
-    """Begins files as the configuration wants them, and knows what they are to be like.
+    """Begins files as configured.
 
     Args:
         generation: number of the generation that writes.
         beside: sends parts while others are filled.
-        together: makes requests of several files at a time.
-        folders: where records' files lie; the configuration's if None.
-        file_format: what the files are; the configuration's if None.
-        limits: what ends them; the configuration's if None.
+        together: makes requests of several files concurrently.
+        folders: where files lie; the configuration's if None.
+        file_format: what files hold; the configuration's if None.
+        limits: what ends files; the configuration's if None.
     """
 
     def __init__(
@@ -180,11 +180,10 @@ class FileFactory:
 
     @property
     def part_size(self) -> int:
-        """Bytes of a full part."""
         return self._config.s3_part_size
 
     def due_at(self, now: float) -> float:
-        """When the schedule ends what begins now, both in seconds since the epoch."""
+        """Return when the schedule ends a file that begins now, both in seconds since the epoch."""
         return math.inf if self._schedule is None else self._schedule.due_at(now)
 
     def begin(
@@ -198,7 +197,7 @@ class FileFactory:
         index: int,
         place: int,
     ) -> ArchiveFile:
-        """A new file, in memory only.
+        """Return a new file, in memory only.
 
         Args:
             start: offset of its first record.
@@ -226,10 +225,10 @@ class FileFactory:
         return ArchiveFile(start, index, objects)
 
     def with_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch that was learned, with null for keys and values that are the null of an Avro schema.
+        """Return a learned batch with null for keys and values that are the null of an Avro schema.
 
-        Formats that are given bytes do not decode them: without it, folders, tombstones and
-        ``behavior.on.null.values`` would take such a record for one that has a value.
+        Formats that are given bytes do not decode them: otherwise folders, tombstones and
+        ``behavior.on.null.values`` would take such a record for one with a value.
         """
         for view in self.views:
             if isinstance(view.format, AvroValues) and view.name in _READ_BY_FORMATS:
@@ -238,20 +237,19 @@ class FileFactory:
 
     @property
     def where(self) -> str:
-        """Where the files are, for commits to say."""
+        """The layout and bucket of the files, as commits state it."""
         return self._layout.to_text(self._config.s3_bucket_name)
 
     def coalescer(self) -> BatchCoalescer:
-        """Collects a topic partition's batches."""
         return BatchCoalescer(self._grain.rows, self.encoded_at_once)
 
     def rows_at_once(self, files: int) -> int:
-        """Rows that are collected for so many files: each costs something for every batch."""
+        """Return the rows to collect for so many open files: each file costs time for every batch."""
         return self._grain.rows * min(max(files // _FILES_PER_GRAIN, 1), _MOST_GRAINS)
 
     @property
     def encoded_at_once(self) -> int:
-        """Bytes of records that are encoded together: few enough to keep to ``flush.bytes``."""
+        """Bytes of records to encode at once: few enough to observe ``flush.bytes``."""
         if self.limits.bytes is None:
             return MAX_BYTES
         return min(max(self.limits.bytes // _CHECKS_PER_FILE, _LEAST_CHECKED), MAX_BYTES)

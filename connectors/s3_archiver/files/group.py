@@ -1,8 +1,8 @@
-"""A group: all files of a topic partition that are open at a time, and end together.
+"""A group: the files of a topic partition that are open at the same time and end together.
 
-Records go to several files where they lie in several folders, or are of several kinds. Each offset below a
-group's end is in exactly one file of it (or of one before it), since all its tokens are committed with that
-end, in one write.
+Records go to several files where they lie in several folders or are of several kinds. Each offset below a
+group's end is in exactly one file of it (or of an earlier group): one write commits all its tokens with that
+end.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _FEW: Final = 2**15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedRows:
-    """Good rows of a batch, and which of them go to which file; encoded in the order of files.
+    """Good rows of a batch, and the file that each goes to; encoded in the order of files.
 
     Args:
         keys: of the files.
         codes: for each row its place in ``keys``; None if there is one.
         offsets: of each row.
         numbers: of each row among those of its offset.
-        timestamps: milliseconds since the epoch, if they are known.
+        timestamps: milliseconds since the epoch; None if folders are not by time.
     """
 
     keys: Sequence[FileKey]
@@ -51,7 +51,7 @@ class SortedRows:
         return len(self.offsets)
 
     def order(self, cuts: Sequence[int]) -> Longs | None:
-        """Rows by file between one cut and the next, each file's in order; None: they are so already."""
+        """Return the rows sorted by file between one cut and the next; None if they are sorted already."""
         if self.codes is None:
             return None
         codes = (
@@ -74,8 +74,6 @@ class FileGroup:
         start: offset of their first record.
     """
 
-    # Thirteen attributes: whose files, what was before, files and their runs, what decides on their end.
-
     def __init__(self, partition: TopicPartition, factory: FileFactory, before: Archived, start: int) -> None:
         self._partition = partition
         self._factory = factory
@@ -85,45 +83,44 @@ class FileGroup:
         self.runs = RunsByFile()
         self.start = start
         self.end = start
-        """Offset after the last record that was taken, also one that went to no file."""
+        """Offset after the last record that was taken, whether or not it went to a file."""
         self.records = 0
         self.base: int | None = None
-        """Timestamp of its first record, if it is known."""
+        """Timestamp of the first record; None if folders are not by time."""
         self.last_path = ""
-        """Folder of its last record."""
+        """Folder of the last record."""
         self.skip = ""
-        """What is above it of what is to be passed over; set when it ends."""
+        """Rows above the group that are visible already, as text; set when the group ends."""
 
     @property
     def files(self) -> Sequence[ArchiveFile]:
-        """In the order of their first records."""
+        """The files in the order of their first records."""
         return tuple(self._files.values())
 
     @property
     def objects(self) -> Sequence[FileObject]:
-        """Of all its files."""
+        """The objects of all its files."""
         return [each for file in self._files.values() for each in file.objects]
 
     @property
     def archived(self) -> Archived:
-        """What the partition's archive consists of with it."""
+        """What the partition's archive consists of with this group."""
         files = self._files.values()
         records = sum(file.records for file in files if file.holds_values)
         return self._before.with_group(len(self.objects), records, max(file.end for file in files), self.skip)
 
     @property
     def held(self) -> int:
-        """Bytes of memory that its data takes."""
+        """Bytes of memory that the group takes."""
         return sum(file.held for file in self._files.values()) + self.runs.nbytes
 
     def has(self, key: FileKey) -> bool:
-        """Whether such a file is open."""
         return key in self._files
 
     def take(
         self, batch: SortedRows, rows: Rows, order: Longs | None, start: int, stop: int
     ) -> Iterator[tuple[ArchiveFile, Rows, int]]:
-        """Add the rows of a batch between two cuts: each file's, with the offset of the last of them.
+        """Add the rows of a batch between two cuts; yield for each file its rows and their last offset.
 
         Args:
             rows: of the batch, encoded in that order.
@@ -160,7 +157,7 @@ class FileGroup:
         )
 
     def tokens(self) -> list[Token]:
-        """Its uploads' tokens, which describe the files."""
+        """Return the uploads' tokens, which describe the files."""
         before = [self._before.files, self._before.records, self._before.end]
         is_one = self._objects == 1
         ranges = [] if is_one else self.runs.by_file(len(self._files))
@@ -186,7 +183,7 @@ class FileGroup:
     # -- inside ----------------------------------------------------------------------------------
 
     def _file(self, batch: SortedRows, key: FileKey, row: int) -> ArchiveFile:
-        """The open file, or one that begins with a row."""
+        """Return the open file, or begin one with a row."""
         file = self._files.get(key)
         if file is None:
             start, number = int(batch.offsets[row]), int(batch.numbers[row])
@@ -203,10 +200,10 @@ class FileGroup:
 
 
 def cuts(batch: SortedRows, group: FileGroup | None, limits: Limits) -> list[int]:
-    """Rows of a batch before which the open group must end, and the next one begins.
+    """Return the rows of a batch before which the open group must end and the next one begins.
 
-    What ends a group for other reasons than a limit of records, of record time or of files is seen when the
-    batch is in it. An offset is never divided.
+    Only limits of records, record time, folders and files are considered; what else ends a group shows once
+    the batch is in it. An offset is never divided.
     """
     found: list[int] = []
     place, total = 0, len(batch)
@@ -225,7 +222,6 @@ def cuts(batch: SortedRows, group: FileGroup | None, limits: Limits) -> list[int
 
 
 def _by_count(batch: SortedRows, group: FileGroup | None, limits: Limits, place: int) -> int:
-    """The first row that does not belong to the group any more since it has its records."""
     if limits.records is None:
         return len(batch)
     room = max(limits.records - (group.records if group else 0), 1)
@@ -233,7 +229,6 @@ def _by_count(batch: SortedRows, group: FileGroup | None, limits: Limits, place:
 
 
 def _by_time(batch: SortedRows, group: FileGroup | None, limits: Limits, place: int) -> int:
-    """The first row that is too much later than the group's first."""
     timestamps = batch.timestamps
     if limits.interval is None or timestamps is None:
         return len(batch)
@@ -248,7 +243,6 @@ def _by_time(batch: SortedRows, group: FileGroup | None, limits: Limits, place: 
 
 
 def _by_folder(batch: SortedRows, group: FileGroup | None, limits: Limits, place: int) -> int:
-    """The first row of another folder than the row before it."""
     if not limits.is_of_one_folder or limits.interval is None or batch.timestamps is None:
         return len(batch)
     paths = [key.path for key in batch.keys]
@@ -262,7 +256,6 @@ def _by_folder(batch: SortedRows, group: FileGroup | None, limits: Limits, place
 
 
 def _by_files(batch: SortedRows, group: FileGroup | None, limits: Limits, place: int) -> int:
-    """The first row that would need a file too many."""
     if limits.files is None:
         return len(batch)
     is_open = [group is not None and group.has(key) for key in batch.keys]
@@ -276,14 +269,14 @@ def _by_files(batch: SortedRows, group: FileGroup | None, limits: Limits, place:
 
 
 def _whole(batch: SortedRows, stop: int) -> int:
-    """Up to a row, and the rest of the offset before it."""
+    """Return ``stop``, or the end of the offset that it would divide."""
     if stop >= len(batch):
         return len(batch)
     return int(np.searchsorted(batch.offsets, batch.offsets[stop - 1], side="right"))
 
 
 def _before(batch: SortedRows, group: FileGroup | None, place: int, row: int) -> int:
-    """Where a row's offset begins; behind it if a group would begin and end there, for it would be empty."""
+    """Return where a row's offset begins; its end if the group would be empty otherwise."""
     start = int(np.searchsorted(batch.offsets, batch.offsets[row]))
     if start > place or (group is not None and start >= place):
         return max(start, place)

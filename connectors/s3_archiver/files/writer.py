@@ -1,9 +1,9 @@
-"""The files of one topic partition: which are open, which are sealed, sent, and may be committed.
+"""The files of one topic partition: open, sealed, sent, and ready to commit.
 
-A batch is taken whole or not at all. While it is taken, a request that fails passingly is only
-remembered: the bytes wait in memory, and the *next* put makes the request again before it takes
-anything. So what was accepted and what is in the files is always the same, a batch put again is
-never written twice, and memory grows by one batch at most.
+A batch is taken whole or not at all. A request that fails with a transient error while a batch is taken is
+only recorded: the bytes stay in memory, and the *next* put repeats the request before it takes anything. So
+the accepted records are always those in the files, a batch that is put again is never written twice, and
+memory grows by one batch at most.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from sinksdk.connectors.s3_archiver.s3.upload import Upload
 log = logging.getLogger(__name__)
 
 Begin = Callable[[TopicPartition, Sequence[Upload]], None]
-"""Creates uploads at S3 and notes their tokens durably, all in one write."""
+"""Creates uploads at S3 and stores their tokens, all in one write."""
 
 Report = Callable[[SinkRecord, DataException], object]
-"""Takes a record that cannot be archived; raises if that is not tolerated."""
+"""Receives a record that cannot be archived; raises if that is not tolerated."""
 
 _SECONDS_HELD: Final = 60
 
@@ -59,11 +59,9 @@ class PartitionWriter:
     Args:
         committed: the partition's last commit.
         clock: seconds since the epoch.
-        report: takes bad records.
-        reports_nulls: whether records without a value that are left out are reported as well.
+        report: receives bad records.
+        reports_nulls: whether to report records without a value that are left out.
     """
-
-    # Many attributes, in three rooms: what was taken, groups in three states, what went wrong with a request.
 
     def __init__(
         self,
@@ -94,28 +92,28 @@ class PartitionWriter:
         self._open: FileGroup | None = None
         self._sealed: list[FileGroup] = []  # complete, but not all is sent
         self._finished: list[FileGroup] = []  # all sent, not published
-        self._trouble: RetriableException | None = None
+        self._failed_request: RetriableException | None = None
         self._is_broken = False
-        self.has_refused = False
-        """Whether the last batch was not taken, since a request still fails passingly."""
+        self.has_refused_batch = False
+        """Whether the last batch was not taken because an earlier request still fails."""
         self._files_held = 0
 
     @property
-    def is_troubled(self) -> bool:
-        """Whether the last request failed passingly, and was not made again since."""
-        return self._trouble is not None
+    def has_failed_request(self) -> bool:
+        """Whether the last request failed with a transient error and was not repeated since."""
+        return self._failed_request is not None
 
     def put(self, records: SinkRecords) -> None:
         """Take a batch.
 
         Raises:
-            RetriableException: nothing of this batch was taken, since an earlier request still fails, or
-                what it needs is not known yet.
+            RetriableException: nothing of this batch was taken, because an earlier request still fails, or a
+                schema registry is unavailable.
             ConnectException: S3 refused, or a record is bad and that is not tolerated; the partition cannot
                 continue.
         """
         with self._breaking():
-            self._notice()
+            self._check_parts_in_flight()
             self._retry()
             self._seal_if_due()
             unseen = self._unseen(records.arrow)
@@ -129,10 +127,10 @@ class PartitionWriter:
             self._take(taken)
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
-        """End the open group if it is due, or if this is closing, and create its uploads.
+        """Create the uploads of complete files, while closing of all files.
 
         Returns:
-            Uploads to note before :meth:`send`.
+            Uploads whose tokens must be stored before :meth:`send`.
 
         Raises:
             RetriableException: call again, nothing is lost.
@@ -140,13 +138,13 @@ class PartitionWriter:
         if self._is_broken:
             return []
         with self._breaking():
-            self._notice()
+            self._check_parts_in_flight()
             if is_closing:
                 self._seal()
             else:
                 self._seal_if_due()
                 self._write_held()
-            uploads = self._unnoted()
+            uploads = self._unprepared()
             self._factory.together([upload.create for upload in uploads])
             return uploads
 
@@ -155,9 +153,9 @@ class PartitionWriter:
         if self._is_broken:
             return
         with self._breaking():
-            unnoted = self._unnoted()
-            if unnoted:
-                self._begin(self._partition, unnoted)
+            unprepared = self._unprepared()
+            if unprepared:
+                self._begin(self._partition, unprepared)
             while self._sealed:
                 uploads = [each.upload for each in self._sealed[0].objects]
                 for upload in uploads:
@@ -166,10 +164,10 @@ class PartitionWriter:
                 self._finished.append(self._sealed.pop(0))
 
     def committable(self, accepted: OffsetAndMetadata) -> OffsetAndMetadata | None:
-        """Offsets that are safe to commit: finished groups, and all accepted records if none is open.
+        """Return what can be committed: finished groups, or all accepted records if no other file is open.
 
         Args:
-            accepted: offset after the last record the engine counts as put.
+            accepted: offset after the last record that the engine counts as put.
         """
         ready = [group for group in self._finished if group.end <= accepted.offset]
         is_all = not (self._is_open or self._sealed or self._is_broken or len(ready) < len(self._finished))
@@ -186,7 +184,6 @@ class PartitionWriter:
         )
 
     def published(self, tokens: Iterable[Token]) -> None:
-        """These files are visible: forget them."""
         ids = {token.id for token in tokens}
         waiting = []
         for group in self._finished:
@@ -197,12 +194,12 @@ class PartitionWriter:
         self._finished = waiting
 
     def wait(self) -> None:
-        """Return when none of its parts is on its way."""
+        """Return when no part is being sent."""
         for upload in self._unfinished():
             upload.wait()
 
     def abandon(self) -> None:
-        """No ``put`` or send follows."""
+        """End without further puts or sends."""
         for upload in self._unfinished():
             upload.abandon()
 
@@ -210,34 +207,34 @@ class PartitionWriter:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that its data takes."""
+        """Bytes of memory that the partition takes."""
         waiting: int = sum(batch.nbytes for batch in self._unwritten)
-        as_read = sum(map(_bytes_beside, self._converted))
+        as_read = sum(map(_bytes_only_as_read, self._converted))
         return self._files_held + self._coalescer.nbytes + waiting + as_read
 
     @property
     def sendable(self) -> int:
-        """Bytes of the largest part that could be sent before it is full; 0 if there is none."""
-        if self._open is None or self._is_broken or self._trouble is not None:
+        """Bytes of the largest part that S3 would take before it is full; 0 if there is none."""
+        if self._open is None or self._is_broken or self._failed_request is not None:
             return 0
         return max((each.upload.sendable for each in self._open.objects), default=0)
 
     def send_largest(self) -> None:
-        """Send the largest part that is not full yet, and remember it if that fails passingly."""
+        """Send the largest part before it is full; defer a transient error."""
         group = self._open
-        if group is None or self._trouble is not None:
+        if group is None or self._failed_request is not None:
             return
-        with self._breaking(), self._remembering():
+        with self._breaking(), self._deferring_transient():
             upload = max((each.upload for each in group.objects), key=lambda upload: upload.sendable)
-            self._begin_open(group, [upload])
+            self._prepare_open(group, [upload])
             upload.send_early()
         self._measure()
 
     def release(self) -> None:
-        """Seal the open group and send it, and remember it if that fails passingly."""
-        if self._is_broken or self._trouble is not None:
+        """Seal and send the open group; defer a transient error."""
+        if self._is_broken or self._failed_request is not None:
             return
-        with self._breaking(), self._remembering():
+        with self._breaking(), self._deferring_transient():
             self._seal()
             self.send()
         self._measure()
@@ -246,9 +243,9 @@ class PartitionWriter:
         groups = [*self._sealed, self._open] if self._open else self._sealed
         self._files_held = sum(group.held for group in groups)
 
+    # Any other error leaves a batch half taken or a file half written: then only finished files count.
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        """Any other error leaves a batch half taken or a file half made: only finished files count then."""
         try:
             yield
         except RetriableException:
@@ -264,7 +261,6 @@ class PartitionWriter:
         return self._open is not None or self._coalescer.rows > 0 or bool(self._unwritten)
 
     def _unseen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that were not taken before."""
         offsets = batch.column("offset")
         if not batch.num_rows or offsets[0].as_py() >= self._next_offset:
             return batch
@@ -276,7 +272,7 @@ class PartitionWriter:
             return
         now = self._clock()
         if self._coalescer.rows and now // _SECONDS_HELD != self._held_since // _SECONDS_HELD:
-            self._write_held()  # folders of the wall clock: what was put in one minute belongs to it
+            self._write_held()  # folders by the wall clock: records put within one minute share a folder
         if not self._coalescer.rows:
             if not self._is_open:
                 self._due = self._factory.due_at(now)
@@ -284,7 +280,7 @@ class PartitionWriter:
         self._next_offset = batch.column("offset")[-1].as_py() + 1
         self._unwritten.extend(self._coalescer.add(batch))
         if self._unwritten:
-            with self._remembering():
+            with self._deferring_transient():
                 self._write_all()
             self._measure()
 
@@ -293,7 +289,7 @@ class PartitionWriter:
         self._write_all()
 
     def _write_all(self) -> None:
-        """What cannot be encoded now (a registry does not answer) waits like what cannot be sent."""
+        # A batch that cannot be encoded while the registry is unavailable waits, like unsent bytes.
         while self._unwritten:
             self._write(self._unwritten[0])
             written = self._unwritten.popleft().column("offset")[-1].as_py()
@@ -311,7 +307,7 @@ class PartitionWriter:
             if not bad:
                 borders = cuts(rows, self._open, self._factory.limits)
                 order = rows.order(borders)
-                in_order = batch if order is None else self._looked_at(batch).take(long_column(order))
+                in_order = batch if order is None else self._encoded_columns(batch).take(long_column(order))
                 encoded, bad = self._factory.format.encode(self._partition, in_order)
                 if not bad:
                     self._distribute(rows, encoded, order, borders)
@@ -323,7 +319,7 @@ class PartitionWriter:
     def _by_file(
         self, batch: pa.RecordBatch, numbers: Longs
     ) -> tuple[SortedRows, Mapping[int, DataException | None]]:
-        """Which file each row goes to, and the rows that are bad."""
+        """Assign each row to a file; also return the bad rows."""
         split = self._factory.folders.split(self._partition, batch, self._held_since)
         if self._factory.tombstones is not None:
             split = _with_tombstones(split, _is_tombstone(batch), self._factory.tombstones)
@@ -334,7 +330,7 @@ class PartitionWriter:
             keys = [FileKey(path, kind) for path in split.paths for kind in kinds.kinds]
             codes, bad = codes * np.int32(len(kinds.kinds)) + kinds.codes, {**bad, **kinds.bad}
         without_folder = [row for row in split.bad if kinds is None or row not in kinds.bad]
-        if without_folder:  # what the format says of them counts more: without a value, it may leave them out
+        if without_folder:  # the format decides first: it may leave records without a value out
             some = batch.take(long_column(without_folder))
             by_format = self._factory.format.encode(self._partition, some).bad
             bad.update((without_folder[place], error) for place, error in by_format.items())
@@ -344,7 +340,7 @@ class PartitionWriter:
         return SortedRows(keys, codes if len(keys) > 1 else None, offsets, numbers, split.timestamps), bad
 
     def _not_to_write(self, batch: pa.RecordBatch, numbers: Longs) -> Flags:
-        """Which rows are visible already, or have no value to write: a line for each view."""
+        """Return a line for each view: rows that are visible already, or have no value to write."""
         views = [view.name for view in self._factory.views]
         unwritten = self._skip.holds(views, _offsets(batch), numbers)
         if self._factory.tombstones is not None:
@@ -354,7 +350,7 @@ class PartitionWriter:
     def _without(
         self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
     ) -> tuple[pa.RecordBatch, Longs]:
-        """The others, when bad rows are reported, and records without a value where that is configured."""
+        """Report bad rows, and return the others."""
         for row, why in sorted(bad.items()):
             error = why or self._left_out(batch.column("offset")[row])
             if error is not None:
@@ -365,7 +361,7 @@ class PartitionWriter:
         return batch.take(long_column(good)), numbers[good]
 
     def _left_out(self, offset: pa.Scalar) -> DataException | None:
-        """The report of a record without a value that ``behavior.on.null.values=ignore`` leaves out."""
+        """Return the report on a record that ``behavior.on.null.values=ignore`` leaves out."""
         if not self._reports_nulls:
             return None
         error = DataException(
@@ -376,9 +372,9 @@ class PartitionWriter:
         return error
 
     def _as_read(self, batch: pa.RecordBatch, row: int, number: int) -> SinkRecord:
-        """A record as it was read, which is what dead letters hold.
+        """Return a record as it was read, for the dead letter topic.
 
-        Its key and value are not made objects where they are typed: not all moments have one in Python.
+        Typed keys and values do not become objects: Python cannot represent every timestamp.
         """
         offset = batch.column("offset")[row].as_py()
         for records in self._converted:
@@ -389,8 +385,8 @@ class PartitionWriter:
         kinds = {field.type for field in batch.schema if field.name in ("key", "value")}
         return record.as_read() if kinds <= {pa.binary()} else record
 
-    def _looked_at(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that the format needs: to sort the others would cost most."""
+    def _encoded_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        # Sorting the columns that the format does not need would cost most.
         wanted = self._factory.format.columns
         if wanted is None:
             return batch
@@ -408,17 +404,17 @@ class PartitionWriter:
                     self._append(file.append(its_rows, last))
             if stop < len(rows):
                 self._end_group()
-                self._attempt()
+                self._send_due()
             start = stop
         if self._open is not None:
             if self._is_full(self._open):
                 self._end_group()
-                self._attempt()
+                self._send_due()
             else:
                 self._coalescer.min_rows = self._factory.rows_at_once(len(self._open.files))
 
     def _group(self, start: int) -> FileGroup:
-        """The open group, or one that begins with this offset."""
+        """Return the open group, or begin one with this offset."""
         if self._open is None:
             last = next(iter(self._sealed[-1:] or self._finished[-1:]), None)
             before = last.archived if last else self._published
@@ -427,7 +423,6 @@ class PartitionWriter:
         return self._open
 
     def _is_full(self, group: FileGroup) -> bool:
-        """Whether count, size, runs or S3's limit of parts ends the group."""
         limits = self._factory.limits
         return (
             (limits.records is not None and group.records >= limits.records)
@@ -441,7 +436,6 @@ class PartitionWriter:
             self._seal()
 
     def _seal(self) -> None:
-        """End what was put so far. What cannot be sent now waits in memory."""
         self._write_held()
         self._end_group()
 
@@ -455,8 +449,10 @@ class PartitionWriter:
             self._open = None
             self._sealed.append(group)
 
-    def _unnoted(self) -> list[Upload]:
-        return [each.upload for group in self._sealed for each in group.objects if not each.upload.is_noted]
+    def _unprepared(self) -> list[Upload]:
+        return [
+            each.upload for group in self._sealed for each in group.objects if not each.upload.is_prepared
+        ]
 
     def _unfinished(self) -> Iterator[Upload]:
         for group in [*self._sealed, self._open] if self._open else self._sealed:
@@ -467,39 +463,37 @@ class PartitionWriter:
         for upload, piece in pieces:
             upload.write(piece)
             if upload.has_full_part:
-                self._attempt()
+                self._send_due()
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _attempt(self) -> None:
-        """Make the requests that are due, unless one failed already: then the next put makes them."""
-        if self._trouble is not None:
-            return
-        with self._remembering():
+    def _send_due(self) -> None:
+        if self._failed_request is not None:
+            return  # the next put repeats the failed request before it takes anything
+        with self._deferring_transient():
             self._push()
 
-    def _notice(self) -> None:
-        """A part that failed on its way meanwhile is trouble like any other."""
+    def _check_parts_in_flight(self) -> None:
         for upload in self._unfinished():
             if upload.is_sending:
-                with self._remembering():
+                with self._deferring_transient():
                     upload.check()
 
     @contextmanager
-    def _remembering(self) -> Iterator[None]:
+    def _deferring_transient(self) -> Iterator[None]:
         try:
             yield
         except RetriableException as error:
-            log.info("%s: %s; the data waits in memory", self._partition, error)
-            self._trouble = error
+            log.info("%s: %s; the data stays in memory until the request succeeds", self._partition, error)
+            self._failed_request = error
 
     def _retry(self) -> None:
-        if self._trouble is not None:
-            self.has_refused = True
+        if self._failed_request is not None:
+            self.has_refused_batch = True
             self._write_all()
             self._push()
-            self._trouble = None
-        self.has_refused = False
+            self._failed_request = None
+        self.has_refused_batch = False
 
     def _push(self) -> None:
         if self._is_worth_sending():
@@ -507,25 +501,29 @@ class PartitionWriter:
         if self._open is not None:
             uploads = [each.upload for each in self._open.objects]
             due = [upload for upload in uploads if upload.has_full_part or upload.has_failed_part]
-            self._begin_open(self._open, due)
+            self._prepare_open(self._open, due)
             for upload in due:
                 upload.send()
 
-    def _begin_open(self, group: FileGroup, due: Sequence[Upload]) -> None:
-        """Note uploads of open files, with them those that are soon due: a note is a write to the store."""
-        if all(upload.is_noted for upload in due):
+    def _prepare_open(self, group: FileGroup, due: Sequence[Upload]) -> None:
+        if all(upload.is_prepared for upload in due):
             return
+        # Each preparation is a write to the store: files that are half a part from due go with it.
         soon = self._factory.part_size // 2
         uploads = [each.upload for each in group.objects]
         self._begin(
             self._partition,
-            [upload for upload in uploads if not upload.is_noted and (upload in due or upload.size >= soon)],
+            [
+                upload
+                for upload in uploads
+                if not upload.is_prepared and (upload in due or upload.size >= soon)
+            ],
         )
 
     def _is_worth_sending(self) -> bool:
-        """Small files wait for one another (or for the commit), so that one note serves several."""
+        # Small files wait for one another or for the commit: one write to the store prepares several.
         uploads = [each.upload for group in self._sealed for each in group.objects]
-        return any(upload.is_noted or upload.has_full_part for upload in uploads) or (
+        return any(upload.is_prepared or upload.has_full_part for upload in uploads) or (
             sum(upload.size for upload in uploads) >= self._factory.part_size // 4
         )
 
@@ -539,9 +537,9 @@ def _is_tombstone(batch: pa.RecordBatch) -> Flags:
 
 
 def _with_tombstones(split: Split, is_tombstone: Flags, path: str) -> Split:
-    """With the folder of records without a value, which are not looked into.
+    """Put records without a value into the tombstones' folder, whose fields nothing reads.
 
-    They have the time of the record before them, so that they end nothing.
+    They get the timestamp of the record before them, so that they end no group.
     """
     if not is_tombstone.any():
         return split
@@ -557,7 +555,7 @@ def _with_tombstones(split: Split, is_tombstone: Flags, path: str) -> Split:
 
 
 def _by_views(keys: Sequence[FileKey], codes: Codes, unwritten: Flags) -> tuple[list[FileKey], Codes]:
-    """Files apart for rows of which not all views are to be written.
+    """Separate rows of which not all views are to be written into files of their own.
 
     Args:
         unwritten: a line for each view.
@@ -572,8 +570,8 @@ def _by_views(keys: Sequence[FileKey], codes: Codes, unwritten: Flags) -> tuple[
     return files, codes * np.int32(len(written)) + of_rows.reshape(-1).astype(np.int32)
 
 
-def _bytes_beside(records: SinkRecords) -> int:
-    """Bytes of what was read that the converted records do not hold anyway, as JSON texts do."""
+def _bytes_only_as_read(records: SinkRecords) -> int:
+    """Return the bytes of the records as read that the converted ones do not share, as JSON texts do."""
     if records.read is None:
         return 0
     held = {buffer.address for column in records.arrow.columns for buffer in column.buffers() if buffer}

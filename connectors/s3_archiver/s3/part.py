@@ -1,4 +1,4 @@
-"""The buffers that parts of uploads are collected in, and the requests that send them."""
+"""Buffers that collect the parts of uploads, and the requests that send them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ except ImportError:  # there are wheels for x86-64 and ARM only; ten times the p
     from zlib import crc32
 
 IN_FLIGHT: Final = 2
-"""Most parts of a task on their way while others are filled: each takes a part's memory. One keeps up with
-what a core encodes; with two, a partition's part seldom has to wait for that of another one."""
+"""The most parts of a task that are sent while others are filled; each takes a part's memory. One keeps up
+with what a core encodes; with two, a partition's part seldom waits for that of another one.
+"""
 
 _SPARES: Final = 2  # parts' worth of unused buffers that are kept: what one file takes that fills parts
 
@@ -25,11 +26,11 @@ _LEAST_SPARE: Final = 5 * 1024 * 1024  # S3's least part that others follow
 
 
 class PartBuffer:
-    """Bytes of one part with their CRC32, computed while they are warm in the cache.
+    """Bytes of one part and their CRC32, computed while the bytes are in the processor's cache.
 
-    A new one keeps the pieces that it is given, and joins them when they are sent: hundreds of buffers that
-    grow in turns would leave holes behind, half as much again as they hold. What was large enough for a part
-    that others follow keeps its memory for the next: fresh pages would cost a tenth of the upload's speed.
+    A new buffer keeps the pieces that it is given and joins them when they are sent: hundreds of buffers that
+    grow in turns would fragment the heap by half as much again as they hold. A buffer that was large enough
+    for a part keeps its memory for the next one: fresh pages would cost a tenth of the upload's speed.
 
     Args:
         capacity: bytes of a full part.
@@ -46,17 +47,16 @@ class PartBuffer:
 
     @property
     def size(self) -> int:
-        """Bytes of the memory that it keeps."""
+        """Bytes of memory that the buffer keeps when it is empty."""
         return len(self._data)
 
     @property
     def held(self) -> int:
-        """Bytes of memory that what is in it takes. One that was used before may be larger: there are few."""
+        """Bytes of memory that its content takes. A reused buffer may be larger; there are few of those."""
         return min(len(self._data), 2 * self.filled) if self._data else self.filled
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more fits."""
         return self.filled == self.capacity
 
     def fill(self, data: memoryview) -> memoryview:
@@ -76,7 +76,7 @@ class PartBuffer:
         return data[count:]
 
     def body(self) -> bytearray:
-        """The bytes to send, and no copy of them: valid until the next :meth:`fill` or :meth:`clear`."""
+        """Return the bytes to send, not copied: valid until the next :meth:`fill` or :meth:`clear`."""
         while self._pieces:
             self._data += self._pieces.popleft()  # one by one: they are not there twice
         if self.filled < len(self._data):
@@ -84,14 +84,13 @@ class PartBuffer:
         return self._data
 
     def clear(self) -> None:
-        """Begin the next part."""
         self._pieces.clear()
         self.filled = 0
         self.crc32 = 0
 
 
 class PartRequest:
-    """The request that sends a part, made here or beside. Only it may touch the buffer until release."""
+    """The request that sends a part, here or concurrently. It owns the buffer until :meth:`release`."""
 
     def __init__(self, buffer: PartBuffer, send: Callable[[PartBuffer], Part]) -> None:
         self._buffer: PartBuffer | None = buffer
@@ -100,11 +99,11 @@ class PartRequest:
         self._send = send
         self._join: Callable[[], None] | None = None
         self.is_over = False
-        """Whether it was made beside, and has ended, either way."""
+        """Whether the concurrent request has ended, successfully or not."""
         self._error: BaseException | None = None
         self._part: Part | None = None
         self.is_abandoned = False
-        """Whether its answer is not needed any more."""
+        """Whether the result is no longer needed."""
 
     @property
     def is_answered(self) -> bool:
@@ -113,25 +112,24 @@ class PartRequest:
 
     @property
     def is_due(self) -> bool:
-        """Whether it has to be made (again): it failed, or was never begun."""
+        """Whether the request has to be made (again): it failed, or was never begun."""
         return not self.is_answered and (self._join is None or self.is_over)
 
     @property
     def needs_buffer(self) -> bool:
-        """Whether it travels, or may have to be made again."""
+        """Whether the request is in flight, or may have to be repeated."""
         return not (self.is_answered or (self.is_abandoned and self.is_due))
 
     def begin(self, beside: Beside) -> None:
-        """Make it beside."""
         self._join = beside(self._make)
 
     def wait(self) -> None:
-        """Return when it is not under way any more. It ends by itself: the client has time-outs."""
+        """Return when the request has ended. The client's timeouts end it."""
         if self._join is not None:
             self._join()
 
     def check(self) -> None:
-        """Raise what it failed with beside, once; from then on it is made again by who wants its answer."""
+        """Raise the error of a concurrent request, once; then :meth:`answer` repeats the request."""
         if self._error is not None:
             try:
                 raise self._error
@@ -139,10 +137,10 @@ class PartRequest:
                 self._error = None
 
     def answer(self) -> Part:
-        """The part as S3 has it. Waits for it; makes the request if it is due.
+        """Return the part as S3 has it. Waits for the request; makes it if it is due.
 
         Raises:
-            S3Trouble: call again; the request is made again, in the caller's thread.
+            S3Trouble: call again; the request is repeated in the calling thread.
             S3Error: refused.
         """
         self.wait()
@@ -152,34 +150,34 @@ class PartRequest:
         return self._part
 
     def release(self) -> PartBuffer | None:
-        """The buffer, which the request needs no more; None the second time."""
+        """Return the buffer, which the request no longer needs; None the second time."""
         buffer, self._buffer = self._buffer, None
         return buffer
 
     def _make(self) -> None:
         try:
             self._part = self._made()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the task's thread must hear of it
+        except BaseException as error:  # noqa: BLE001 - raised in the task's thread
             self._error = error
         self.is_over = True
 
     def _made(self) -> Part:
         if self._buffer is None:
-            message = "the part's buffer was given back: it cannot be sent again"
+            message = "cannot send the part again: its buffer was given back"
             raise ValueError(message)
         return self._send(self._buffer)
 
 
 class PartPool:
-    """A task's part buffers: a file takes one and gives it back, so that memory is used again.
+    """The part buffers of a task, which files take and give back, so that memory is reused.
 
-    A file that fills parts has two, while one of them is on its way. Last parts of several files are sent in
-    threads of their own, and each gives its buffer back.
+    A file that fills parts has two buffers while one of its parts is being sent. Last parts of several files
+    are sent in threads of their own, and each gives its buffer back.
 
     Args:
         capacity: bytes of a part.
         beside: sends parts while others are filled.
-        in_flight: most parts that are sent so at a time; those beyond are sent by who fills them.
+        in_flight: the most parts sent so; further ones are sent in the thread that fills them.
     """
 
     def __init__(self, capacity: int, beside: Beside = in_a_thread, in_flight: int = IN_FLIGHT) -> None:
@@ -191,18 +189,17 @@ class PartPool:
         self._lock = threading.Lock()
 
     def take(self) -> PartBuffer:
-        """An empty buffer."""
+        """Return an empty buffer."""
         return self._free.pop() if self._free else PartBuffer(self.capacity)
 
     def give(self, buffer: PartBuffer) -> None:
-        """Take a buffer back."""
         taken = sum(spare.size for spare in self._free)
         if min(_LEAST_SPARE, self.capacity) <= buffer.size <= _SPARES * self.capacity - taken:
             buffer.clear()
             self._free.append(buffer)
 
     def begin(self, request: PartRequest) -> bool:
-        """Make a request beside, unless too many are on their way: False."""
+        """Make a request concurrently; return False if too many are in flight."""
         for over in [request for request in self._requests if not request.needs_buffer]:
             self.end(over)
         if len(self._requests) >= self._limit:
@@ -212,7 +209,7 @@ class PartPool:
         return True
 
     def end(self, request: PartRequest) -> None:
-        """A request needs its buffer no more. Does nothing the second time."""
+        """Take back the buffer of a finished request. Does nothing the second time."""
         with self._lock:
             if request in self._requests:
                 self._requests.remove(request)

@@ -25,17 +25,17 @@ from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
 from sinksdk.connectors.s3_archiver.s3.upload import NONCE
 
 _ONE_BY_ONE: Final = 2
-"""Files of a group that are not worth a listing."""
+"""The number of files of a group up to which they are checked one by one, without a listing."""
 
 _LONGEST_LISTING: Final = 5_000
-"""Uploads of others and our own, in five requests, after which the rest is looked at one by one."""
+"""The number of listed uploads (five requests) after which the remaining files are checked one by one."""
 
 
 class UploadExpired(ConnectException):
-    """A committed upload is gone and its object is not there: what the commit covers is not archived.
+    """A committed upload is gone and its object does not exist: the records of the commit are not archived.
 
-    :attr:`token` cannot be published any more. Of its group, the files of :attr:`visible` are, and no other
-    one will ever be.
+    :attr:`token` can never be published. Of its group, only the files of :attr:`visible` are visible, and no
+    other one can become visible.
     """
 
     def __init__(self, message: str, token: Token, visible: Sequence[Token] = ()) -> None:
@@ -52,24 +52,23 @@ class ForeignObject(ConnectException):
 
 
 def location_of(token: Token) -> Location:
-    """Where a token's object is, or will be."""
     return Location(token.data["bucket"], token.data["key"])
 
 
 def view_of(token: Token) -> str:
-    """What a token's file holds of its records: ``keys``, ``headers``; empty for values, or for all."""
+    """Return what a token's file holds: ``keys``, ``headers``; empty for values and for whole records."""
     view: str = token.data.get("view", "")
     return view
 
 
 def groups_of(tokens: Sequence[Token]) -> list[list[Token]]:
-    """A commit's tokens by group, in their order."""
+    """Return a commit's tokens by group, in their order."""
     grouped = itertools.groupby(tokens, key=lambda token: token.data.get("group") or [token.data["start"]])
     return [list(group) for _, group in grouped]
 
 
 def complete(s3: S3, token: Token) -> None:
-    """Make a finished upload visible. Idempotent, whatever happened to earlier answers.
+    """Make a finished upload visible. Idempotent, whatever happened to earlier responses.
 
     Raises:
         S3Trouble: try again later.
@@ -77,7 +76,7 @@ def complete(s3: S3, token: Token) -> None:
         UploadExpired: the upload is gone and so is its object.
         S3Error: refused.
     """
-    # An endpoint that ignores the condition would write over another one's object: look first.
+    # An endpoint that ignores the condition would overwrite another writer's object: check first.
     has_conditions = not token.data.get("unconditional", False)
     if not has_conditions and is_visible(s3, token):
         return
@@ -89,14 +88,12 @@ def complete(s3: S3, token: Token) -> None:
         if is_visible(s3, token):  # an earlier attempt took effect and its answer was lost
             return
         if error.code == PRECONDITION_FAILED:
-            raise S3Trouble(
-                f"{location_of(token)} vanished while it was being published", CONFLICT
-            ) from error
+            raise S3Trouble(f"{location_of(token)} disappeared while it was published", CONFLICT) from error
         if error.code == NO_SUCH_UPLOAD:
             raise UploadExpired(_expired(token), token) from error
         if not has_conditions:
             raise
-        # The store knows no conditions (501); we have just looked, which is the best it allows.
+        # S3 does not implement conditions (501): the check above is all that is possible.
         _complete(s3, token, if_absent=False)
 
 
@@ -113,15 +110,15 @@ def _complete(s3: S3, token: Token, *, if_absent: bool) -> None:
 
 
 def expect_visible(s3: S3, token: Token) -> None:
-    """Raise UploadExpired if a token's upload, which is gone, has not become its object."""
+    """Raise UploadExpired unless the object of a token, whose upload is gone, is visible."""
     if not is_visible(s3, token):
         raise UploadExpired(_expired(token), token)
 
 
 def is_replaced(s3: S3, token: Token, connector: str) -> bool:
-    """Whether the connector has archived another file under the token's key.
+    """Return whether the connector has archived another file under the token's key.
 
-    It has done so after it had withdrawn the token's commit, of which only an older copy of the store knows.
+    It has done so if it had withdrawn the token's commit, which only an older copy of the store still knows.
     """
     there = s3.head(location_of(token))
     if there is None or there.metadata.get(NONCE) == token.data["nonce"]:
@@ -133,7 +130,7 @@ def is_replaced(s3: S3, token: Token, connector: str) -> bool:
 
 
 def is_visible(s3: S3, token: Token) -> bool:
-    """Whether the token's own object is visible. Raises ForeignObject when another one is."""
+    """Return whether the token's own object is visible. Raises ForeignObject if the key holds another one."""
     location = location_of(token)
     there = s3.head(location)
     if there is None:
@@ -163,10 +160,10 @@ def _expired(token: Token) -> str:
 
 
 def abort(s3: S3, token: Token) -> None:
-    """Free what an upload holds. Idempotent; an upload that is gone is as good.
+    """Free what an upload holds. Idempotent; succeeds if the upload is gone.
 
-    A part that was on its way while the first request was answered may arrive after it, so the
-    upload is aborted until S3 no longer knows it.
+    A part that is in flight during the first abort may arrive after it, so the upload is aborted until S3 no
+    longer knows it.
 
     Raises:
         S3Trouble: try again later.
@@ -179,16 +176,17 @@ def abort(s3: S3, token: Token) -> None:
             if error.code == NO_SUCH_UPLOAD:
                 return
             raise
+    # Some stores report success for every abort: three are enough.
 
 
 log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Publishes and discards tokens, also of predecessors that wrote to another endpoint.
+    """Publishes and discards tokens, also those of predecessors that wrote to another endpoint.
 
     Args:
-        together: makes requests of a group's files at a time.
+        together: makes the requests of a group's files concurrently.
     """
 
     def __init__(self, config: UploadSettings, connect: Connect, together: Together = together) -> None:
@@ -196,7 +194,9 @@ class Publisher:
         self._connect = connect
         self._together = together
         self._clients: dict[str, S3] = {}
-        self._visible: set[str] = set()  # uploads that are published, of commits that are not as a whole
+        self._visible: set[str] = (
+            set()
+        )  # ids of published uploads whose commits are not yet published as a whole
         self._lists_uploads = True
 
     def publish(self, tokens: Sequence[Token]) -> None:
@@ -205,7 +205,7 @@ class Publisher:
         Raises:
             S3Trouble: try again later.
             ForeignObject: a key holds an object of another writer.
-            UploadExpired: an upload is gone and its object is not there.
+            UploadExpired: an upload is gone and its object does not exist.
             S3Error: refused.
         """
         for group in groups_of(tokens):
@@ -216,25 +216,21 @@ class Publisher:
         self._visible.difference_update(token.id for token in tokens)
 
     def _publish_group(self, group: Sequence[Token]) -> None:
-        """Look at all uploads before the first of them is completed.
-
-        One that has expired takes its siblings with it. Were they completed as long as it goes well, readers
-        would see a part of a group for as long as it takes to archive the rest of it again.
-        """
+        # All uploads are checked before the first is completed: an expired one would otherwise leave readers
+        # with part of a group until the rest is archived again.
         try:
             left = [token for token in group if token.id not in self._visible]
             there = self._listed(left)
-            self._together([partial(self._look, token) for token in left if token.id not in there])
+            self._together(
+                [partial(self._expect_publishable, token) for token in left if token.id not in there]
+            )
             self._together([partial(self._complete, token) for token in group])
         except UploadExpired as error:
             raise UploadExpired(str(error), error.token, self._settled(group)) from error
 
     def _listed(self, tokens: Sequence[Token]) -> set[str]:
-        """Uploads that a listing has: of a large group a request or two, where each file's own would be many.
-
-        Those that it has not are looked at one by one. A listing may be refused, or be of one key only, as
-        MinIO's: a store that lists none of them is not asked again.
-        """
+        """Return the upload ids that ListMultipartUploads reports, in one or two requests per group."""
+        # Unreported uploads are checked singly: some stores deny the listing, MinIO returns one key.
         found: set[str] = set()
         if not self._lists_uploads or len(tokens) <= _ONE_BY_ONE:
             return found
@@ -257,31 +253,29 @@ class Publisher:
         self._lists_uploads = bool(found)
         return found
 
-    def _look(self, token: Token) -> None:
-        """Raise UploadExpired if it can never be visible. Where nobody may look, completing it tells."""
+    def _expect_publishable(self, token: Token) -> None:
+        """Raise UploadExpired if a file can never become visible."""
         s3 = self._client(token)
         try:
             if s3.part_sizes(location_of(token), token.id) is not None:
                 return
         except S3Error as error:
-            log.info("%s: cannot be looked at before it is published: %s", location_of(token), error)
+            log.info("cannot check the upload to %s before completing it: %s", location_of(token), error)
             return
         expect_visible(s3, token)
         self._visible.add(token.id)
 
     def _settled(self, group: Sequence[Token]) -> list[Token]:
-        """Which files of a group are visible, once none of the others can be any more.
-
-        They are aborted first: somebody late might complete one that was not visible when we looked.
-        """
+        """Abort the uploads of a group, and return which of its files are visible."""
+        # Aborted first: a predecessor that is late might complete an upload after the check.
         self._together([partial(abort, self._client(token), token) for token in group])
         visible: list[Token] = []
 
-        def look(token: Token) -> None:
+        def check(token: Token) -> None:
             if is_visible(self._client(token), token):
                 visible.append(token)
 
-        self._together([partial(look, token) for token in group])
+        self._together([partial(check, token) for token in group])
         return [token for token in group if token in visible]
 
     def _complete(self, token: Token) -> None:
@@ -293,7 +287,7 @@ class Publisher:
             self._tag(s3, token)
 
     def discard(self, tokens: Sequence[Token]) -> None:
-        """Abort each  Idempotent. One that is refused (its bucket is gone) holds up no other one.
+        """Abort each upload, also after one was refused (the bucket is gone). Idempotent.
 
         Raises:
             S3Trouble: try again later.
@@ -312,10 +306,11 @@ class Publisher:
             raise refused[0]
 
     def replaced(self, tokens: Sequence[Token], connector: str) -> list[Token] | None:
-        """Give up a commit that the connector has archived again since, as an older copy of the store has it.
+        """Give up a commit that an older copy of the store holds, if its records were archived again since.
 
         Returns:
-            The tokens whose files are visible, no other one can be any more. None: it may still be published.
+            The tokens whose files are visible; no other one can become visible. None: the commit may still be
+            published.
 
         Raises:
             S3Trouble: try again later.
@@ -324,7 +319,7 @@ class Publisher:
         """
         if not any(is_replaced(self._client(token), token, connector) for token in tokens):
             return None
-        self.discard(tokens)  # before the look: somebody late might complete one after it
+        self.discard(tokens)  # first: a predecessor that is late might complete one after the check
         kept = [t for t in tokens if not is_replaced(self._client(t), t, connector)]
         return [token for token in kept if is_visible(self._client(token), token)]
 
@@ -335,7 +330,7 @@ class Publisher:
         return self._clients[endpoint]
 
     def _tag(self, s3: S3, token: Token) -> None:
-        """Tag a visible object, as Confluent's sink does after its commit."""
+        """Tag a visible object after the commit, as Confluent's sink does."""
         tags = {
             "startOffset": str(token.data["start"]),
             "endOffset": str(token.data["end"] - 1),

@@ -1,4 +1,4 @@
-"""Requests made concurrently, and again after transient errors."""
+"""Requests made concurrently, and repeated after transient errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Final
 from sinksdk import RetriableException
 
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
-"""Runs something beside the task's thread, and returns what waits for its end; handed in, so that tests
-have no threads."""
+"""Runs a function concurrently with the task's thread, and returns what waits for its end. Tests pass one
+without threads.
+"""
 
 
 def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
-    """Run in a new daemon thread: cheap compared with a part, and a hang does not block the exit.
+    """Run in a new daemon thread, which costs little compared with a part; a hang does not block the exit.
 
-    None is left that had to be stopped, or would be missing in a forked process.
+    No thread has to be stopped, and none is missing in a forked process.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="part", daemon=True)
     thread.start()
@@ -27,25 +28,26 @@ def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
 
 
 AT_ONCE: Final = 8
-"""Most requests of a group's files that are made at a time."""
+"""The most requests of a group's files that are made concurrently."""
 
 _PATIENCE: Final = 5.0  # seconds without a request that succeeds
 
 _LONGEST_PAUSE: Final = 1.0  # seconds
 
 Together = Callable[[Iterable[Callable[[], object]]], None]
-"""Makes requests that do not depend on one another. After one has failed it begins no more, and raises that
-error when those under way have ended. Handed in, so that tests have no threads."""
+"""Makes requests that do not depend on one another. After a failure it begins no more, and raises that error
+when those in flight have ended. Tests pass one without threads.
+"""
 
 
 def one_by_one(requests: Iterable[Callable[[], object]]) -> None:
-    """Make requests in their order, without threads: a :data:`Together`."""
+    """Make requests in order, without threads: a :data:`Together`."""
     for request in requests:
         request()
 
 
 def together(requests: Iterable[Callable[[], object]]) -> None:
-    """Make up to eight requests at a time, in daemon threads: a :data:`Together`."""
+    """Make up to eight requests concurrently, in daemon threads: a :data:`Together`."""
     waiting = deque(requests)
     if len(waiting) <= 1:
         one_by_one(waiting)
@@ -60,7 +62,7 @@ def together(requests: Iterable[Callable[[], object]]) -> None:
                 return
             try:
                 request()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the task's thread must hear of it
+            except BaseException as error:  # noqa: BLE001 - raised in the task's thread
                 errors.append(error)
 
     for wait in [in_a_thread(work) for _ in range(min(AT_ONCE, len(waiting)))]:
@@ -70,11 +72,10 @@ def together(requests: Iterable[Callable[[], object]]) -> None:
 
 
 class Rounds:
-    """Makes requests again that failed passingly, without those that succeeded: a :data:`Together`.
+    """Repeats requests that failed with a transient error, without those that succeeded: a :data:`Together`.
 
-    An S3 that is short of capacity lets some requests through. Whoever gave up at the first that it refuses,
-    and later made all of them anew, would never come to the end of a large group. Where none gets through,
-    it is as if requests were made once.
+    An S3 that is short of capacity lets some requests through. Giving up at the first refusal and repeating
+    all requests later would never complete a large group. If no request succeeds, none is repeated.
 
     Args:
         together: makes them once.
@@ -99,14 +100,14 @@ class Rounds:
         self._sleep = sleep
 
     def __call__(self, requests: Iterable[Callable[[], object]]) -> None:
-        """Make them. Raises what the last round failed with."""
+        """Make the requests. Raises what the last round failed with."""
         waiting = dict(enumerate(requests))
         until = self._clock() + self._room()
         patient_until, pause = 0.0, min(self._backoff, _LONGEST_PAUSE)
         while True:
             done: list[int] = []
             try:
-                self._together([partial(_noted, done, *item) for item in waiting.items()])
+                self._together([partial(_record_done, done, *item) for item in waiting.items()])
             except RetriableException:
                 for number in done:
                     del waiting[number]
@@ -121,6 +122,6 @@ class Rounds:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _noted(done: list[int], number: int, request: Callable[[], object]) -> None:
+def _record_done(done: list[int], number: int, request: Callable[[], object]) -> None:
     request()
     done.append(number)

@@ -1,8 +1,8 @@
-"""A multipart upload of one object in two phases: fed part by part, made visible after the commit.
+"""A multipart upload of one object, fed part by part.
 
-Writing and sending are apart: :meth:`Upload.write` only takes bytes and never fails, :meth:`Upload.send`
-does the requests and may be called again after it raised, for nothing is forgotten before S3 has it.
-A full part travels while the next one is filled, one of an upload at a time: so parts end in their order.
+:meth:`Upload.write` only buffers bytes and never fails. :meth:`Upload.send` makes the requests and may be
+called again after it raised: nothing is dropped before S3 has it. A full part is sent while the next one is
+filled, at most one of an upload at a time, so parts finish in their order.
 """
 
 from __future__ import annotations
@@ -18,31 +18,29 @@ from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities, Checksum, Lo
 from sinksdk.connectors.s3_archiver.s3.part import PartBuffer, PartPool, PartRequest
 
 MAX_PARTS: Final = 10_000
-"""Most parts S3 allows in one upload."""
+"""The most parts that S3 allows in one upload."""
 
 LEAST_PART: Final = 5 * 1024 * 1024
-"""Fewest bytes of a part that is not the last."""
+"""The fewest bytes of a part that is not the last."""
 
 NONCE: Final = "sinksdk-nonce"
-"""Object metadata that identifies the upload that made an object."""
+"""The object metadata that identifies the upload an object comes from."""
 
 
 Chunk = bytes | bytearray | memoryview
 
 
 class Upload:
-    """One object on its way to S3: nothing of it is visible before :func:`complete`.
+    """One object on its way to S3, invisible until it is completed after the commit.
 
-    Begin with :meth:`create`, note the token durably, say :meth:`noted`, then :meth:`send`.
+    Begin with :meth:`create`, store the token, call :meth:`mark_prepared`, then :meth:`send`.
 
     Args:
-        pool: has the buffers that parts are collected in, and sends them.
+        pool: buffers and sends parts.
         nonce: a random text that no other upload has.
         metadata: object metadata besides the nonce, ASCII.
-        abilities: what the endpoint can do with it.
+        abilities: what the endpoint supports.
     """
-
-    # More than ten attributes: the object, the part that is filled, the one on its way, those that S3 has.
 
     def __init__(
         self,
@@ -65,29 +63,29 @@ class Upload:
         self._parts: list[Part] = []
         self._crc32 = 0
         self._id: str | None = None
-        self.is_noted = False
-        """Whether a successor knows of it, so that it may hold data."""
+        self.is_prepared = False
+        """Whether the token is stored, so that the upload may hold data."""
         self.size = 0
         self.is_finished = False
 
     @property
     def has_full_part(self) -> bool:
-        """Whether more than one part is here: time to :meth:`send`."""
+        """Whether :meth:`send` has at least a full part to send."""
         return bool(self._backlog)
 
     @property
     def is_sending(self) -> bool:
-        """Whether a part is on its way, or has failed there."""
+        """Whether a part is being sent, or has failed."""
         return self._request is not None
 
     @property
     def has_failed_part(self) -> bool:
-        """Whether a part has to be sent again: time to :meth:`send`, too."""
+        """Whether :meth:`send` has to send a part again."""
         return self._request is not None and self._request.is_due
 
     @property
     def held(self) -> int:
-        """Bytes of memory that its data takes, without a part on its way."""
+        """Bytes of memory that the upload takes, without a part that is being sent."""
         return self._buffer.held + sum(map(len, self._backlog))
 
     @property
@@ -98,14 +96,14 @@ class Upload:
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether the object should end soon, because S3 allows no more parts."""
+        """Whether the object should end soon because S3 allows no more parts."""
         return max(len(self._parts), self.size // self._pool.capacity) >= MAX_PARTS - 100
 
     @property
     def token(self) -> Token:
-        """What it takes to abort it; once finished, also to complete it."""
+        """What aborts the upload; once it is finished, also what completes it."""
         if self._id is None:
-            raise ValueError(f"the upload to {self.location} was not created yet")
+            raise ValueError(f"the upload to {self.location} is not created yet")
         data: dict[str, Any] = {
             "endpoint": self._s3.endpoint,
             "bucket": self.location.bucket,
@@ -125,21 +123,21 @@ class Upload:
         return Token(self._id, data)
 
     def create(self) -> None:
-        """Begin at S3, without data. Does nothing the second time.
+        """Create the upload at S3, without data. Does nothing the second time.
 
         Raises:
-            S3Trouble: try again; a lost answer leaves an empty upload, which costs nothing.
+            S3Trouble: try again; a lost response leaves an empty upload, which costs nothing.
             S3Error: refused.
         """
         if self._id is None:
             self._id = self._s3.create_upload(self.location, self._metadata, self._abilities.checksum)
 
-    def noted(self) -> None:
-        """The token is durable: from now on data may be sent."""
-        self.is_noted = True
+    def mark_prepared(self) -> None:
+        """Allow data to be sent: the token is stored, so that a successor can find the upload."""
+        self.is_prepared = True
 
     def write(self, data: Chunk) -> None:
-        """Take bytes into memory. Never fails; what is beyond the part's end waits for :meth:`send`."""
+        """Buffer bytes. Never fails; what exceeds the part waits for :meth:`send`."""
         piece = memoryview(data).cast("B")
         self.size += len(piece)
         if not self._backlog:
@@ -148,10 +146,10 @@ class Upload:
             self._backlog.append(memoryview(bytes(piece)))  # the caller's buffer may be used again
 
     def send(self) -> None:
-        """Send what fills parts. After an error: call again, nothing is lost and nothing goes twice.
+        """Send full parts. After an error, call again: nothing is lost and nothing is sent twice.
 
         Raises:
-            S3Trouble: try again later; the next call reports a part that failed on its way.
+            S3Trouble: try again later; the next call reports a part that failed meanwhile.
             S3Error: refused; the upload cannot be finished.
         """
         if self.has_failed_part:
@@ -166,7 +164,7 @@ class Upload:
                 self._backlog.popleft()
 
     def send_early(self) -> None:
-        """Send what there is as a part, if it is enough for one, so that its memory is free.
+        """Send the buffered bytes as a part, if they are enough for one, to free their memory.
 
         Raises:
             S3Trouble: try again later.
@@ -177,7 +175,7 @@ class Upload:
             self._send_part(is_last=False)
 
     def check(self) -> None:
-        """Raise what a part failed with on its way, once; :meth:`send` sends it again.
+        """Raise the error of a part that failed while it was sent, once; :meth:`send` sends it again.
 
         Raises:
             S3Trouble: try again.
@@ -187,7 +185,7 @@ class Upload:
             self._request.check()
 
     def finish(self) -> None:
-        """Send everything; it holds no data any more. Does nothing the second time.
+        """Send everything that is buffered. Does nothing the second time.
 
         Raises:
             S3Trouble: try again later.
@@ -203,20 +201,20 @@ class Upload:
         self.is_finished = True
 
     def wait(self) -> None:
-        """Return when no part is on its way."""
+        """Return when no part is being sent."""
         if self._request is not None:
             self._request.wait()
 
     def abandon(self) -> None:
-        """It will not be completed. A part in flight keeps its buffer until it has ended."""
+        """End without completing. A part in flight keeps its buffer until its request ends."""
         if self._request is not None:
             self._request.is_abandoned = True
 
     def _send_part(self, *, is_last: bool) -> None:
-        """Send the buffer beside, if it may be; the last one is sent by who collects it."""
-        if self._id is None or not self.is_noted:
+        # The pool sends it concurrently if it may; a last part is sent by the thread that collects it.
+        if self._id is None or not self.is_prepared:
             raise ValueError(
-                f"the upload to {self.location} was not noted yet: its data could never be found again"
+                f"the upload to {self.location} is not prepared: no successor could find its data"
             )
         self._collect()
         buffer, self._buffer = self._buffer, PartBuffer(0) if is_last else self._pool.take()
@@ -229,12 +227,10 @@ class Upload:
         return self._s3.upload_part(self.location, upload_id, number, buffer.body(), crc32, checksum=checksum)
 
     def _collect(self) -> None:
-        """Wait for the part on its way, if there is one; it counts from now on."""
+        """Wait for the part in flight, if there is one, and add it to the parts that S3 has."""
         request = self._request
         if request is not None:
             self._parts.append(request.answer())
             self._crc32 = crc.combine(self._crc32, request.crc32, request.size)
             self._request = None
             self._pool.end(request)
-
-    # Some stores answer every abort with success: three of them are enough.

@@ -1,8 +1,8 @@
-"""Where an archive ends, by its files: asked before offsets go back, and when commits are older than files.
+"""Where an archive ends by its files: checked before offsets are altered, and at each start.
 
-Commits and files can come apart: an operator moves offsets back, a store is restored from an older copy or
+Commits and files can disagree: an operator moves offsets back, a store is restored from an older copy or
 lost, files are lost. Reading on from a commit below the files would archive records a second time, under
-other names wherever files end at other offsets than before. So this is found out before anything is written.
+other names wherever files end at other offsets than before. So both are compared before anything is written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_LISTED: Final = 200_000
 _NAMED: Final = 3
 
 Commits = Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
-"""Reads what is committed, afresh."""
+"""Reads the current commits from the store."""
 
 Names = Mapping[TopicPartition, Sequence[FileName]]
 
@@ -41,11 +41,11 @@ class End(NamedTuple):
     """Where the files of a topic partition end.
 
     Args:
-        offset: after their last record; None if they do not say: values have no offsets.
-        at_least: the end that is certain all the same.
+        offset: after their last record; None if the files do not say (values have no offsets).
+        at_least: the lowest end that is certain.
         keys: of the files that were committed last.
         begin: where the archive ended before their commit: all below is visible.
-        at_most: the end that they cannot be above, as the commits say; None if these do not know the files.
+        at_most: the highest possible end according to the commits; None if these do not know the files.
         is_committed: whether the commit counts exactly these files: it is published as a whole.
     """
 
@@ -67,7 +67,7 @@ def files_of(
     """List the files of topics, by partition and start offset.
 
     Args:
-        begin: of each partition, the start offset of the first file that matters.
+        begin: for each partition, the start offset of the first file that matters.
         most: keys of each topic to list; those that follow are left out, which is logged.
     """
     found: dict[TopicPartition, list[FileName]] = defaultdict(list)
@@ -81,7 +81,7 @@ def files_of(
 def _listed(
     s3: S3, config: LayoutSettings, topic: str, begin: Mapping[TopicPartition, int], most: int | None
 ) -> Iterator[FileName | None]:
-    """Yield what each key of a topic says; goes past pages of files that begin too early."""
+    """Yield the parsed name of each key of a topic; skip pages of files that begin too early."""
     layout, prefix, after, count = config.layout(), config.layout().folder(topic), "", 0
     while True:
         further = ""
@@ -116,12 +116,12 @@ def _listed(
 def end_of(
     s3: S3, config: LayoutSettings, names: Sequence[FileName], commit: OffsetAndMetadata | None
 ) -> End | None:
-    """Return where the files of one partition end; None if there are none. Reads those committed last.
+    """Return where the files of one partition end; None if there are none. Reads the files committed last.
 
-    Values do not say their offsets; the commit that counts these files, and no later ones, says it.
+    Values do not say their offsets; the commit that counts exactly these files does.
 
     Raises:
-        S3Trouble: no answer.
+        S3Trouble: no response.
         S3Error: refused.
     """
     if not names:
@@ -159,7 +159,7 @@ def end_of(
 def _said_by(
     commit: OffsetAndMetadata | None, group: Sequence[FileName], before: Archived | None
 ) -> tuple[int | None, int | None]:
-    """Return where files end, and an offset that they do not end above, as a commit says; None: it does not.
+    """Return where files end by a commit, and the offset that they cannot end above; None if unknown.
 
     Args:
         before: what the archive consisted of before them.
@@ -178,15 +178,15 @@ def _said_by(
 
 
 class _Last(NamedTuple):
-    """What was committed last.
+    """The files committed last.
 
     Args:
-        begin: where the archive ended before the commit of the file that begins the furthest, or before one
-            that was withdrawn in part and reaches beyond that.
-        together: the files from there on. Those of a commit that was withdrawn in part may begin, or end,
-            further than those committed after it.
-        group: those of them that were committed last.
-        before: what the archive consisted of before them; None: another writer's file stands alone.
+        begin: where the archive ended before the commit of the file with the highest start offset; lower if a
+            partly withdrawn commit reaches beyond that.
+        together: the files from there on. Files of a partly withdrawn commit may begin, or end, above those
+            committed after it.
+        group: the files among them that were committed last.
+        before: what the archive consisted of before them; None if the file is another writer's.
     """
 
     begin: int
@@ -196,7 +196,7 @@ class _Last(NamedTuple):
 
 
 def _last_group(s3: S3, config: LayoutSettings, names: Sequence[FileName]) -> _Last:
-    """Return the files that were committed last, as their objects say."""
+    """Return the files that were committed last, according to their objects' metadata."""
     layout = config.layout()
 
     def before(name: FileName) -> Archived | None:
@@ -221,9 +221,9 @@ def _last_group(s3: S3, config: LayoutSettings, names: Sequence[FileName]) -> _L
 
 
 def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Commits) -> list[str]:
-    """Return the problems of partitions with files that no commit covers; empty if all is well.
+    """Return the problems of partitions with files that no commit covers; empty if there are none.
 
-    Whatever is visible was committed before: so commits are read after the files are listed.
+    Visible files were committed earlier, so commits are read after the files are listed.
     """
     before = {partition: _certain(commit) for partition, commit in commits().items()}
     names = files_of(s3, config, topics, before, _MOST_LISTED)
@@ -241,9 +241,9 @@ def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Comm
 
 
 def _certain(commit: OffsetAndMetadata) -> int:
-    """Return the offset up to which a commit surely stands: where what it has yet to publish begins.
+    """Return the offset below which everything is visible: the start of the first token yet to be published.
 
-    It goes back to there if one of these uploads has expired.
+    The commit is withdrawn to that offset if one of these uploads has expired.
     """
     begins = [token.data.get("group", [token.data.get("start", commit.offset)])[0] for token in commit.tokens]
     return min(begins, default=commit.offset)
@@ -252,10 +252,10 @@ def _certain(commit: OffsetAndMetadata) -> int:
 def _unknown(
     s3: S3, config: LayoutSettings, commit: OffsetAndMetadata | None, files: Iterable[FileName]
 ) -> list[FileName]:
-    """Return the files that a commit does not know, from where it is certain on.
+    """Return the files above the certain offset that a commit does not know.
 
-    It knows those it has to publish, and those that were visible when a commit was withdrawn. Each row is in
-    one file, so a file is known by its first row.
+    A commit knows the files that it has yet to publish, and those that were visible when it was withdrawn.
+    Each row is in one file, so a file is known by its first row.
     """
     begin = _certain(commit) if commit else 0
     tokens = {token.data.get("key"): token for token in (commit.tokens if commit else ())}
@@ -281,10 +281,10 @@ def problems_of(
     """Return why partitions cannot be read from these offsets (None: from the first record).
 
     Args:
-        given: where the files end of which neither they nor the commits say it, by the operator's word.
+        given: the end of files that neither files nor commits state, as an operator gave it.
 
     Raises:
-        S3Trouble: no answer.
+        S3Trouble: no response.
         S3Error: refused.
     """
     names = files_of(s3, config, sorted({partition.topic for partition in offsets}))
@@ -329,19 +329,19 @@ def recovered(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     replaced: Mapping[TopicPartition, Sequence[Token] | None],
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition up to which the archive goes.
+    """Return for each partition the offset at which the archive ends.
 
-    A partition is left out if its commit counts exactly the files that are there, or was withdrawn and knows
-    all files above it: only the commit says which of their records are visible.
+    A partition is left out if its commit counts exactly the existing files, or was withdrawn and knows all
+    files above it: only the commit says which of their records are visible.
 
     Args:
-        given: what an operator knows of partitions whose files do not say where they end.
-        commits: what the store has committed, and has published as far as possible.
-        replaced: of each partition with an unpublished commit, which of its tokens are visible, if others
-            were archived again; None: it may still be published, and the partition is left out.
+        given: ends that an operator states for partitions whose files do not.
+        commits: what the store has committed, published as far as possible.
+        replaced: for each partition with an unpublished commit, the visible tokens if others were archived
+            again; None: the commit may still be published, and the partition is left out.
 
     Raises:
-        ConnectException: he has to say more; S3 refuses, or does not answer.
+        ConnectException: the operator has to state more ends; S3 refuses, or does not respond.
     """
     names, unknown = files_of(s3, config, topics), []
     waiting = {partition for partition, tokens in replaced.items() if tokens is None}
@@ -383,14 +383,12 @@ def recovered(
 
 
 def _missing(s3: S3, config: LayoutSettings, files: Sequence[FileName], end: End) -> int | None:
-    """Return the lowest offset that a file beside those committed last may have held; None: there was none.
-
-    Files are published one after another, and nothing says how many were committed together. Those of the
-    commits before are all visible.
-    """
+    """Return the lowest offset that may have been in a file that was not published; None: there is none."""
+    # Files are published one after another, and do not say how many were committed together. Those of
+    # earlier commits are all visible.
     layout, bucket = config.layout(), config.s3_bucket_name
     if all(name.path == folder_of(name.partition) for name in files if layout.file(name) in end.keys):
-        return None  # whole records in the partition's own folder: one file at a time is open
+        return None  # whole records in the partition's own folder: only one file is open at a time
     configured = Configured(config.is_transformed)
 
     def read(name: FileName) -> ArchivedFile:
@@ -400,7 +398,7 @@ def _missing(s3: S3, config: LayoutSettings, files: Sequence[FileName], end: End
 
 
 def _first_gap(begin: int, files: Iterable[ArchivedFile], configured: Configured) -> int | None:
-    """Return the first offset from ``begin`` on of which files may not hold all rows; None: there is none."""
+    """Return the first offset from ``begin`` on of which files may lack rows; None: there is none."""
     runs: list[tuple[int, int]] = []
     for file in files:
         repeats = configured.may_repeat if file.header.may_repeat is None else file.header.may_repeat
@@ -416,7 +414,6 @@ def _first_gap(begin: int, files: Iterable[ArchivedFile], configured: Configured
 
 
 def _described(config: LayoutSettings, names: Sequence[FileName]) -> str:
-    """A few of the files, for a message."""
     layout = config.layout()
     keys = [layout.file(name) for name in names[:_NAMED]]
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
