@@ -26,16 +26,16 @@ _DIGITS_OF_WIDE: Final = 1_000  # readers round to the precision: Connect's 64 w
 
 
 class TypedDatums:
-    """Datums of one Arrow type.
+    """Encodes one Arrow type as Avro.
 
-    All that is inside of a value may be null, as columns may. A record is called as Connect calls structures
-    that have no name; a field whose name is not legal in Avro gets the one that Connect makes of it.
+    Every part of a value may be null, as columns may. A record without a name is named as Connect names such
+    structures; a field whose name is not legal in Avro gets the name that Connect makes of it.
 
     Args:
         kind: of the column.
 
     Raises:
-        DataException: there is no Avro of the type, or two fields would have one name.
+        DataException: Avro has no counterpart of the type, or two fields would have the same name.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -48,7 +48,7 @@ class TypedDatums:
         self._write = fastavro.schemaless_writer
 
     def encode(self, column: Column) -> JoinedValues:
-        """The datums of a column of the type; null where it is null."""
+        """Encode a column of the type; null where it is null."""
         rows, lengths = len(column), np.zeros(len(column), np.int64)
         fates = np.full(rows, Fate.NULL, np.uint8)
         out = io.BytesIO()
@@ -61,10 +61,11 @@ class TypedDatums:
 
 
 _Shown = Callable[[Column], list[Any]]
-"""A column as the objects that fastavro writes."""
+"""Converts a column to the objects that fastavro writes."""
 _Made = tuple[Any, Any, _Shown]
-"""Of a type: its schema, the one it is written by, and how it is shown. It is written without moments:
-numbers are faster, and have all years."""
+"""A type's schema, the schema it is written by, and its conversion. It is written without logical timestamps:
+numbers are faster, and cover all years.
+"""
 
 _SCALARS: Final[Mapping[pa.DataType, Any]] = {
     pa.null(): "null",
@@ -90,13 +91,12 @@ _TIMESTAMPS: Final = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nano
 
 
 class _Schemas:
-    """Of one value: counts the records without a name."""
+    """Schemas of one value; numbers the records without a name."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def of(self, kind: pa.DataType) -> _Made:
-        """Schema and objects of a type."""
         if pa.types.is_dictionary(kind):
             schema, written, shown = self.of(kind.value_type)
             return schema, written, lambda column: shown(column.dictionary_decode())
@@ -207,7 +207,7 @@ def _where_valid(column: Column, values: list[Any]) -> list[Any]:
 
 
 def _divided(items: list[Any], lengths: Column) -> list[list[Any]]:
-    """Items as the lists they are in, of which null ones have none."""
+    """Return items as the lists that they are in; null lists have none."""
     ends = borders_of(filled(lengths.cast(pa.int64()))).tolist()
     return [items[begin:end] for begin, end in pairwise(ends)]
 
@@ -217,7 +217,7 @@ def _without_avro(kind: pa.DataType) -> DataException:
 
 
 def _decimal(kind: pa.DataType) -> _Made:
-    """Avro has no negative scales: such numbers get their zeros, and the scale 0."""
+    """Avro has no negative scales: such numbers are written out, with the scale 0."""
     zeros, scale = max(-kind.scale, 0), max(kind.scale, 0)
     if zeros > MOST_WIDE:
         raise _without_avro(kind)
@@ -258,7 +258,7 @@ def _moment(kind: pa.DataType) -> _Made:
 
 
 def legal_name(name: str) -> str:
-    """A name that is legal in Avro, made as Connect makes it with ``scrub.invalid.names``."""
+    """Return a name that is legal in Avro, as Connect does with ``scrub.invalid.names``."""
     quoted = quote_plus(name, safe="*").replace("~", "%7E")
     if not re.match("[A-Za-z_]", quoted):
         quoted = f"x{quoted}"

@@ -1,10 +1,9 @@
-"""``AvroFormat`` of values: what a schema registry's framing holds is copied, typed columns are written.
+"""``AvroFormat`` of values: framed values are copied without decoding, typed columns are encoded.
 
 A framed value is a zero byte, the id of its schema, and a datum. The datum goes into a file as it is, behind
 the schema of its producer: names, documentation, defaults and logical types are those of the registry.
 Nothing is decoded, but each datum is walked by its schema: one that does not fit is a bad record, since
-readers would not find the next one behind it. Schemas differ between records, a file has one: each id has
-files of its own.
+readers would not find the next one behind it. A file has one schema, so each id has files of its own.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from sinksdk.values.framing import name_of
 from sinksdk.values.json_text import is_json
 
 SchemaOf: TypeAlias = Callable[[int], Any]
-"""Gives a writer's schema by its id, an ``AvroSchema`` or what its JSON holds.
-Raises DataException for an id that the
-registry does not have, RetriableException while it cannot be asked."""
+"""Returns a writer's schema by its id, an ``AvroSchema`` or its JSON. Raises DataException for an id that the
+registry does not have, RetriableException while the registry is unavailable.
+"""
 
 _FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
 _NOT_FRAMED: Final = -1
@@ -78,17 +77,17 @@ _ONLY_JSON: Final = (
 
 
 class AvroValues:
-    """Files of values, by their producers' schemas.
+    """Files of values, with their producers' schemas.
 
     Args:
-        schema_of: the schema registry; None where there is none, and values are typed.
+        schema_of: the schema registry; None if values are typed.
         codec_name: compresses the blocks.
         level: of the compression; None for the codec's own.
-        nulls: what becomes of a record without a value.
-        plain: bytes and texts are the values themselves, which Avro's ``bytes`` and ``string`` hold.
-        keep_schema: is given each schema before a file needs it.
+        nulls: whether a record without a value is bad or left out.
+        plain: bytes and texts are whole values, written as Avro's ``bytes`` and ``string``.
+        keep_schema: stores each schema before a file needs it.
         block_bytes: bytes of a block before compression; None for the default.
-        loop: over rows; None for the better one of those that are there.
+        loop: over rows; None for the fastest that is available.
     """
 
     # Ten attributes: what the configuration says, and the schemas that are known.
@@ -118,19 +117,17 @@ class AvroValues:
 
     @property
     def extension(self) -> str:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ".avro"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Offset and value."""
         return VALUE_COLUMNS
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetch the schemas of a batch's values, and have them kept.
+        """Fetch and store the schemas of a batch's values.
 
         Raises:
-            RetriableException: the registry cannot be asked for a schema, or it cannot be kept.
+            RetriableException: the registry is unavailable, or a schema cannot be stored.
             ConfigException: the registry refuses.
         """
         column = value_column(batch)
@@ -143,10 +140,9 @@ class AvroValues:
                 self._fetch(schema_id)
 
     def with_nulls(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-        """The batch with null for each framed value that is the null of its schema.
+        """Return a learned batch with null for each framed value that is the null of its schema.
 
         Args:
-            batch: one that was learned.
             name: of the column.
         """
         index = batch.schema.get_field_index(name)
@@ -161,7 +157,7 @@ class AvroValues:
         return batch.set_column(index, name, column)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
-        """The ids of the values' schemas, or the type of columns."""
+        """Separate by the values' schema ids, or by the type of columns."""
         column = value_column(batch)
         kinds: list[object] = []
         codes = np.full(len(column), -1, np.int32)
@@ -193,7 +189,7 @@ class AvroValues:
         )
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`: datums without their framing."""
+        """Encode to datums without their framing."""
         column = value_column(batch)
         if not self._is_framed(column):
             joined = self._datums(column.type).encode(column)
@@ -206,7 +202,6 @@ class AvroValues:
         return encoded(partition, batch, joined, self._nulls, lambda row, _: whys.get(row, _NO_FRAMING))
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         schema = (
             json.dumps(self._datums(kind).schema)
             if isinstance(kind, pa.DataType)
@@ -226,7 +221,7 @@ class AvroValues:
         return walked
 
     def _mended(self, column: Column, walked: Walked) -> tuple[JoinedValues, dict[int, str]]:
-        """The data of a column, and what is wrong with those that do not fit."""
+        """Return the data of a column, and why rows do not fit."""
         ends, fits = walked
         is_plain: Flags = (fits == Fit.FITS) | (fits == Fit.NULL)
         joined = join_values(
@@ -258,7 +253,7 @@ class AvroValues:
         return not self._plain and has_bytes(column.type)
 
     def _problem(self, kind: pa.DataType) -> str | None:
-        """Why typed values cannot be archived that have this type; None if they can."""
+        """Return why typed values of this type cannot be archived; None if they can."""
         if is_json(kind):
             return _ONLY_JSON
         if kind not in self._refused:
@@ -279,13 +274,12 @@ class AvroValues:
         self._refused[kind] = str(error)
 
     def _why_not(self, schema_id: int) -> str | None:
-        """Why a value cannot be archived that has this schema; None if it can."""
+        """Return why values of this schema cannot be archived; None if they can."""
         if schema_id not in self._schemas and schema_id not in self._refused:
             self._fetch(schema_id)
         return None if schema_id in self._schemas else f"{self._refused[schema_id]}; {_DO}"
 
     def _fetch(self, schema_id: int) -> None:
-        """Get to know a schema, or why there is none that can be used."""
         if self._schema_of is None:
             raise ConfigException(_NO_SCHEMA)
         try:
@@ -299,7 +293,7 @@ class AvroValues:
 
 
 def _with_data(joined: JoinedValues, mended: Mapping[int, bytes]) -> JoinedValues:
-    """With the data of some of the rows that had none, which are taken then."""
+    """Add the data of some rows that had none."""
     data, borders = joined.rows.data, joined.rows.borders
     lengths, fates = np.diff(borders), joined.fates.copy()
     pieces: list[BytesLike] = []
@@ -312,7 +306,7 @@ def _with_data(joined: JoinedValues, mended: Mapping[int, bytes]) -> JoinedValue
 
 
 def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
-    """Each number there is, in the order of their first rows, and which rows have it."""
+    """Return each distinct number in the order of first rows, and its rows."""
     left = np.ones(len(numbers), np.bool_)
     while left.any():
         number = int(numbers[left.argmax()])
@@ -322,7 +316,6 @@ def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
 
 
 def _are_null(column: Column, schemas: Mapping[int, AvroSchema]) -> Flags:
-    """Which values are the null of one of these schemas."""
     is_null = np.zeros(len(column), np.bool_)
     ids = schema_ids(column)
     for number, rows in _divided(ids) if (ids >= 0).any() else ():
@@ -340,7 +333,7 @@ def _are_null(column: Column, schemas: Mapping[int, AvroSchema]) -> Flags:
 
 
 def _borders(column: Column) -> tuple[npt.NDArray[Any], pa.Buffer]:
-    """Where values begin in their bytes, and where the last one ends; and the bytes."""
+    """Return where each value begins, where the last one ends, and the column's bytes."""
     if column.type.id not in (pa.binary().id, BYTES.id):
         column = column.cast(BYTES)
     _, borders, data = column.buffers()
@@ -349,7 +342,7 @@ def _borders(column: Column) -> tuple[npt.NDArray[Any], pa.Buffer]:
 
 
 def schema_ids(column: Column) -> Longs:
-    """The id of each value's schema; -1 where it has none, -2 where it is null."""
+    """Return the id of each value's schema; -1 where it has none, -2 where the value is null."""
     found: Longs = np.full(len(column), _IS_NULL, np.int64)
     if column.null_count == len(column):
         return found

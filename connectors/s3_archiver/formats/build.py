@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 def format_of(
     config: FormatSettings, *, keep_schema: KeepSchema | None = None, block_bytes: int | None = None
 ) -> Format[Any]:
-    """The format that a configuration asks for.
+    """Return the configured format.
 
     Args:
-        keep_schema: is given each schema of a registry before a file needs it.
+        keep_schema: stores each schema of a registry before a file needs it.
         block_bytes: bytes of a block before compression, for formats that have blocks; None for their own.
+
+    Raises:
+        ConfigException: the registry's client is not installed, or does not accept the address.
     """
     if config.holds_values:
         return _value_format(config, keep_schema, block_bytes)
@@ -35,15 +38,6 @@ def format_of(
 def _value_format(
     config: FormatSettings, keep_schema: KeepSchema | None = None, block_bytes: int | None = None
 ) -> Format[Any]:
-    """The format of files of values, and of keys and headers beside them.
-
-    Args:
-        keep_schema: is given each schema of a registry before a file needs it.
-        block_bytes: of a block before compression; None for the default.
-
-    Raises:
-        ConfigException: the registry's client is not installed, or does not accept the address.
-    """
     values = _format(config, keep_schema, block_bytes, is_key=False)
     if config.views == 1:
         return values
@@ -67,7 +61,7 @@ def _value_format(
 
 
 class _Content(NamedTuple):
-    """What a format has to know of the values, besides its own keys; as arguments of the formats."""
+    """Properties of values that formats take as arguments."""
 
     schema_of: Callable[[int], Any] | None = None
     plain: bool = False
@@ -81,7 +75,6 @@ _HEADERS_ARE: Final = _Content()
 def _format(
     config: FormatSettings, keep_schema: KeepSchema | None, block_bytes: int | None, *, is_key: bool
 ) -> Format[Any]:
-    """The format of files of values, or of keys."""
     side = "key_converter" if is_key else "value_converter"
     is_converted = is_key or side in config.model_fields_set
     schema_of = None if config.has_transforms else config.schema_of(is_key=is_key)

@@ -1,4 +1,4 @@
-"""Avro's block codecs, each by the fastest kept implementation that is installed, and gzip for lines."""
+"""Avro's block codecs, by the fastest maintained implementation that is installed, and gzip for lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RAW_DEFLATE: Final = -15  # zlib's window size, negative for "no zlib header an
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One way to compress blocks. Make one per file: sharing it between threads is not safe.
+    """Compresses blocks. Use one per file: it must not be shared between threads.
 
     Args:
         name: Avro's name of it, as in a file's ``avro.codec``.
@@ -41,15 +41,13 @@ class Codec:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How a codec is made; no ``levels`` where it has none."""
-
     make: Callable[[int], Compress]
     levels: range = range(0)
     default: int = 0
 
 
 def codec(name: str, level: int | None = None) -> Codec:
-    """A codec by Avro's name: null, deflate, snappy, zstandard, bzip2 or xz.
+    """Return a codec by Avro's name: null, deflate, snappy, zstandard, bzip2 or xz.
 
     Args:
         name: Avro's name of the codec.
@@ -76,10 +74,10 @@ def codec(name: str, level: int | None = None) -> Codec:
 
 
 class GzipStream:
-    """One gzip member, made of blocks that are compressed each by itself.
+    """One gzip member of blocks that are compressed independently.
 
-    So nothing but the bytes of a block is kept in memory between blocks, where a compressor would keep some
-    300 KB for each open file; what is lost is less than a hundredth of the compression.
+    Between blocks it keeps no memory, where a compressor would keep some 300 KB for each open file; this
+    costs less than a hundredth of the compression.
 
     Args:
         level: 0 to 9; -1 for the default, which is 1: levels 1 to 3 are isal's where that is installed.
@@ -97,11 +95,11 @@ class GzipStream:
         self._size = 0
 
     def header(self) -> bytes:
-        """What the stream begins with. No time stands in it: the same records give the same bytes."""
+        """Return the header, without a time: the same records give the same bytes."""
         return b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
     def compress(self, block: BytesLike) -> bytes:
-        """A block, compressed; it ends with a byte."""
+        """Return a block, compressed; it ends with a byte."""
         self._checksum = zlib.crc32(block, self._checksum)
         self._size += len(block)
         compressor = self._library.compressobj(self._level, zlib.DEFLATED, _RAW_DEFLATE)
@@ -109,12 +107,11 @@ class GzipStream:
         return compressed + cast("bytes", compressor.flush(self._library.Z_FULL_FLUSH))
 
     def finish(self) -> bytes:
-        """What the stream ends with: an empty last block, checksum and size."""
+        """Return the end: an empty last block, checksum and size."""
         return b"\x03\x00" + struct.pack("<II", self._checksum, self._size & 0xFFFFFFFF)
 
 
 GZIP_LEVELS: Final = range(-1, 10)
-"""Levels of :class:`GzipStream`."""
 
 
 def _null(_level: int) -> Compress:
@@ -164,4 +161,4 @@ _KINDS: Final[Mapping[str, _Kind]] = {
 }
 
 CODEC_NAMES: Final = tuple(_KINDS)
-"""The codecs' names, the fastest to write first and the smallest files last, roughly."""
+"""The names of codecs, roughly from the fastest to the smallest files."""

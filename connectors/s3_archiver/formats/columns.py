@@ -1,7 +1,7 @@
 """Arrow columns from and to numpy.
 
-Arrow's own ways, and those that make a column or a scalar of Python's values, import pandas where that is
-installed: at 40 MB and half a second for each process.
+Arrow's own conversions, and those that create a column or a scalar from Python's values, import pandas where
+that is installed: 40 MB and half a second for each process.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ Longs = npt.NDArray[np.int64]
 
 
 def as_mask(booleans: pa.Array) -> Flags:
-    """A column of booleans without nulls."""
     return np.from_dlpack(booleans.cast(pa.uint8())).view(np.bool_)
 
 
 def null_rows(column: pa.Array) -> tuple[Longs, Longs]:
-    """The rows that are null, and the others."""
+    """Return the rows that are null, and the others."""
     if not column.null_count:
         return np.empty(0, np.int64), np.arange(len(column))
     is_null = as_mask(column.is_null())
@@ -32,61 +31,54 @@ def null_rows(column: pa.Array) -> tuple[Longs, Longs]:
 
 
 def as_column(numbers: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Numbers as a column of a type of the same size."""
+    """Return numbers as a column of a type of the same size."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 def long_column(numbers: npt.NDArray[np.integer[Any]] | Sequence[int]) -> pa.Array:
-    """Whole numbers as a column of 64 bits: rows to take, for one."""
     return as_column(np.asarray(numbers, np.int64), pa.int64())
 
 
 def flag_column(flags: Flags) -> pa.Array:
-    """A column of booleans."""
     return as_column(flags.view(np.uint8), pa.uint8()).cast(pa.bool_())
 
 
 def text_column(offsets: Longs, data: npt.NDArray[np.uint8]) -> pa.Array:
-    """Texts that lie one behind the other."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
 
 
 def texts_column(texts: Sequence[str]) -> pa.Array:
-    """Texts as a column."""
     encoded = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, encoded)])
     return text_column(offsets, np.frombuffer(b"".join(encoded), np.uint8))
 
 
 def long_scalar(number: int, kind: pa.DataType) -> pa.Scalar:
-    """A whole number as a scalar."""
     return long_column([number])[0].cast(kind)
 
 
 def null_scalar(kind: pa.DataType) -> pa.Scalar:
-    """Null as a scalar."""
     return pa.nulls(1, kind)[0]
 
 
 def zero_for_null(column: pa.Array) -> pa.Array:
-    """A column of whole numbers with 0 for null."""
     return column.fill_null(long_scalar(0, column.type)) if column.null_count else column
 
 
 def filled(column: pa.Array) -> Longs:
-    """A column of 64-bit integers for numpy, with 0 for null."""
+    """Return a column of 64-bit integers for numpy, with 0 for null."""
     return np.from_dlpack(zero_for_null(column)).view(np.int64)
 
 
 def null_where(numbers: Longs, column: pa.Array) -> pa.Array:
-    """Numbers as a column that is null where another one is."""
+    """Return numbers as a column that is null where another one is."""
     if not column.null_count:
         return long_column(numbers)
     return pc.if_else(column.is_null(), null_scalar(pa.int64()), long_column(numbers))
 
 
 def list_borders(column: pa.Array) -> pa.Array:
-    """Where lists begin in what their column is flattened to, and where the last one ends; null is empty."""
+    """Return where each list begins in the flattened column, and where the last one ends; null is empty."""
     lengths = filled(column.value_lengths().cast(pa.int64()))
     return as_column(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), pa.int32())

@@ -1,4 +1,4 @@
-"""Avro object container files: header, and blocks cut at row borders."""
+"""Avro object container files: a header, and blocks that end with a row."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ _MAGIC: Final = b"Obj\x01"
 _RESERVED: Final = "avro."
 
 BLOCK_BYTES: Final = 240 * 1024
-"""Default size of a block before compression. Blocks run over it by less than a row; beyond 256 KiB
-zstandard changes to tables that make level 1 a tenth slower."""
+"""Default size of a block before compression. Blocks exceed it by less than a row; beyond 256 KiB zstandard
+uses tables that make level 1 a tenth slower.
+"""
 
 
 class ContainerWriter:
     """Writes one Avro file as a stream of pieces, in memory of less than a block.
 
-    A block ends with the row that fills it, be it of one batch or of several, so blocks are at least
-    ``block_bytes`` long (but for the last). These are also fastavro's blocks for a ``sync_interval`` of
-    that size: with the null codec the whole file is the same, byte for byte.
+    A block ends with the row that fills it, across batches, so blocks are at least ``block_bytes`` long
+    (except the last). fastavro cuts the same blocks for a ``sync_interval`` of that size: with the null codec
+    the whole file is the same, byte for byte.
 
     The methods that return pieces are generators: consume each to its end before the next call.
 
@@ -59,16 +60,14 @@ class ContainerWriter:
 
     @property
     def records(self) -> int:
-        """Number of records appended so far."""
         return self._records
 
     @property
     def buffered(self) -> int:
-        """Bytes of datums that wait for their block to fill: always less than ``block_bytes``."""
+        """Bytes of datums in the unfinished block: always less than ``block_bytes``."""
         return self._blocks.buffered
 
     def header(self) -> Iterator[BytesLike]:
-        """Yield what the file begins with."""
         entries = b"".join(
             _length_prefixed(name.encode()) + _length_prefixed(value)
             for name, value in self._metadata.items()
@@ -76,16 +75,13 @@ class ContainerWriter:
         yield _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
-        """Append rows, and yield the pieces of the blocks that they fill.
-
-        With the null codec pieces are views of the rows' buffer.
-        """
+        """Append rows, and yield full blocks; with the null codec as views of the rows' buffer."""
         self._records += len(rows)
         for block in self._blocks.add(rows):
             yield from self._stored(block)
 
     def finish(self) -> Iterator[BytesLike]:
-        """Yield the pieces of the last block, if any rows are left. Nothing may be appended after it."""
+        """Yield the last block, if any rows are left. Nothing may be appended after it."""
         for block in self._blocks.finish():
             yield from self._stored(block)
 
@@ -99,23 +95,15 @@ class ContainerWriter:
 
 
 class Block(NamedTuple):
-    """Rows that are stored together.
-
-    Args:
-        records: number of them.
-        pieces: their bytes, one behind the other.
-    """
-
     records: int
     pieces: Sequence[BytesLike]
 
     def joined(self) -> BytesLike:
-        """Their bytes as one piece."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
 
 class RowBlocks:
-    """Collects rows into blocks, which end with the row that fills them, be it of one batch or of several.
+    """Collects rows into blocks, which end with the row that fills them, across batches.
 
     Args:
         block_bytes: bytes that fill a block.
@@ -142,7 +130,6 @@ class RowBlocks:
             self._add(last - row, bytes(data[start:end]))
 
     def finish(self) -> Iterator[Block]:
-        """Yield the last block, if any rows are left."""
         if self._pending_records:
             yield self._block()
 

@@ -1,11 +1,11 @@
-"""Avro datums of many rows at once: numpy makes the short fields, Arrow copies the long ones.
+"""Avro datums of many rows at once: numpy encodes the short fields, Arrow copies the long ones.
 
 A datum is its fields one behind the other: integers as zig-zag varints (the sign in the lowest bit, then
 seven bits to a byte, lowest first, the high bit set in all bytes but the last), bytes behind their length, a
 nullable value behind the number of its branch, an array as a count, its items and a zero. All but the bytes
 themselves takes a few bytes a row, which numpy computes a column at a time. ``binary_join_element_wise`` of
-Arrow then interleaves those with the columns of bytes: each byte is copied once, and no Python object is made
-per row.
+Arrow then interleaves those with the columns of bytes: each byte is copied once, and no Python object is
+created per row.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Octets: TypeAlias = npt.NDArray[np.uint8]
 Column: TypeAlias = Any  # a pyarrow.Array; its stubs cannot follow arrays of types known at run time only
 
 BYTES: Final = pa.large_binary()
-"""Type of all columns of encoded bytes: 64-bit offsets, since 2 GiB of rows overflow 32-bit ones."""
+"""The type of all columns of encoded bytes: 64-bit offsets, since 2 GiB of rows overflow 32-bit ones."""
 
 _CONTINUES: Final = 0x80
 _SEVEN_BITS: Final = 0x7F
 
 
 def varint(value: int) -> bytes:
-    """One integer (of at most 64 bits) as an Avro ``int`` or ``long``."""
+    """Return an integer (of at most 64 bits) as an Avro ``int`` or ``long``."""
     rest = (value << 1) ^ (value >> 63)
     octets = bytearray()
     while rest >= _CONTINUES:
@@ -44,10 +44,10 @@ def varint(value: int) -> bytes:
 
 
 class ShortFields:
-    """Short fields of all rows, side by side, gathered one byte column at a time.
+    """Short fields of all rows, one byte column at a time.
 
-    A field is laid out at the same place in every row; what a row does not have of it (a varint
-    that is shorter there, a field that is absent) is cut out when the rows are put together.
+    A field has the same place in every row; bytes that a row does not have (a shorter varint, an absent
+    field) are cut out when the rows are joined.
 
     Args:
         rows: number of rows, at least 1.
@@ -60,7 +60,6 @@ class ShortFields:
         self._masks: list[tuple[int, Flags]] = []
 
     def constant(self, octets: bytes) -> None:
-        """Append the same bytes in every row."""
         self._template += octets
 
     def column(self, octets: Octets, present: Flags | None = None) -> None:
@@ -94,7 +93,7 @@ class ShortFields:
         self.column(rest.astype(np.uint8), present)
 
     def build(self) -> Any:
-        """The rows' fields as bytes: None if there are none, a scalar if all rows agree, else an array."""
+        """Return the rows' fields: None if there are none, a scalar if all rows agree, else an array."""
         if not self._columns:
             return bytes_scalar(bytes(self._template)) if self._template else None
         rows, width = self._rows, len(self._template)
@@ -112,20 +111,18 @@ class ShortFields:
 
 
 def borders_of(lengths: Longs) -> Longs:
-    """Where each of consecutive pieces begins, and where the last one ends."""
+    """Return where each of consecutive pieces begins, and where the last one ends."""
     borders = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=borders[1:])
     return borders
 
 
 def bytes_array(borders: Longs, data: memoryview) -> Column:
-    """An Arrow array of type :data:`BYTES` over borders and data, without a copy."""
     buffers = [None, pa.py_buffer(borders.data), pa.py_buffer(data)]
     return pa.Array.from_buffers(BYTES, len(borders) - 1, buffers)
 
 
 def bytes_scalar(octets: bytes) -> Any:
-    """An Arrow scalar of type :data:`BYTES`."""
     return bytes_array(np.array([0, len(octets)], np.int64), memoryview(octets))[0]
 
 
@@ -140,7 +137,7 @@ class EncodedRows:
     """Datums of consecutive rows, one behind the other.
 
     Args:
-        data: the bytes the datums are in.
+        data: the bytes of the datums.
         borders: row ``i`` is ``data[borders[i]:borders[i + 1]]``; one more than there are rows.
     """
 
@@ -151,7 +148,7 @@ class EncodedRows:
         return len(self.borders) - 1
 
     def slice(self, start: int, stop: int) -> EncodedRows:
-        """Rows ``start`` to ``stop`` (the one after the last), not copied."""
+        """Return rows ``start`` to ``stop`` (exclusive), not copied."""
         return EncodedRows(self.data, self.borders[start : stop + 1])
 
     @property
@@ -161,7 +158,6 @@ class EncodedRows:
 
     @property
     def nbytes(self) -> int:
-        """Size of :attr:`payload` in bytes."""
         return int(self.borders[-1] - self.borders[0])
 
 
@@ -169,9 +165,7 @@ NO_ROWS: Final = EncodedRows(memoryview(b""), np.zeros(1, np.int64))
 
 
 class DatumBuilder:
-    """Appends one field after the other to the datums of all rows.
-
-    Columns of bytes are of type :data:`~sinksdk.connectors.s3_archiver.formats.datums.BYTES`.
+    """Appends fields to the datums of all rows. Columns of bytes are of type :data:`BYTES`.
 
     Args:
         rows: number of rows, at least 1.
@@ -183,15 +177,14 @@ class DatumBuilder:
         self._short = ShortFields(rows)
 
     def constant(self, octets: bytes) -> None:
-        """Append fields that are the same in every row, already encoded."""
+        """Append encoded fields that are the same in every row."""
         self._short.constant(octets)
 
     def long(self, values: Longs) -> None:
-        """Append an ``int`` or ``long``."""
         self._short.long(values)
 
     def nullable_long(self, values: Longs, present: Flags | None) -> None:
-        """Append a ``["null", "long"]``: null where not ``present`` (None: nowhere); zero is there then."""
+        """Append a ``["null", "long"]``: null where not ``present`` (None: nowhere); the value is 0 there."""
         if self._branch(present):
             self._short.long(values, present)
 
@@ -201,7 +194,6 @@ class DatumBuilder:
         self._copy(column)
 
     def nullable_bytes(self, column: Column) -> None:
-        """Append a ``["null", "bytes"]``."""
         present = present_in(column)
         if self._branch(present):
             self._short.long(filled(pc.binary_length(column)), present)
@@ -215,7 +207,7 @@ class DatumBuilder:
         self._short.constant(_ARRAY_END)
 
     def build(self) -> EncodedRows:
-        """The datums. The builder cannot be used after it."""
+        """Return the datums. The builder cannot be used after it."""
         self._end_short_fields()
         joined = pc.binary_join_element_wise(
             *self._parts, _NO_SEPARATOR, null_handling="replace", null_replacement=""
@@ -227,7 +219,7 @@ class DatumBuilder:
         return EncodedRows(memoryview(data), np.frombuffer(borders, np.int64, self._rows + 1))
 
     def _branch(self, present: Flags | None) -> bool:
-        """Append which branch of a ``["null", …]`` comes next; False if it is null in all rows."""
+        """Append the branch of a ``["null", …]``; return False if it is null in all rows."""
         if present is None:
             self._short.constant(_VALUE_BRANCH)
             return True
@@ -238,7 +230,6 @@ class DatumBuilder:
         return True
 
     def _copy(self, column: Column) -> None:
-        """Append bytes as they are: nothing for null."""
         self._end_short_fields()
         self._parts.append(column)
 
@@ -250,5 +241,5 @@ class DatumBuilder:
 
 
 def present_in(column: Column) -> Flags | None:
-    """Which rows are not null; None when all are."""
+    """Return which rows are not null; None if all are."""
     return as_mask(column.is_valid()) if column.null_count else None

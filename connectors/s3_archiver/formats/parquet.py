@@ -34,7 +34,7 @@ from sinksdk.values.decimals import MOST_DIGITS, is_wide
 from sinksdk.values.json_text import is_json
 
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of Arrow data of a row group, before encoding and compression, that are collected at most."""
+"""The most bytes of Arrow data of a row group, before encoding and compression, that are collected."""
 
 _EXTENSIONS: Final = {
     "none": "",
@@ -44,11 +44,7 @@ _EXTENSIONS: Final = {
     "lz4": ".lz4",
     "zstd": ".zstd",
 }
-"""By codec, as Confluent's sink names its files."""
-
 CODECS: Final = tuple(_EXTENSIONS)
-"""Values of ``parquet.codec``."""
-
 RECORD_TYPE: Final = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -72,12 +68,10 @@ RECORD_TYPE: Final = pa.schema(
 _OF_RECORDS: Final = {name: name for name in RECORD_TYPE.names} | {"timestamp_type": "timestampType"}
 _REPEATING: Final = ["topic", "partition", "timestamp_type", "headers.list.element.key"]
 _COMPARED: Final = ["partition", "offset", "timestamp"]
-"""Columns whose least and greatest value let a reader pass over row groups; of bytes they would be copies."""
+"""Columns with statistics, which let a reader skip row groups; for bytes they would be copies."""
 
 
 class ParquetRows:
-    """Rows of a file's columns."""
-
     __slots__ = ("batch",)
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -87,7 +81,6 @@ class ParquetRows:
         return int(self.batch.num_rows)
 
     def slice(self, start: int, stop: int) -> Self:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Rows`."""
         return type(self)(self.batch.slice(start, stop - start))
 
 
@@ -114,22 +107,18 @@ class ParquetContent:
 
     @property
     def buffered(self) -> int:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.FileContent`."""
         return self._waiting_bytes
 
     def header(self) -> Iterator[BytesLike]:
-        """Parquet's magic bytes."""
         yield from self._written.take()
 
     def append(self, rows: ParquetRows) -> Iterator[BytesLike]:
-        """Collect rows, and write row groups that are big enough."""
         self._waiting.append(rows.batch)
         self._waiting_bytes += rows.batch.nbytes
         if self._waiting_bytes >= self._row_group_bytes:
             yield from self._row_group()
 
     def finish(self) -> Iterator[BytesLike]:
-        """The last row group, and the footer with the file's header."""
         if self._waiting:
             yield from self._row_group()
         said = self._header.to_metadata()
@@ -186,11 +175,11 @@ class _Pieces:
 
 
 class _Parquet:
-    """What both contents have in common.
+    """Common part of both formats.
 
     Args:
         codec: compresses the columns; one of :data:`CODECS`.
-        row_group_bytes: bytes of Arrow data of a row group at most.
+        row_group_bytes: the most bytes of Arrow data of a row group.
 
     Raises:
         ConfigException: this build of Arrow does not have the codec.
@@ -206,16 +195,14 @@ class _Parquet:
 
     @property
     def extension(self) -> str:
-        """As Confluent's: ``.snappy.parquet``."""
         return f"{_EXTENSIONS[self._codec]}.parquet"
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """All, where nothing else is said."""
         return None
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Nothing is asked."""
+        """Fetches nothing."""
 
     def _file(self, schema: pa.Schema, header: FileHeader, **options: object) -> ParquetContent:
         whole = {"compression": self._codec, **options}
@@ -229,22 +216,20 @@ class RecordParquet(_Parquet):
         """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`. A header without a key is bad."""
         batch, bad = without_bad_headers(partition, batch)
         columns = [_column_of(partition, batch, field) for field in RECORD_TYPE]
         return Encoded(ParquetRows(pa.RecordBatch.from_arrays(columns, schema=RECORD_TYPE)), bad)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return self._file(RECORD_TYPE, header, use_dictionary=_REPEATING, write_statistics=_COMPARED)
 
 
 class ValueParquet(_Parquet):
-    """``archive.content=value``: the fields of the values, which a converter or Spark has typed.
+    """``archive.content=value``: the fields of values that a converter or Spark has typed.
 
     Args:
-        nulls: what becomes of a record without a value.
-        gives_types: whether the converter gives values with fields, so that one without is a bad record.
+        nulls: whether a record without a value is bad or left out.
+        gives_types: whether the converter gives values with fields, so that a value without fields is bad.
     """
 
     def __init__(
@@ -261,11 +246,10 @@ class ValueParquet(_Parquet):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ("value",)
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Nothing is asked. Raises ConfigException: values have no fields, and no converter gives any."""
+        """Raises ConfigException: values have no fields, and no converter gives any."""
         column = batch.column("value")
         if not self._gives_types and has_bytes(column.type) and column.null_count < len(column):
             message = (
@@ -277,7 +261,7 @@ class ValueParquet(_Parquet):
             raise ConfigException(message)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
-        """A batch's values are of one type, and a file's, too.
+        """Separate by the type of values.
 
         Rows without a value are bad, and all rows where the values are no structures.
         """
@@ -298,7 +282,6 @@ class ValueParquet(_Parquet):
         return Kinds([kind] if (codes == 0).any() else [], codes, bad)
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`. No copy is made."""
         values = batch.column("value")
         fields = [values.type.field(number) for number in range(values.type.num_fields)]
         return Encoded(
@@ -306,14 +289,12 @@ class ValueParquet(_Parquet):
         )
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         if not isinstance(kind, pa.StructType):
             raise TypeError(kind)
         return self._file(pa.schema([kind.field(number) for number in range(kind.num_fields)]), header)
 
 
 def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """A record's column as the file has it."""
     rows = batch.num_rows
     if field.name == "topic":
         return pa.repeat(texts_column([partition.topic])[0].cast(field.type), rows)
@@ -332,22 +313,22 @@ def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field
     return column
 
 
+# Finer timestamps are rounded down, also those before 1970.
 def _to_milliseconds(column: pa.Array) -> pa.Array:
-    """Finer timestamps are rounded down, also those before 1970."""
     ticks = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
     values = filled(column.view(pa.int64()))
     values = values * 1_000 if column.type.unit == "s" else values // ticks
     return null_where(values, column)
 
 
+# Null becomes an empty list.
 def _lists(column: pa.Array) -> pa.Array:
-    """Null is an empty list."""
     return pa.ListArray.from_arrays(list_borders(column), column.flatten(), type=column.type)
 
 
 @functools.lru_cache(maxsize=64)
 def _problem(kind: pa.DataType) -> str | None:
-    """Why values of a type cannot be rows of a Parquet file."""
+    """Return why values of a type cannot be rows of a Parquet file."""
     if is_json(kind):
         return (
             "its value has no schema that a Parquet file could have: it is JSON without one, or of an Avro "
@@ -385,7 +366,7 @@ def _problem(kind: pa.DataType) -> str | None:
 
 
 def _refusal(field: pa.Field) -> str | None:
-    """What Arrow says of a column that it cannot write, be it of its type or of a row."""
+    """Return Arrow's reason for refusing a column."""
     schema = pa.schema([field.with_nullable(True)])
     try:
         with pq.ParquetWriter(_Pieces(), schema) as writer:
@@ -396,7 +377,7 @@ def _refusal(field: pa.Field) -> str | None:
 
 
 def _path_of(kind: pa.DataType, path: str, test: Callable[[pa.DataType], bool]) -> str | None:
-    """Path of the first part of a type that meets a test; empty for itself."""
+    """Return the path of the first part of a type that meets a test; empty for the type itself."""
     if test(kind):
         return path
     if pa.types.is_struct(kind):

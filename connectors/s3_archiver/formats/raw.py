@@ -31,17 +31,17 @@ from sinksdk.values.json_text import is_json
 class RawBytes:
     """Files of values as they are. A value that holds the separator cannot be told from two.
 
-    Bytes and texts are as they are, and so are JSON texts. Values of other types become JSON behind
-    transforms, which make such values of bytes; without transforms they are refused.
+    Bytes and texts, JSON texts included, are written as they are. Values of other types are written as JSON
+    behind transforms; without transforms they are refused.
 
     Args:
         extension: of a file's name, before that of the compression.
         separator: stands behind each value.
-        nulls: what becomes of a record without a value.
-        writes_json: of values of other types.
+        nulls: whether a record without a value is bad or left out.
+        writes_json: whether values of other types are written as JSON.
         gzip_level: -1 to 9; None without compression.
         block_bytes: of a compressed block; None for the default.
-        loop: over rows; None for the better one of those that are there.
+        loop: over rows; None for the fastest that is available.
     """
 
     def __init__(
@@ -65,26 +65,20 @@ class RawBytes:
 
     @property
     def extension(self) -> str:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return self._extension + ("" if self._gzip_level is None else GZIP_EXTENSION)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Offset and value."""
         return VALUE_COLUMNS
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Nothing is asked."""
+        """Fetches nothing."""
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All values are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`.
-
-        Raises:
-            ConfigException: the values have a type that is neither bytes nor text.
-        """
+        """Raises ConfigException: the values have a type that is neither bytes nor text."""
         column = value_column(batch)
         if is_json(column.type) or (self._writes_json and not has_bytes(column.type)):
             column = json_texts(column)
@@ -98,7 +92,6 @@ class RawBytes:
         return encoded(partition, batch, joined, self._nulls, _not_taken)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return begin_lines(self._gzip_level, self._block_bytes)
 
 

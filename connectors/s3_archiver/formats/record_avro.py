@@ -29,7 +29,6 @@ class RecordAvro:
 
     @property
     def extension(self) -> str:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ".avro"
 
     @property
@@ -37,13 +36,12 @@ class RecordAvro:
         """All."""
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Nothing is asked."""
+        """Fetches nothing."""
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`. A header without a key is bad."""
         encoder = self._encoders.get(partition)
         if encoder is None:
             encoder = self._encoders[partition] = RecordEncoder(partition)
@@ -54,7 +52,6 @@ class RecordAvro:
             return Encoded(encoder.encode(good), bad)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ContainerWriter(
             RECORD_SCHEMA, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
         )

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 SYNC_BYTES: Final = 16
-"""Length of an Avro file's sync marker."""
-
 RECORD_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "record",
     "name": "Record",
@@ -47,7 +45,7 @@ RECORD_SCHEMA: Final[Mapping[str, Any]] = {
 
 
 def sync_marker(object_key: str) -> bytes:
-    """The 16 bytes between a file's blocks: always the same for the same object key.
+    """Return the 16 bytes between a file's blocks, the same for the same object key.
 
     So the same records archived again give the same bytes, and files can be compared by checksum.
     """

@@ -1,4 +1,4 @@
-"""A column of values, one behind the other: as lines, or without a schema registry's framing.
+"""Joins the values of a column, as lines or without a schema registry's framing.
 
 The loop over rows is compiled (``_datums.c``) where a wheel brings it or a compiler was there; else
 :func:`plain_values` does the same in Python, many times slower. Both return the same.
@@ -29,23 +29,22 @@ from sinksdk.connectors.s3_archiver.formats.encoder import column_buffers
 
 
 class ValueKind(IntEnum):
-    """What values are, and what is done with them."""
+    """What values are, and how they are joined."""
 
     PLAIN = 0
-    """Bytes as they are."""
     FRAMED = 1
-    """A zero byte first: as many bytes as ``before`` has are cut off."""
+    """A zero byte first; as many bytes as ``before`` has are cut off."""
     JSON = 2
-    """JSON that was checked: a value that holds a line's end is written without space."""
+    """Valid JSON; a value that holds a line feed is written without whitespace."""
 
 
 class Fate(IntEnum):
-    """What becomes of a row. Only the first one has bytes."""
+    """The result for a row. Only the first one has bytes."""
 
     TAKEN = 0
     NULL = 1
     SHORT = 2
-    """Shorter than what is cut off."""
+    """Shorter than the bytes to cut off."""
     OTHER = 3
     """Not of its kind."""
 
@@ -63,7 +62,7 @@ class JoinedValues(NamedTuple):
 
 
 ValueLoop: TypeAlias = Callable[[Column, ValueKind, bytes, bytes], JoinedValues]
-"""Joins the values of a column of bytes: a kind, what they begin with, what is put behind each."""
+"""Joins the values of a column of bytes, given a kind, their first bytes and the bytes behind each."""
 
 
 def join_values(
@@ -73,12 +72,12 @@ def join_values(
     after: bytes = b"",
     loop: ValueLoop | None = None,
 ) -> JoinedValues:
-    """The values of a column of bytes or text, joined.
+    """Join the values of a column of bytes or text.
 
     Args:
-        before: of FRAMED as many bytes as are cut off.
-        after: is put behind each value.
-        loop: over rows; None for the better one of those that are there.
+        before: for FRAMED as many bytes as are cut off.
+        after: stands behind each value.
+        loop: over rows; None for the fastest that is available.
     """
     if column.null_count == len(column):
         return nothing_joined(column)
@@ -88,7 +87,6 @@ def join_values(
 
 
 def nothing_joined(column: Column) -> JoinedValues:
-    """No value is taken."""
     rows = len(column)
     fates = np.full(rows, Fate.OTHER, np.uint8)
     if column.null_count:
@@ -97,23 +95,21 @@ def nothing_joined(column: Column) -> JoinedValues:
 
 
 def has_bytes(kind: pa.DataType) -> bool:
-    """Whether values are bytes or text, or there are none."""
+    """Return whether values are bytes or text, or the column is null."""
     return kind.id in _KNOWN or kind.id in _LIKEWISE
 
 
 def only(rows: EncodedRows, kept: Flags) -> EncodedRows:
-    """Without rows that are not kept, none of which has bytes."""
+    """Drop rows that are not kept, none of which has bytes."""
     return EncodedRows(rows.data, np.append(rows.borders[:-1][kept], rows.borders[-1]))
 
 
 def bad_record(partition: TopicPartition, offset: object, why: str) -> DataException:
-    """The error of one record. It quotes nothing of the record: it ends up in logs."""
+    """Return the error of one record, without its content, since errors are logged."""
     return DataException(f"{partition}: the record at offset {offset} cannot be archived: {why}")
 
 
 NullBehavior: TypeAlias = Literal["fail", "ignore"]
-"""Whether a record without a value is bad, or is left out."""
-
 NO_VALUE: Final = (
     "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore to leave such records "
     "out, to write to keep their keys (with 'store.kafka.keys'), or 'archive.content' to record, with "
@@ -122,11 +118,11 @@ NO_VALUE: Final = (
 
 
 VALUE_COLUMNS: Final = ("offset", "value")
-"""The columns of a batch that formats of values look at."""
+"""The columns that formats of values read."""
 
 
 def value_column(batch: pa.RecordBatch) -> Column:
-    """The values of a batch, nulls where it has none; bytes and texts as one of the types that loops know."""
+    """Return the values of a batch, null where there are none; bytes and texts of a type that loops know."""
     index = batch.schema.get_field_index("value")
     column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
     if pa.types.is_dictionary(column.type):
@@ -143,7 +139,7 @@ def encoded(
     nulls: NullBehavior,
     why: Callable[[int, Fate], str],
 ) -> Encoded[EncodedRows]:
-    """What was joined of a batch, without the rows that were not taken.
+    """Return the joined rows of a batch; rows that were not taken are bad or left out.
 
     Args:
         why: a row that is neither taken nor null was not taken.
@@ -172,7 +168,7 @@ _PARTS: Final = re.compile(
 
 
 def plain_values(column: Column, kind: ValueKind, before: bytes, after: bytes) -> JoinedValues:
-    """What ``_datums.c`` does, without a compiler."""
+    """Do what ``_datums.c`` does, in Python."""
     made, fates = [], []
     for value in column.cast(BYTES).to_pylist():
         fate, piece = _value(value, kind, before)
@@ -196,10 +192,10 @@ def _value(value: bytes | None, kind: ValueKind, before: bytes) -> tuple[Fate, b
 
 
 def minified(value: bytes) -> bytes | None:
-    """One JSON value without the space between its parts.
+    """Return a JSON value without whitespace between its parts.
 
-    None where it is not one whole value, where a text holds a line's end, or where two parts would become
-    one: nothing that is no JSON becomes JSON.
+    Returns None for anything but one whole value, for a text that holds a line feed, and where two parts
+    would become one: nothing that is not JSON becomes JSON.
     """
     parts: list[bytes] = []
     depth = at = 0
@@ -246,4 +242,3 @@ else:
 
 
 VALUE_LOOP: Final[ValueLoop] = compiled_values or plain_values
-"""The better one of those that are there."""

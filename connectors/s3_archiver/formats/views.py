@@ -1,6 +1,6 @@
-"""Keys and headers in files beside the values' file: each has a row where that has one.
+"""Keys and headers in files next to the values' file, each with the same rows.
 
-Each view of a batch, its values, its keys or its headers, is a batch of values to a format of its own.
+Each view of a batch (its values, keys or headers) is a batch of values for a format of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, bad_record
 from sinksdk.values.json_text import is_json
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
-"""What a row of the headers' file is."""
+"""The type of a row in files of headers."""
 
 _NO_KEY: Final = (
     "it has no key (null), and 'store.kafka.keys' asks for one: correct what produces it, or take "
@@ -51,19 +51,19 @@ _OF_KEYS: Final[Mapping[str, str]] = {
     "'format.class'": "'keys.format.class'",
     "HoistField$Value": "HoistField$Key",
 }
-"""What formats say of values, and what is said of keys."""
+"""Texts about values, and the same about keys."""
 
 Bad = dict[int, DataException | None]
 Longs = npt.NDArray[np.int64]
 
 
 class View(NamedTuple):
-    """What the rows of a file hold of their records.
+    """The part of records that a file holds.
 
     Args:
-        name: as in the file's name: ``keys``, ``headers``; empty for values, or for whole records.
+        name: as in the file's name: ``keys``, ``headers``; empty for values and for whole records.
         format: of its files.
-        of: makes a batch of its own, as of values, and finds rows that cannot be in it.
+        of: returns the view's batch in the form of values, and rows that cannot be in it.
     """
 
     name: str
@@ -80,22 +80,21 @@ class RowsOfViews(NamedTuple):
         return len(self.of[0])
 
     def slice(self, start: int, stop: int) -> Self:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Rows`."""
         return type(self)([rows.slice(start, stop) for rows in self.of])
 
 
 def rows_of(rows: Rows, number: int) -> Rows:
-    """The rows of one view, by its number; of a format that knows no views, all."""
+    """Return the rows of a view; all rows if the format has no views."""
     found = rows.of[number] if isinstance(rows, RowsOfViews) else rows
     return found.rows if isinstance(found, RowsWithValues) else found
 
 
 class RowsWithValues(NamedTuple):
-    """Rows of which some have no value, and nothing in the values' file.
+    """Rows of which some have no value, and are not in the values' file.
 
     Args:
         rows: of those that have one.
-        before: how many of these there are before each row, and in all.
+        before: the number of rows with a value before each row, and in all.
     """
 
     rows: Rows
@@ -105,7 +104,6 @@ class RowsWithValues(NamedTuple):
         return len(self.before) - 1
 
     def slice(self, start: int, stop: int) -> Self:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Rows`."""
         rows = self.rows.slice(
             int(self.before[start] - self.before[0]), int(self.before[stop] - self.before[0])
         )
@@ -113,8 +111,6 @@ class RowsWithValues(NamedTuple):
 
 
 class KindsOfViews(tuple[object, ...]):
-    """What of each view must not be mixed in one file."""
-
     __slots__ = ()
 
 
@@ -122,9 +118,9 @@ class FormatOfViews:
     """Several views of the same records, the values first.
 
     Args:
-        views: whose formats make the files; :meth:`begin` of each is called, not this one's.
-        tombstones: folder of records without a value, of which there are files of keys and headers; None if
-            there is none, and the values' format decides what becomes of them.
+        views: whose formats begin the files, not this one.
+        tombstones: folder of the keys and headers of records without a value; None if the values' format
+            decides about those records.
     """
 
     def __init__(self, views: Sequence[View], tombstones: str | None = None) -> None:
@@ -133,18 +129,15 @@ class FormatOfViews:
 
     @property
     def extension(self) -> str:
-        """Of the values' files."""
         return self.views[0].format.extension
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """Those that values need, keys and headers."""
         if self.views[0].format.columns is None:
             return None
         return "offset", "value", *(_COLUMNS[view.name] for view in self.views[1:])
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`: for all views."""
         for view in self.views:
             own = view.of(_NOWHERE, batch)[0]
             if not view.name and self.tombstones is not None:
@@ -152,7 +145,6 @@ class FormatOfViews:
             view.format.learn(own)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
-        """What of any view must not be mixed."""
         bad: Bad = {}
         kinds: list[KindsOfViews] = [KindsOfViews()]
         codes = np.zeros(batch.num_rows, np.int32)
@@ -168,7 +160,7 @@ class FormatOfViews:
         return Kinds(list(kinds), codes, bad)
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[RowsOfViews]:
-        """Each view's rows. Where a row of any of them is bad, they do not match: encode the others again."""
+        """Encode each view. If a row of any of them is bad, they do not match: encode the others again."""
         rows, bad = [], Bad()
         for view in self.views:
             own, its_bad = view.of(partition, batch)
@@ -179,7 +171,7 @@ class FormatOfViews:
         return Encoded(RowsOfViews(rows), bad)
 
     def _kinds(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Kinds | None:
-        """Of a view. A record without a value has any kind: its value is not written."""
+        """Return a view's kinds. A record without a value has any kind: its value is not written."""
         there = None if view.name or self.tombstones is None else as_mask(has_value(own))
         if there is None or there.all():
             return view.format.kinds(partition, own)
@@ -206,7 +198,6 @@ class FormatOfViews:
         return Encoded(RowsWithValues(made.rows, before), bad)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> FileContent[Any]:
-        """Each view's format begins its own files."""
         raise NotImplementedError
 
 
@@ -219,12 +210,11 @@ class _NoRows:
 
 
 def has_value(batch: pa.RecordBatch) -> Any:
-    """Which records have a value."""
     return _column(batch, "value").is_valid()
 
 
 def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]]:
-    """Makes batches of keys, for :class:`View`.
+    """Return a function that extracts keys, for :class:`View`.
 
     Args:
         wrapped: a key is the only field of a structure, as Confluent's sink writes it to Parquet.
@@ -240,7 +230,7 @@ def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tupl
 
 
 def headers_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]]:
-    """Makes batches of headers, for :class:`View`: a list of names and texts, also of a record without any.
+    """Return a function that extracts headers as lists of names and texts, for :class:`View`.
 
     Args:
         wrapped: a list is the only field of a structure, as Confluent's sink writes it to Parquet and JSON.
@@ -272,7 +262,6 @@ def _as_values(batch: pa.RecordBatch, column: Any) -> pa.RecordBatch:
 
 
 def _add(bad: Bad, found: Mapping[int, DataException | None], view: View) -> None:
-    """Bad rows of a view, unless another one has called them bad."""
     for row, error in found.items():
         if row not in bad:
             bad[row] = _said_of_keys(error) if view.name == "keys" and error is not None else error
@@ -286,7 +275,7 @@ def _said_of_keys(error: DataException) -> DataException:
 
 
 def _header_texts(column: Any) -> tuple[Any, dict[int, str]]:
-    """A column of headers with their values as text; rows without such texts, and why."""
+    """Return headers with their values as text, and why rows have no such texts."""
     rows, whys = len(column), dict[int, str]()
     if not pa.types.is_list(column.type) or not pa.types.is_struct(column.type.value_type):
         nothing = as_column(np.zeros(rows + 1, np.int32), pa.int32())
