@@ -21,14 +21,14 @@ from sinksdk.connectors.s3_archiver.s3.checks import bucket_warning, region_warn
 
 
 class S3ArchiverConfig(FileSettings):
-    """Configuration of the S3 Avro archiver: the keys of all its rooms."""
+    """Configuration of the S3 archiver: the settings of all its rooms."""
 
     compatibility: ClassVar[Mapping[str, Verdict]] = COMPATIBILITY
     other_defaults: ClassVar[Mapping[str, str]] = OTHER_DEFAULTS
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        """An older partitioner's name stands for three keys, other sinks' endpoint for 'store.url'."""
+        """Expand an older partitioner's name to three keys, and other sinks' endpoint to 'store.url'."""
         name = str(applied.get("partitioner.class", ""))
         if name.endswith(OLDER_PARTITIONER[0]):
             applied["partitioner.class"] = name.replace(*OLDER_PARTITIONER)
@@ -41,23 +41,19 @@ class S3ArchiverConfig(FileSettings):
 
     @classmethod
     def translated(cls, raw: Mapping[str, str], /) -> Converted:
-        """Aiven's, Lenses' and Confluent Cloud's keys, by those of the archiver."""
         return translate(raw)
 
     @classmethod
     def _rules_for(cls, values: Mapping[str, Any], /) -> tuple[Mapping[str, Verdict], ...]:
-        """What a key means depends on what files hold, on their format and on their folders."""
         unused, _, *others = super()._rules_for(values)
         known = cls._known(values) | {key for key in values if has_rule(key, unused, *others)}
         return unused, rules_for(values, known), *others
 
     @classmethod
     def other_defaults_for(cls, values: Mapping[str, Any], /) -> Mapping[str, str]:
-        """What is not by default as in Confluent's sink."""
         return other_defaults_for(values)
 
     def problems(self) -> list[str]:
-        """What is wrong between fields."""
         return [
             *super().problems(),
             *self.access_problems(),
@@ -71,7 +67,6 @@ class S3ArchiverConfig(FileSettings):
         ]
 
     def warnings(self) -> list[str]:
-        """Letters of folders, regions and names of topics that may not be meant."""
         kind = self.partitioner
         has_format = kind is not None and kind.has_time and kind.pattern is None
         return [
@@ -98,7 +93,7 @@ class S3ArchiverConfig(FileSettings):
             yield f"{no_worker('key')}: keys are taken as {what}; set it if they are something else"
 
     def _field_problems(self) -> Iterator[str]:
-        """Folders by fields of Avro behind transforms: some values are framed still, others are JSON."""
+        """Refuse folders by fields of Avro behind transforms: some values are framed, others are JSON."""
         with suppress(ConfigException):
             is_mixed = self.has_transforms and self.takes_bytes and self.value_spec().kind == "avro"
             if is_mixed and self.reads_fields:
@@ -109,7 +104,7 @@ class S3ArchiverConfig(FileSettings):
 
     @property
     def json_of(self) -> Callable[[pa.Array], pa.Array] | None:
-        """How files hold values of any type as JSON texts; None if types make files or folders."""
+        """Returns values of any type as JSON texts; None if files or folders need types."""
         if not self.holds_values or self.format_name != "JsonFormat" or self.reads_fields:
             return None
         from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines  # noqa: PLC0415 - slow to load

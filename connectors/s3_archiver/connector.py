@@ -1,8 +1,8 @@
-"""The connector: checks the bucket before anything starts, and marks the topics' archives as its own.
+"""The connector: checks the bucket before anything starts, and claims the topics' archives.
 
 Commits live in a store, the archive in a bucket. A connector that has lost its store, or a second one with
-the same prefix, would archive a topic a second time beside the first: an owner marker, one small object per
-topic, stops that before any data is written.
+the same prefix, would archive a topic a second time: an owner marker, one small object per topic, prevents
+that before any data is written.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ log = logging.getLogger(__name__)
 
 
 class S3ArchiverConnector(SinkConnector):
-    """Archives Kafka topics as Avro container files on S3, exactly once, and commits on close.
+    """Archives Kafka topics as files on S3, exactly once, and commits on close.
 
     Args:
-        connect: makes S3 clients; boto3's by default.
-        patience: repeats what a start tries.
-        together: makes requests of several files at a time; in threads by default.
+        connect: creates S3 clients; boto3's by default.
+        patience: repeats the tests of a start.
+        together: makes requests of several files concurrently; in threads by default.
     """
 
     config_class: ClassVar[type[S3ArchiverConfig]] = S3ArchiverConfig
@@ -68,12 +68,12 @@ class S3ArchiverConnector(SinkConnector):
         self._given: Mapping[TopicPartition, int] = {}
 
     def start(self, config: S3ArchiverConfig) -> None:
-        """Check that the bucket is there and may be used, and claim the topics that are named.
+        """Check that the bucket is accessible, and claim the topics that are named.
 
         Raises:
             ConfigException: bucket missing, access denied, something refused that uploads need, or a topic's
                 archive belongs to another connector.
-            S3Trouble: the endpoint does not answer, or not now.
+            S3Trouble: the endpoint is unavailable.
         """
         s3 = self._connect(config)
         self._config = config
@@ -90,13 +90,13 @@ class S3ArchiverConnector(SinkConnector):
         self._claim(self._owners, config.topics)
 
     def subscribed(self, topics: Collection[str]) -> None:
-        """Take the topics' places in the archive: those of ``topics.regex`` are known only now.
+        """Claim the topics' archives: those of ``topics.regex`` are known only now.
 
-        The topic of the longest name stands for all others when it is tried what uploads need.
+        The topic with the longest name stands for all others in the test of uploads.
 
         Raises:
             ConfigException: a topic's archive belongs to another connector, or the bucket refuses an upload.
-            S3Trouble: the endpoint does not answer, or not now.
+            S3Trouble: the endpoint is unavailable.
         """
         owners = self._owners
         if owners is None:
@@ -109,11 +109,11 @@ class S3ArchiverConnector(SinkConnector):
         sweep(owners.s3, self._config, owners.layout, topics, claimed=self._started, named=named)
 
     def alter_offsets(self, config: S3ArchiverConfig, offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Refuse offsets from which records would be archived twice: the archive keeps none of its own.
+        """Refuse offsets from which records would be archived twice.
 
         Raises:
-            ConnectException: files hold records at or above such an offset, or may hold some, S3 refuses, or
-                does not answer.
+            ConnectException: files hold, or may hold, records at or above such an offset; S3 refuses, or is
+                unavailable.
         """
         commits = self.context.committed()
         problems = problems_of(self._connect(config), config, offsets, commits, self._given)
@@ -124,15 +124,15 @@ class S3ArchiverConnector(SinkConnector):
     def recover_offsets(
         self, config: S3ArchiverConfig, given: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        """Take over the archive, and return where it ends: after a store was lost or restored, or files were.
+        """Take over the archive, and return where it ends, after a store or files were lost or restored.
 
-        The owner markers become this connector's, whosever they are: an operator says that nobody else writes
-        there any more. A commit that cannot be published, since its records were archived again under the
-        same keys, is given up.
+        The owner markers become this connector's, whoever owned them: an operator says that no other
+        connector writes there any more. A commit that cannot be published, since its records were archived
+        again under the same keys, is given up.
 
         Raises:
             ConnectException: files of values do not say where they end; those committed last may not be all
-                files of their commit; S3 refuses, or does not answer.
+                files of their commit; S3 refuses, or is unavailable.
         """
         s3 = self._connect(config)
         owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
@@ -149,7 +149,7 @@ class S3ArchiverConnector(SinkConnector):
         return offsets
 
     def _expect_nothing_above(self, s3: S3, topics: Collection[str]) -> None:
-        """Refuse to go on from commits that are older than the archive."""
+        """Refuse to start from commits that are older than the archive."""
         try:
             problems = above(s3, self._config, topics, self.context.committed)
         except S3Error as error:
@@ -163,7 +163,7 @@ class S3ArchiverConnector(SinkConnector):
             )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """What the start has found out about the endpoint, for each task."""
+        """Return for each task what the start has found out about the endpoint."""
         found = self._abilities
         if found is None or found == self._config.abilities():
             return [{} for _ in range(max_tasks)]
@@ -203,18 +203,17 @@ class S3ArchiverConnector(SinkConnector):
             self._longest = longest
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
-        """When the connector is deleted: release the owner markers. The archive stays.
+        """Release the owner markers of a deleted connector. The archive stays.
 
         Raises:
-            S3Error, S3Trouble: the bucket refuses, or does not answer: markers may be left.
+            S3Error, S3Trouble: the bucket refuses, or is unavailable: markers may be left.
         """
         if is_deleted and self._owners is not None:
             self._owners.release()
 
     def unmet(self, config: S3ArchiverConfig) -> Sequence[str]:
-        """A format that needs types, and values without a converter to give them."""
+        """Return that a format needs types, and values have no converter to give them."""
         return config.untyped()
 
     def batch_policy(self, config: S3ArchiverConfig) -> BatchPolicy:
-        """Whole files of ``flush.size`` records, or whatever is there when the schedule is due."""
         return config.policy()

@@ -1,4 +1,4 @@
-"""Checks of names that keys of the archive are made of."""
+"""Checks of the names in keys of the archive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HIDDEN: Final = ("_", ".")
 
 
 def path_problem(name: str) -> str:
-    """Return what keeps a text from being folders of a key; empty if nothing does."""
+    """Return why a text cannot be folders of a key; empty if it can."""
     wrong = [part for part in name.split("/") if part in (".", "..")]
     if wrong:
         return f"'{wrong[0]}' is no folder, and tools that list folders would not find what lies below it"
@@ -22,7 +22,7 @@ def path_problem(name: str) -> str:
 
 
 def topic_problem(topic: str) -> str:
-    """Return what keeps a text from being the name of a topic of Kafka; empty if nothing does."""
+    """Return why a text cannot be the name of a Kafka topic; empty if it can."""
     if _TOPIC.fullmatch(topic) and topic not in (".", ".."):
         return ""
     return (
@@ -32,7 +32,7 @@ def topic_problem(topic: str) -> str:
 
 
 def hidden_warning(topics: Iterable[str]) -> Iterator[str]:
-    """Yield a warning of topics whose files Spark and pyarrow take for hidden ones."""
+    """Yield a warning of topics whose files Spark and pyarrow skip as hidden."""
     hidden = sorted(topic for topic in topics if topic.startswith(_HIDDEN))
     if hidden:
         yield (

@@ -2,8 +2,8 @@
 
 The files that were committed together, one or several, are a group. A file's header holds what its
 partition's archive consisted of before its group: how many files, how many records, and the offset they
-ended at. A commit holds the same for what it covers. So a lost file breaks the chain of numbers, wherever
-it was, and the last one is missed by the commit. Offsets alone could not tell it from a gap in the topic.
+ended at. A commit holds the same for what it covers. So a lost file breaks the chain of numbers, and the
+commit shows that the last one is missing. Offsets alone could not tell it from a gap in the topic.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ _OBJECT_PREFIX: Final = "sinksdk-"
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What the archive of one topic partition consists of, up to some point.
+    """What the archive of one topic partition consists of, up to some offset.
 
     Args:
-        files: keys and headers that are beside values count as files, too.
-        records: files of keys and headers are of records that are counted already.
-        end: offset after the last record; with no files, the offset the archive begins at, if it was
-            committed by other means (altered by hand).
-        skip: rows above that are visible already, as a text of
-            ``Skip``: their group's commit was withdrawn, and they
-            are passed over when the others of the group come again.
+        files: including files of keys and headers.
+        records: each counted once, whatever files of keys and headers there are.
+        end: offset after the last record; without files, the offset at which the archive begins, if an
+            operator set it.
+        skip: rows above that are visible already, as a text of ``Skip``: the commit of their group was
+            withdrawn, and they are skipped when the others of the group are read again.
         withdrawn_to: the offset that this commit was withdrawn to: below it all is visible. None without
-            ``skip``, and in what an older version has written.
-        where: layout and bucket of the files that are written now, as :meth:`Layout.to_text`; empty in
-            commits that do not say so.
-        earlier: layouts and buckets of files before, each with the number of files up to which it counts.
+            ``skip``, and in commits of older versions.
+        where: layout and bucket of new files, as :meth:`Layout.to_text`; empty in commits that do not say so.
+        earlier: layouts and buckets of earlier files, each with the number of files up to which it counts.
     """
 
     files: int = 0
@@ -49,26 +47,26 @@ class Archived:
     earlier: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
     def with_group(self, files: int, records: int, end: int, skip: str = "") -> Archived:
-        """The same with one more group of files.
+        """Return the same with one more group of files.
 
         Args:
-            skip: what is above the group of what was to be passed over.
+            skip: rows to skip above the group.
         """
         grown = replace(self, files=self.files + files, records=self.records + records, end=end)
         return grown.with_skip(skip)
 
     def with_skip(self, skip: str) -> Archived:
-        """Return a copy with these rows to pass over; without any, no withdrawn commit counts any more."""
+        """Return a copy with these rows to skip; without any, it forgets the withdrawn commit."""
         return replace(self, skip=skip, withdrawn_to=self.withdrawn_to if skip else None)
 
     def going_on_in(self, where: str) -> Archived:
-        """The same, whose next files are written there."""
+        """Return the same, whose next files are written there."""
         if self.where in ("", where) or not self.files:
             return replace(self, where=where)
         return replace(self, where=where, earlier=(*self.earlier, (self.files, self.where)))
 
     def to_text(self) -> str:
-        """As the metadata of a commit."""
+        """Return the metadata of a commit."""
         more = {
             "skip": self.skip,
             "withdrawn_to": self.withdrawn_to,
@@ -82,7 +80,7 @@ class Archived:
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata | None) -> Self:
-        """What a commit covers. One that is not ours (no metadata of ours) begins a new chain."""
+        """Return what a commit covers. One without the archiver's metadata begins a new chain."""
         if committed is None:
             return cls()
         try:
@@ -99,15 +97,15 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """What a file says of itself: in its Avro metadata, and in its object's.
+    """Metadata of a file, in its Avro header and in its object.
 
     Args:
         start: offset of its first record.
         before: what the partition's archive consisted of before its group, without ``skip``.
         index: its place in the group.
-        may_repeat: whether records may share an offset, since a transform may have multiplied them; None: it
-            says nothing about that.
-        separator: behind each value of a file of bytes; None: it does not say so.
+        may_repeat: whether records may share an offset, since a transform may have multiplied them; None:
+            unknown.
+        separator: behind each value of a file of bytes; None: unknown.
     """
 
     partition: TopicPartition
@@ -120,7 +118,6 @@ class FileHeader:
     separator: str | None = None
 
     def to_metadata(self) -> dict[str, bytes]:
-        """Entries of the Avro header."""
         before = self.before
         values = (
             *(*self.partition, self.start, self.connector, self.generation),
@@ -138,7 +135,7 @@ class FileHeader:
         return {_PREFIX + name: str(value).encode() for name, value in entries.items()}
 
     def to_object_metadata(self) -> dict[str, str]:
-        """Entries of the S3 object's metadata: ASCII only, fixed when the upload begins."""
+        """Return entries of the S3 object's metadata: ASCII only, fixed when the upload begins."""
         return {
             _OBJECT_PREFIX + name.removeprefix(_PREFIX).replace("_", "-"): quote(value)
             for name, value in self.to_metadata().items()
@@ -146,7 +143,7 @@ class FileHeader:
 
     @classmethod
     def of_object(cls, metadata: Mapping[str, str]) -> Self:
-        """Read it back from an object's metadata. Raises ValueError as :meth:`of`."""
+        """Parse an object's metadata. Raises ValueError as :meth:`of`."""
         return cls.of(
             {
                 _PREFIX + name.removeprefix(_OBJECT_PREFIX).replace("-", "_"): unquote(value)
@@ -156,7 +153,7 @@ class FileHeader:
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Self:
-        """Read it back. Raises ValueError when the file was not written by this archiver."""
+        """Parse metadata. Raises ValueError: the file was not written by this archiver."""
         try:
             entry = {name: metadata[_PREFIX + name] for name in _ENTRIES}
             withdrawn_to = metadata.get(_PREFIX + _WITHDRAWN_TO)

@@ -21,14 +21,14 @@ _SCHEMA: Final = ".avsc"
 
 
 class FileName(NamedTuple):
-    """What an archived file's key says.
+    """The parts of an archived file's key.
 
     Args:
         start: offset of its first record.
         path: its folder in the topic's.
-        number: of its first record among the records of that offset, which a transform has made.
-        extension: how the name ends.
-        view: what its rows hold of the records: their keys, their headers; empty for the values, or for all.
+        number: of its first record among the records of that offset that a transform returned.
+        extension: the end of the name.
+        view: ``keys`` or ``headers``; empty for values and for whole records.
     """
 
     partition: TopicPartition
@@ -41,12 +41,12 @@ class FileName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Keys as Confluent's sink makes them.
+    """Keys as in Confluent's sink.
 
     Args:
         topics_dir: prefix of all keys; if empty, topics lie at the top of the bucket.
         offset_width: digits of the start offset.
-        bytes_extension: what names of files of bytes end with, uncompressed.
+        bytes_extension: the end of names of files of bytes, uncompressed.
     """
 
     topics_dir: str = "topics"
@@ -56,7 +56,7 @@ class Layout:
     bytes_extension: str = ".bin"
 
     def to_text(self, bucket: str) -> str:
-        """Bucket, prefix and whatever is not the default, as a commit says where its files are."""
+        """Return bucket, prefix and non-default settings, as a commit says where its files are."""
         plain = Layout(self.topics_dir)
         others = {
             key: getattr(self, name)
@@ -68,7 +68,7 @@ class Layout:
 
     @classmethod
     def of_text(cls, text: str) -> tuple[str, Self]:
-        """Bucket and layout from :meth:`to_text`. Raises ValueError for another text."""
+        """Parse :meth:`to_text`. Raises ValueError for another text."""
         found = urlsplit(text)
         if found.scheme != "s3" or not found.netloc:
             raise ValueError(f"'{text}' is no place of an archive")
@@ -82,11 +82,11 @@ class Layout:
         return found.netloc, cls(unquote(found.path[1:]), **others)
 
     def folder(self, topic: str) -> str:
-        """Prefix of all files of a topic, with the delimiter at its end."""
+        """Return the prefix of all files of a topic, with the delimiter at its end."""
         return self._below(topic, "")
 
     def file(self, name: FileName) -> str:
-        """Key of a file. Raises ConnectException: the topic's name would lead to other keys than its own."""
+        """Return the key of a file. Raises ConnectException: the topic's name leads to other topics' keys."""
         self._expect_one_folder(name.partition.topic)
         return self._file(name)
 
@@ -99,31 +99,29 @@ class Layout:
         return self._below(topic, name.path, self.file_delim.join(words) + end)
 
     def released(self, incarnation: str) -> str:
-        """Key of the object that says that a connector has given up all of its owner markers."""
+        """Return the key of the object that says that a connector has given up all of its owner markers."""
         return self._below(_OWN_FOLDER, _RELEASED, f"{incarnation}{_MARKER}")
 
     def tried(self, incarnation: str) -> str:
-        """Key of the object that a connector's start writes to find out what the endpoint can do."""
+        """Return the key of the object by which a connector's start tests the endpoint."""
         return self._below(_OWN_FOLDER, _PROBES, incarnation)
 
     def marker(self, topic: str) -> str:
-        """Key of a topic's owner marker."""
         return self._below(_OWN_FOLDER, f"{topic}{_MARKER}")
 
     def probe(self, topic: str) -> str:
-        """A key as long as those of a topic's files, which none of them has."""
+        """Return a key as long as those of a topic's files, which no file has."""
         return self.file(FileName(TopicPartition(topic, 0), 0, _OWN_FOLDER))
 
     def schema(self, schema_id: str) -> str:
-        """Key of the schema that the registry has under this id, or GUID."""
+        """Return the key of the schema with this id, or GUID, of the registry."""
         return self._below(_OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
 
     def markers(self) -> str:
-        """Prefix of all owner markers."""
         return self._below(_OWN_FOLDER, "")
 
     def marked(self, key: str) -> str | None:
-        """The topic whose owner marker has this key, None when it is no marker."""
+        """Return the topic of an owner marker; None for another key."""
         name = key.removeprefix(self.markers())
         topic = name.removesuffix(_MARKER)
         if name.partition(self.directory_delim)[0] in (_RELEASED, _PROBES, _SCHEMAS):
@@ -131,7 +129,7 @@ class Layout:
         return topic if topic != name and self.marker(topic) == key else None
 
     def parse(self, key: str) -> FileName | None:
-        """What a key says, None when it is not the key of an archived file."""
+        """Return the parts of a key; None if it is not the key of an archived file."""
         topic, _, rest = key.removeprefix(self._below("")).partition(self.directory_delim)
         path, _, name = rest.rpartition(self.directory_delim)
         delim = re.escape(self.file_delim)
@@ -157,7 +155,6 @@ class Layout:
             raise ConnectException(f"topic {topic!r} cannot be archived: Kafka allows no such name")
 
     def _below(self, *names: str) -> str:
-        """A key below ``topics.dir``."""
         return self.directory_delim.join((self.topics_dir, *names) if self.topics_dir else names)
 
 
@@ -167,9 +164,8 @@ _KEYS_OF_LAYOUT: Final[Mapping[str, str]] = {
     "filename.offset.zero.pad.width": "offset_width",
     "format.bytearray.extension": "bytes_extension",
 }
-"""Configuration keys of the other attributes of a layout."""
 
 
 def folder_of(partition: TopicPartition) -> str:
-    """The folder of a partition's files, where folders are by nothing else."""
+    """Return a partition's folder for the default partitioner."""
     return f"partition={partition.partition}"

@@ -1,7 +1,7 @@
-"""Rows of a topic partition, as runs: a token says so which are its file's, a commit which to pass over.
+"""Rows of a topic partition, as runs, which tokens and commits hold as text.
 
-A row is told by its offset and its number among the rows of that offset, of which there are several only
-where a transform has made them.
+A row is identified by its offset and its number among the rows of that offset; only a transform returns
+several rows with one offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NONE: Final = np.zeros(0, np.int64)
 
 
 class RowRanges(NamedTuple):
-    """Runs of rows, ascending, none of which touches another: each from one row to another, both included.
+    """Ascending runs of rows that do not touch, each from one row to another, both included.
 
     Args:
         first: offset of each run's first row.
@@ -41,11 +41,10 @@ class RowRanges(NamedTuple):
 
     @property
     def runs(self) -> int:
-        """Number of runs."""
         return len(self.first)
 
     def beyond(self, offset: int) -> Self:
-        """What of it is at this offset or above."""
+        """Return the rows at this offset or above."""
         start = int(np.searchsorted(self.last, offset))
         first, first_number = self.first[start:], self.first_number[start:]
         if len(first) and first[0] < offset:
@@ -54,7 +53,7 @@ class RowRanges(NamedTuple):
         return type(self)(first, first_number, self.last[start:], self.last_number[start:])
 
     def holds(self, offsets: Longs, numbers: Longs) -> Flags:
-        """Which rows it holds; they ascend."""
+        """Return which of these ascending rows are in a run."""
         if not self.runs or not len(offsets):
             return np.zeros(len(offsets), np.bool_)
         near = self.beyond(int(offsets[0]))
@@ -72,13 +71,13 @@ class RowRanges(NamedTuple):
         return held
 
     def covers(self, other: RowRanges) -> bool:
-        """Whether it holds at least a row of each offset of others."""
+        """Return whether it holds at least a row of each offset of the other."""
         low, high = _merged(self.first, self.last)
         place = np.searchsorted(low, other.first, side="right") - 1
         return bool(((place >= 0) & (other.last <= high[place])).all()) if len(low) else not other.runs
 
     def to_text(self) -> str:
-        """As part of a token or of a commit's metadata; empty for no rows."""
+        """Return the text for tokens and metadata of commits; empty for no rows."""
         if not self.runs:
             return ""
         gaps = self.first.copy()
@@ -93,7 +92,7 @@ class RowRanges(NamedTuple):
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Read it back. Raises ValueError for what is no such text."""
+        """Parse :meth:`to_text`. Raises ValueError for another text."""
         if not text:
             return cls()
         try:
@@ -114,10 +113,10 @@ class RowRanges(NamedTuple):
 
     @classmethod
     def union(cls, several: Iterable[RowRanges]) -> Self:
-        """All rows of some ranges.
+        """Return all rows of several ranges.
 
-        They may have rows in common: a file's run goes on over rows between its own that were visible in
-        other files already, and were passed over.
+        They may share rows: a file's run extends over rows between its own that were visible in other files,
+        and were skipped.
         """
         first, first_number, last, last_number = (
             np.concatenate(column) for column in zip(cls(), *several, strict=True)
@@ -135,10 +134,10 @@ class RowRanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Rows that are visible already, and are passed over when they come again; of each view apart.
+    """Rows that are visible already and are skipped when they are read again, for each view.
 
     Args:
-        of: by the view's name; empty for values, see :class:`~sinksdk.connectors.s3_archiver.formats.View`.
+        of: by the view's name; empty for values.
     """
 
     of: Mapping[str, RowRanges] = field(default_factory=dict)
@@ -152,25 +151,24 @@ class Skip:
         return max((int(ranges.last[-1]) + 1 for ranges in self.of.values() if ranges.runs), default=None)
 
     def beyond(self, offset: int) -> Self:
-        """What of it is at this offset or above."""
+        """Return the rows at this offset or above."""
         return type(self)({view: ranges.beyond(offset) for view, ranges in self.of.items()})
 
     def holds(self, views: Sequence[str], offsets: Longs, numbers: Longs) -> Flags:
-        """Which rows are visible: a line for each view."""
+        """Return which rows are visible: a line for each view."""
         return np.array([self.of.get(view, _NO_ROWS).holds(offsets, numbers) for view in views])
 
     def covers(self, view: str, ranges: RowRanges) -> bool:
-        """Whether all of these rows are visible."""
         return self.of.get(view, _NO_ROWS).covers(ranges)
 
     def to_text(self) -> str:
-        """As part of a token or of a commit's metadata; empty for no rows."""
+        """Return the text for tokens and metadata of commits; empty for no rows."""
         texts = {view: ranges.to_text() for view, ranges in sorted(self.of.items()) if ranges.runs}
         return _BETWEEN_VIEWS.join(f"{view}{_OF}{text}" if view else text for view, text in texts.items())
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Read it back. Raises ValueError for what is no such text."""
+        """Parse :meth:`to_text`. Raises ValueError for another text."""
         found = {}
         for each in filter(None, text.split(_BETWEEN_VIEWS)):
             view, _, ranges = each.rpartition(_OF)
@@ -179,7 +177,6 @@ class Skip:
 
     @classmethod
     def union(cls, several: Iterable[Skip]) -> Self:
-        """All rows of some."""
         listed = list(several)
         views = dict.fromkeys(view for skip in listed for view in skip.of)
         return cls({view: RowRanges.union(skip.of.get(view, _NO_ROWS) for skip in listed) for view in views})
@@ -194,7 +191,7 @@ _RUN_BYTES: Final = 20  # a file, and its first and last offset
 
 
 class RunsByFile:
-    """Runs of neighbouring rows that go to the same of several files, by the files' indexes."""
+    """Runs of neighbouring rows that go to the same file, by the files' indexes."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[npt.NDArray[np.int32], RowRanges]] = []
@@ -203,7 +200,7 @@ class RunsByFile:
         """Number of runs."""
 
     def add(self, file: int, offsets: Longs, numbers: Longs) -> None:
-        """These rows go to one file; they follow those before."""
+        """Add rows that go to one file; they follow those before."""
         end = [int(offsets[-1]), int(numbers[-1])]
         if self._last and self._last[0] == file:
             self._last[3:] = end
@@ -215,7 +212,7 @@ class RunsByFile:
     def add_several(
         self, codes: npt.NDArray[np.int32], files: npt.NDArray[np.int32], offsets: Longs, numbers: Longs
     ) -> None:
-        """These rows go to several files: row ``i`` to ``files[codes[i]]``."""
+        """Add rows that go to several files: row ``i`` to ``files[codes[i]]``."""
         self._end_last()
         borders = np.flatnonzero(codes[1:] != codes[:-1])
         begins, ends = np.concatenate(([0], borders + 1)), np.append(borders, len(codes) - 1)
@@ -236,11 +233,10 @@ class RunsByFile:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that they take, about."""
+        """The approximate bytes of memory of the runs."""
         return self.count * _RUN_BYTES
 
     def by_file(self, files: int) -> list[RowRanges]:
-        """Each file's rows."""
         self._end_last()
         whose = np.concatenate([found for found, _ in self._runs])
         if files <= np.iinfo(np.int16).max:
@@ -266,7 +262,7 @@ class RunsByFile:
 
 
 def numbers_of(offsets: Longs) -> Longs:
-    """The number of each row among those of its offset; all rows of an offset are there."""
+    """Return the number of each row among those of its offset; all rows of an offset are present."""
     is_again = offsets[1:] == offsets[:-1]
     if not is_again.any():
         return _zeros(len(offsets))
@@ -277,12 +273,12 @@ def numbers_of(offsets: Longs) -> Longs:
 
 
 def _zeros(count: int) -> Longs:
-    """Takes no memory."""
+    # One number that is broadcast takes no memory per row.
     return np.broadcast_to(np.int64(0), count)
 
 
 def _merged(first: Longs, last: Longs) -> tuple[Longs, Longs]:
-    """Ascending runs of offsets, those that touch as one."""
+    """Return ascending runs of offsets, touching ones merged."""
     if not len(first):
         return first, last
     reach = np.maximum.accumulate(last)
@@ -292,6 +288,6 @@ def _merged(first: Longs, last: Longs) -> tuple[Longs, Longs]:
 
 
 def _width(column: Longs) -> int:
-    """Bytes of a number that all of a column's fit in."""
+    """Return the bytes that the largest number of a column needs."""
     most = int(column.max()).bit_length()
     return next(width for width in (1, 2, 4, 8) if most <= width * 8)

@@ -1,6 +1,6 @@
-"""Configurations of other S3 sinks, as ones of the archiver: Aiven's, Lenses', Confluent Cloud's.
+"""Converts configurations of other S3 sinks: Aiven's, Lenses', Confluent Cloud's.
 
-What is translated here are keys that other sinks call otherwise. What becomes of the rest, verdicts say.
+Only keys with other names are converted; verdicts judge the rest.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ _AIVENS: Final[Mapping[str, str]] = {
     "file.max.records": "flush.size",
 }
 _AIVENS_REGION: Final = "us-east-1"
-"""Its default."""
 _AIVENS_FORMATS: Final = ("jsonl", "avro", "parquet")
 _LENSES: Final[Mapping[str, str]] = {
     "connect.s3.aws.access.key": "aws.access.key.id",
@@ -64,9 +63,8 @@ _LENSES: Final[Mapping[str, str]] = {
 }
 _LENSES_KEYS: Final = ("connect.s3.aws.access.key", "connect.s3.aws.secret.key")
 _LENSES_WIDTH: Final = "12"
-"""Digits of offsets in names of files, by default."""
 _LENSES_ELSEWHERE: Final = ("connect.s3.config.profiles", "connect.s3.kcql.*")
-"""Keys that name or hold others, which this file has not."""
+"""Keys that name or hold other keys, which are not in this configuration."""
 _CONFLUENTS: Final = (
     *("flush.size", "rotate.*", "partitioner.*", "partition.*", "path.format", "timezone", "locale"),
     *("timestamp.extractor", "timestamp.field", "format.class", "format.bytearray.*", "storage.class"),
@@ -107,7 +105,7 @@ _RECORD_CONTENT: Final = ("AvroFormat", "ParquetFormat")
 
 
 def translate(values: Mapping[str, str]) -> Converted:
-    """A configuration of another S3 sink, by the archiver's keys. Confluent's stays as it is."""
+    """Convert a configuration of another S3 sink. Confluent's stays as it is."""
     name = values.get("connector.class", "")
     made = Converted(dict(values))
     for key in ("rotate.interval.ms", "rotate.schedule.interval.ms"):
@@ -132,7 +130,7 @@ def translate(values: Mapping[str, str]) -> Converted:
 
 
 def _drop_confluents(made: Converted) -> None:
-    """Keys of Confluent's sink that stood among another's without any effect, and would have one here."""
+    """Drop Confluent's keys that had no effect in another sink's configuration, and would have one here."""
     for key in [key for key in made.config if any(fnmatchcase(key, name) for name in _CONFLUENTS)]:
         _drop(made, key, "it is Confluent's, and had no effect there")
 
@@ -145,9 +143,10 @@ def _rename(made: Converted, names: Mapping[str, str]) -> None:
 
 
 def _take_older(made: Converted, names: Mapping[str, str]) -> None:
-    """Replace deprecated keys of another sink by its newer ones, and take out keys without a value.
+    """Rename deprecated keys of another sink, and drop keys without a value.
 
-    A newer key goes before the older one. An exported configuration holds every key, most without a value.
+    A newer key takes precedence over the older one. An exported configuration holds every key, most without a
+    value.
     """
     made.config = {key: text for key, text in made.config.items() if text.strip()}
     for old, new in names.items():
@@ -161,7 +160,7 @@ def _take_older(made: Converted, names: Mapping[str, str]) -> None:
 
 
 def _drop(made: Converted, key: str, why: str) -> str:
-    """A key's text, in lower case; it is taken out."""
+    """Drop a key, and return its text in lower case."""
     text = made.config.pop(key, "")
     if text and why:
         made.notes.append(f"'{key}' is left out: {why}")
@@ -175,10 +174,10 @@ def _refuse(made: Converted, key: str, text: str, why: str) -> None:
 
 
 def _format(made: Converted, key: str, kind: str, names: Sequence[str]) -> None:
-    """Another sink's name of a format; one that is not written is kept as ``format.class``, to be refused.
+    """Convert another sink's name of a format; an unsupported one is kept as ``format.class``, to be refused.
 
     Args:
-        names: the formats of that sink that are written here.
+        names: the supported formats of that sink.
     """
     made.config["format.class"] = _FORMATS[kind] if kind in names else kind
     if kind in names:
@@ -188,7 +187,6 @@ def _format(made: Converted, key: str, kind: str, names: Sequence[str]) -> None:
 
 
 def _compress(made: Converted, key: str, name: str) -> None:
-    """Another sink's name of a compression."""
     mine = _CODEC_KEYS.get(made.config["format.class"], "s3.compression.type")
     known = _CODECS[mine]
     if name in known:
@@ -232,7 +230,6 @@ def _from_aiven(made: Converted) -> None:
 
 
 def _aivens_fields(made: Converted) -> None:
-    """What of a record a file holds."""
     given = made.config.pop("format.output.fields", "value")
     fields = [name.strip() for name in given.split(",")]
     _drop(made, "format.output.fields.value.encoding", "values are as their converter gives them")
@@ -257,7 +254,6 @@ def _aivens_fields(made: Converted) -> None:
 
 
 def _aivens_folders(made: Converted) -> None:
-    """Folders by time in the template of names, and the prefix."""
     config = made.config
     _aivens_prefix(made)
     template = config.pop("file.name.template", "")
@@ -311,7 +307,7 @@ def _aivens_prefix(made: Converted) -> None:
 
 
 def _joda(part: str) -> str:
-    """A folder of the template, in the letters of ``path.format``."""
+    """Return a folder of the template, in the letters of ``path.format``."""
     made = [
         text.replace("YYYY", "yyyy") if place % 2 else _quoted(text)
         for place, text in enumerate(_TIMESTAMP.split(part))
@@ -363,7 +359,7 @@ def _from_lenses(made: Converted) -> None:
 
 
 def _lenses_access(made: Converted) -> None:
-    """Convert endpoint, credentials and the way of addressing buckets.
+    """Convert endpoint, credentials and the addressing of buckets.
 
     ``vhost.bucket`` true switches buckets in the host's name *off*, in all versions of Lenses' sink.
     """
@@ -386,7 +382,6 @@ def _lenses_access(made: Converted) -> None:
 
 
 def _lenses_files(made: Converted) -> None:
-    """Convert what ends files and names them, and what becomes of records without a value."""
     config = made.config
     if _drop(made, "connect.s3.skip.null.values", "") == "true":
         config |= {"behavior.on.null.values": "ignore", "report.null.values.to.dlq": "false"}
@@ -414,7 +409,7 @@ _INPUTS: Final[Mapping[str, str]] = {
     "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
     "json_sr": "io.confluent.connect.json.JsonSchemaConverter",
 }
-"""Converters of Cloud's formats; those of the last two are refused by their verdicts."""
+"""Converters of Cloud's formats; verdicts refuse the last two."""
 
 
 _CLOUDS_FORMATS: Final = ("json", "avro", "parquet", "bytes")
@@ -442,7 +437,7 @@ def _from_cloud(made: Converted) -> None:
 
 
 def _clouds_keys_and_headers(made: Converted) -> None:
-    """Files beside the values': of Avro, unless another format is named."""
+    """Convert files of keys and headers, which are Avro unless another format is named."""
     config = made.config
     of_keys = _drop(made, "input.key.format", "")
     for key, mine, stored in (

@@ -60,12 +60,12 @@ _DEFAULTS: Final = {
 
 @dataclass
 class Kcql:
-    """What statements say.
+    """The meaning of statements.
 
     Args:
         keys: of the archiver.
-        notes: what is not quite the same.
-        problems: what has no counterpart.
+        notes: differences.
+        problems: parts without a counterpart.
         takes_all: FROM ``*``, all topics that the configuration names elsewhere.
     """
 
@@ -75,15 +75,14 @@ class Kcql:
     takes_all: bool = False
 
     def __str__(self) -> str:
-        """The keys in one line, and what has no counterpart."""
         keys = ", ".join(f"{key}={value}" for key, value in self.keys.items())
         return "; ".join(part for part in (keys, *self.problems) if part)
 
 
 def read_kcql(text: str) -> Kcql:
-    """What is written in ``connect.s3.kcql``: statements, separated by semicolons.
+    """Parse ``connect.s3.kcql``: statements, separated by semicolons.
 
-    Statements of one bucket that differ in their topics only become one configuration.
+    Statements of one bucket that differ only in their topics become one configuration.
     """
     found = Kcql()
     topics: list[str] = []
@@ -148,7 +147,7 @@ def _read(statement: str) -> Kcql:
 
 
 def _clauses(rest: str) -> dict[str, str]:
-    """What follows each word, without an equals sign before it."""
+    """Return the text behind each word, without an equals sign before it."""
     parts = _CLAUSE.split(rest)
     return {
         word.upper(): text.strip().removeprefix("=").strip()
@@ -157,14 +156,13 @@ def _clauses(rest: str) -> dict[str, str]:
 
 
 def _properties(found: Kcql, text: str) -> dict[str, str]:
-    """What stands in the parentheses of PROPERTIES; what cannot be read is a problem."""
+    """Return the properties in the parentheses of PROPERTIES; unreadable ones are problems."""
     if rest := _PROPERTY.sub("", text).strip("(), \t\r\n"):
         found.problems.append(f"PROPERTIES {rest} is not read: write it as 'name'=value")
     return {key.lower(): _bare(value.strip("'")) for key, value in _PROPERTY.findall(text)}
 
 
 def _width(found: Kcql, properties: Mapping[str, str]) -> None:
-    """Digits of offsets in names of files, if they are set."""
     kind, length = (properties.get(name, "").lower() for name in _PADDING)
     if kind == "noop":
         found.keys["filename.offset.zero.pad.width"] = "0"
@@ -175,7 +173,7 @@ def _width(found: Kcql, properties: Mapping[str, str]) -> None:
 
 
 def _flush(found: Kcql, clauses: Mapping[str, str], properties: Mapping[str, str]) -> None:
-    """When files end. Lenses' defaults are spelt out."""
+    """Return when files end, with Lenses' defaults."""
     found.keys.update(_DEFAULTS)
     for name, key in _FLUSH.items():
         text = properties.get(f"flush.{name}", clauses.get(f"WITH_FLUSH_{name.upper()}", "")).strip()
@@ -220,7 +218,6 @@ def _folders(found: Kcql, text: str, *, are_named: bool) -> None:
 
 
 def _parts_of(found: Kcql, text: str) -> tuple[list[str], list[str]]:
-    """Fields and dates of PARTITIONBY."""
     names, dates = [], []
     for part in filter(None, (_bare(part.strip()) for part in text.split(","))):
         if part.startswith("_date."):

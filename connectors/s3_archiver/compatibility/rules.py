@@ -1,4 +1,4 @@
-"""What a configuration makes, and what its keys mean then: verdicts depend on other keys' values."""
+"""Verdicts on the keys of one configuration, which depend on the values of other keys."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _OF_CONVERTERS: Final[Mapping[str, Mapping[str, Verdict]]] = {
         for kind in ("short", "integer", "long", "float", "double", "boolean")
     },
 }
-"""What formats make of values that have no schema of a registry, by the converter's kind."""
+"""Verdicts on formats of values without a registry's schema, by the converter's kind."""
 _OF_TRANSFORMS: Final[Mapping[str, Verdict]] = {"AvroFormat": _AVRO_RECORD}
-"""The same of what transforms make of any."""
+"""Verdicts on formats of values that transforms return."""
 _TRANSFORMS: Final = ("transforms", "records.sql", "records.transform")
 _KINDS: Final = {
     "ByteArrayConverter": "bytes",
@@ -66,17 +66,17 @@ _KINDS: Final = {
 }
 """Short names of Connect's converters, and the kinds of converters here."""
 _TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
-"""Converters whose values have no schema, unless it is in an envelope."""
+"""Converters whose values have no schema, except in an envelope."""
 _NO_LINES_SCHEMA = _ignored("these values have no schema")
 
 
 class Contents(NamedTuple):
-    """What a configuration makes: verdicts depend on it.
+    """The parts of a configuration that verdicts depend on.
 
     Args:
         holds_values: whether files hold values, not whole records.
         format: short name.
-        partitioner: None for one that is not there.
+        partitioner: None for an unknown one.
         extractor: short name of the timestamp extractor.
         rotates: whether ``rotate.interval.ms`` is set.
     """
@@ -89,7 +89,6 @@ class Contents(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, object]) -> Self:
-        """Of texts by key."""
         kind, extractor = _text(values, "format.class"), _text(values, "timestamp.extractor") or "Wallclock"
         return cls(
             holds_values(kind, _text(values, "archive.content")),
@@ -114,12 +113,12 @@ class Contents(NamedTuple):
 
 
 def has_rule(key: str, *books: Mapping[str, Verdict]) -> bool:
-    """Whether there is a verdict on a key, by itself or by a pattern."""
+    """Return whether there is a verdict on a key, by itself or by a pattern."""
     return any(key in book or any(fnmatchcase(key, name) for name in book if "*" in name) for book in books)
 
 
 def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[str, Verdict]:
-    """The archiver's verdicts on one configuration, by key or pattern.
+    """Return the verdicts on one configuration, by key or pattern.
 
     Args:
         known: its keys that are the archiver's, or that all connectors have.
@@ -148,7 +147,7 @@ def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[s
 
 
 def _of_booleans(rules: Mapping[str, Verdict], values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    """Verdicts on booleans, which Connect reads in any case of letters."""
+    """Return verdicts on booleans, which Connect reads in any case of letters."""
     given = {key: _text(values, key).lower() for key in values if key in rules}
     return {
         key: rules[key].cases[text]
@@ -158,7 +157,7 @@ def _of_booleans(rules: Mapping[str, Verdict], values: Mapping[str, object]) -> 
 
 
 def _of_converted(values: Mapping[str, object], side: str) -> Verdict:
-    """The verdict on the format of values, or of keys, which depends on their converter."""
+    """Return the verdict on the format of values, or of keys, which depends on their converter."""
     if any(_text(values, key) for key in _TRANSFORMS):
         return formats_with(_OF_TRANSFORMS)
     name = _text(values, side) or ("" if side == "value.converter" else "bytes")
@@ -167,7 +166,6 @@ def _of_converted(values: Mapping[str, object], side: str) -> Verdict:
 
 
 def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    """Keys of files beside the values' that are not written."""
     found = {}
     if not _is_true(values, "store.kafka.keys"):
         found["keys.format.class"] = _NO_KEYS_BESIDE
@@ -181,7 +179,6 @@ def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:
 
 
 def _have_schemas(values: Mapping[str, object]) -> bool:
-    """Whether the converter gives values a schema."""
     is_text = _text(values, "value.converter").rpartition(".")[2] in _TEXTS
     return not is_text or _is_true(values, "value.converter.schemas.enable")
 
@@ -207,7 +204,7 @@ _OF_KEYS: Final = (
     *("AwsAccessKeyCredentialsProvider", "AWSStaticCredentialsProvider", "StaticCredentialsProvider"),
     *("BasicAWSCredentialsProvider", "SimpleAWSCredentialsProvider"),
 )
-"""Providers of other people's that hand on the key of the configuration."""
+"""Other people's providers that return the configured key."""
 _KEYS_MISSING: Final = _unsupported(
     "it hands on a key: set 'aws.access.key.id' and 'aws.secret.access.key', or take it out, for the default "
     "chain"
@@ -215,7 +212,7 @@ _KEYS_MISSING: Final = _unsupported(
 
 
 def _of_other_sinks(values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    """Keys that other keys make superfluous, or explain."""
+    """Return verdicts on keys that other keys replace or explain."""
     found: dict[str, Verdict] = {}
     if _text(values, "partitioner.class").endswith(OLDER_PARTITIONER[0]):
         found["partition.field"] = _same("as 'partition.field.name'")
@@ -254,7 +251,7 @@ _KEYS_OF_FORMATS: Final[Mapping[str, str]] = {
 
 
 def _formats(made: Contents, values: Mapping[str, object]) -> set[str]:
-    """The formats that are written: of the files, and of keys and headers beside values."""
+    """Return the formats that are written, of values, keys and headers."""
     found = {made.format}
     for part in ("keys", "headers"):
         if made.holds_values and _is_true(values, f"store.kafka.{part}"):
@@ -268,7 +265,7 @@ def _keys_of_other_formats(names: Collection[str]) -> list[str]:
 
 
 def _without_effect(made: Contents) -> Mapping[str, Verdict]:
-    """Keys of folders that the partitioner does not make. One that is unknown is refused: then all count."""
+    """Return verdicts on keys of folders that the partitioner does not use."""
     kind = made.partitioner
     found: dict[str, Verdict] = {}
     if kind is None:
@@ -311,7 +308,7 @@ _TURNS_NOTE: Final = (
 
 
 def other_defaults_for(values: Mapping[str, object]) -> Mapping[str, str]:
-    """Keys whose default is not Confluent's, each with what that changes in one configuration."""
+    """Return keys whose default is not Confluent's, each with what that changes."""
     made = Contents.of(values)
     notes = {} if made.holds_values else {"archive.content": _RECORDS_NOTE}
     if made.rotates_by_record:

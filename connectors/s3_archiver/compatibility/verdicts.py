@@ -19,7 +19,6 @@ _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
 
 def _keys(names: str, verdict: Verdict) -> dict[str, Verdict]:
-    """The same verdict on several keys."""
     return dict.fromkeys(names.split(), verdict)
 
 
@@ -180,7 +179,7 @@ _LICENCE = _ignored("there is no licence to check")
 
 
 def _of_confluent(cases: Mapping[str, Verdict]) -> dict[str, Verdict]:
-    """Cases for classes by their short names and by Confluent's; not for others' classes of these names."""
+    """Return cases for classes by their short and full names; other people's of these names are refused."""
     return {
         **{f"io.confluent.*.{name}": verdict for name, verdict in cases.items()},
         **{f"?*.{name}": _OTHERS for name in cases},
@@ -475,7 +474,7 @@ COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
         **CONFLUENT_CLOUD,
     }
 )
-"""Verdicts by key or pattern, where files hold values. What other keys say changes some of them."""
+"""Verdicts by key or pattern, where files hold values. Values of other keys change some of them."""
 
 _KEY_ID: Final = "'aws.access.key.id' and 'aws.secret.access.key'"
 _CHAIN: Final = (
@@ -505,7 +504,7 @@ _WORDS_OF_PLACES: Final = tuple(
     )
     for words in several.split("|")
 )
-"""Words in names of keys that say where, as whom or how securely files are written, and the keys here."""
+"""Words in names of keys about location, credentials and security, and the keys here."""
 _NEAR_PLACES: Final = (
     *("store.url", "s3.bucket.name", "s3.region", "topics.dir", "aws.access.key.id", "aws.secret.access.key"),
     *("s3.credentials.provider.class", "s3.ssea.name", "s3.sse.kms.key.id", "s3.acl.canned", "s3.proxy.url"),
@@ -520,14 +519,13 @@ _WORD: Final = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
 _OF_STORES: Final = frozenset(
     ("s3", "aws", "bucket", "object", "key", "file", "path", "folder", "store", "storage")
 )
-"""A prefix is one of keys next to these words: a router has one of topics."""
+"""A prefix is one of keys next to these words; a router has one of topics."""
 
 
 def of_unknown(key: str) -> Verdict | None:
-    """The verdict on a key that nothing knows: refused if it says where or as whom files are written.
+    """Return the verdict on an unknown key: refused if it is about location, credentials or security.
 
-    Whoever writes such a key wants files elsewhere than they would be without it, so that dropping it is
-    worse than not starting.
+    Its author wants files elsewhere than they would be without it, so ignoring it is worse than not starting.
     """
     instead = _place_of(key)
     if instead is None:
@@ -541,7 +539,7 @@ def of_unknown(key: str) -> Verdict | None:
 
 
 def _place_of(key: str) -> str | None:
-    """The keys that are meant by one that sets where, as whom or how securely files are written."""
+    """Return the key for what an unknown key says about location, credentials or security."""
     if _OTHER_SYSTEMS.match(key):
         return None
     words = {word.lower() for word in _WORD.findall(key)}
@@ -580,7 +578,7 @@ OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
 NOT_CONVERTED: Final[Mapping[str, Verdict]] = MappingProxyType(
     _keys("value.converter value.converter.*", _AS_IT_IS)
 )
-"""Other verdicts where nobody looks into values."""
+"""Other verdicts where values are not read."""
 
 NO_BAD_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
     _keys(

@@ -1,4 +1,4 @@
-"""What ends the open files of a topic partition, and how much they may hold."""
+"""Limits of the open files of a topic partition."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_OPEN_FILES: Final = 1_000
-"""Files of a topic partition that may be open: one commit holds all of their tokens."""
+"""The most open files of a topic partition: one commit holds all of their tokens."""
 
 _BUFFER_BYTES: Final = 256 * 1024 * 1024
 MOST_RUNS: Final = 500_000
-"""Runs of neighbouring records in a group: a token of 1 MB."""
+"""The most runs of neighbouring records in a group: a token of 1 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ends a group of files, besides the schedule and a close.
+    """Limits that end a group of files, besides the schedule and a close.
 
     Args:
         records: of the group; None for no limit.
         bytes: of any of its files, about; None for no limit.
-        interval: milliseconds between the timestamp of its first record and one that it does not hold any
-            more; None for no limit.
+        interval: milliseconds between the timestamp of its first record and that of the first record beyond
+            it; None for no limit.
         is_of_one_folder: with an interval, also the first record of another folder than the one before it.
         files: open at a time in a topic partition; None for no limit.
         buffered: bytes that all open files of a task hold in memory.

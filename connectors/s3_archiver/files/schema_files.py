@@ -1,4 +1,4 @@
-"""Schemas beside the data, so that an archive can be read without its registry."""
+"""Schemas next to the data, so that an archive can be read without its registry."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class SchemaFiles:
     """One file for each schema id, ``<topics.dir>/_sinksdk/schemas/<id>.avsc``, written once.
 
     Args:
-        bucket: that the archive is in.
-        layout: where things are in it.
+        bucket: of the archive.
+        layout: of the archive.
     """
 
     def __init__(self, s3: S3, bucket: str, layout: Layout) -> None:
@@ -26,10 +26,10 @@ class SchemaFiles:
         self._layout = layout
 
     def __call__(self, schema_id: str, definition: bytes) -> None:
-        """Keep a schema, as JSON.
+        """Store a schema, as JSON.
 
-        One that is there stays; that it is another one is logged: the archive holds what two registries have
-        numbered, and only the files of values say themselves what they are.
+        An existing file stays; if it differs, that is logged: the archive then holds ids of two registries,
+        and only the files of values state their schemas.
 
         Raises:
             S3Trouble: call again, nothing is lost.

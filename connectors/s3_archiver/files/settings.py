@@ -1,4 +1,4 @@
-"""Keys that say when files end, and how many are open."""
+"""Settings that say when files end, and how many are open."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ class GroupSettings(PartitionerSettings, FlushSettings):
             )
 
     def policy(self) -> BatchPolicy:
-        """When a partition's records are worth a file.
+        """Return when a partition's records are worth a file.
 
         With ``rotate.interval.ms`` a partition is read after that interval at the latest, whether or not the
-        schedule is due: else records would lie in Kafka that belong into a file which should have ended.
+        schedule is due: otherwise records would stay in Kafka that belong into a file that should have ended.
         """
         schedule, interval = self.schedule(), self.record_interval()
         wait = None if interval is None else interval / 1000
@@ -108,19 +108,17 @@ class GroupSettings(PartitionerSettings, FlushSettings):
         return BatchPolicy(max_records=self.flush_size, max_wait=wait)
 
     def schedule(self) -> BatchPolicy | None:
-        """When ``rotate.schedule.interval.ms`` ends files; None without it."""
         if self.rotate_schedule_interval_ms < 1:
             return None
         return BatchPolicy(max_wait=self.rotate_schedule_interval_ms / 1000, align_to=self.timezone)
 
     def record_interval(self) -> int | None:
-        """``rotate.interval.ms`` where folders are by time; None without it, or without those."""
+        """Return ``rotate.interval.ms``; None without it, and without folders by time."""
         kind = self.partitioner
         by_time = kind is not None and kind.has_time
         return self.rotate_interval_ms if by_time and self.rotate_interval_ms >= 1 else None
 
     def limits(self) -> Limits:
-        """What ends the open files of a topic partition, besides the schedule."""
         most = self.partitioner_max_open_files
         return Limits(
             records=self.flush_size,
@@ -134,9 +132,8 @@ class GroupSettings(PartitionerSettings, FlushSettings):
 
 
 class FileSettings(UploadSettings, GroupSettings):
-    """All that files are made by: where they lie, when they end, what they hold, how they are uploaded."""
+    """All settings of files: where they lie, when they end, what they hold, how they are uploaded."""
 
 
 def _set(number: int) -> int | None:
-    """-1 is no limit."""
     return None if number == -1 else number

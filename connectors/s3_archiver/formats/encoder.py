@@ -1,4 +1,4 @@
-"""From a batch of records to the datums of ``archive.content=record``.
+"""Encodes whole records for ``archive.content=record`` in Avro.
 
 The loop over rows is compiled (``_datums.c``) where a wheel brings it or a compiler was there; else
 :func:`plain_loop` does the same with Arrow and numpy, slower. Both return the same bytes and borders.
@@ -40,7 +40,7 @@ _WIDTHS: Final = {**_INTEGERS, **_BYTES, **_LISTS}  # bytes of an integer, or of
 
 
 class Columns(NamedTuple):
-    """A batch's columns, of the few types that loops know; None: null in all rows.
+    """A batch's columns, in the few types that loops know; None: null in all rows.
 
     Args:
         rows: number of rows, at least 1.
@@ -62,19 +62,20 @@ class Columns(NamedTuple):
 
 
 Loop: TypeAlias = Callable[[bytes, Columns], EncodedRows | int]
-"""Encodes columns: the fields before the offset, the same in all rows, come encoded. Returns the number of
-a row instead, of the first that has a header without a key."""
+"""Encodes columns, given the encoded fields before the offset, the same in all rows. Returns instead the
+number of the first row that has a header without a key.
+"""
 
 
 class RecordEncoder:
     """Encodes batches of one topic partition by ``RECORD_SCHEMA``.
 
-    The bytes are those that fastavro writes for the same records. A batch is not changed, and one
-    copy of its bytes is made (a second one of headers by the plain loop).
+    The bytes are those that fastavro writes for the same records. A batch is copied once and not changed (the
+    plain loop copies headers twice).
 
     Args:
         partition: the topic partition that all records belong to.
-        loop: over rows; None for the better one of those that are there.
+        loop: over rows; None for the fastest that is available.
     """
 
     def __init__(self, partition: TopicPartition, loop: Loop | None = None) -> None:
@@ -114,7 +115,7 @@ class RecordEncoder:
 def without_bad_headers(
     partition: TopicPartition, batch: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, dict[int, DataException]]:
-    """The records whose headers have keys, and the others, by their rows."""
+    """Return the records whose headers have keys, and the errors of the others by row."""
     index = batch.schema.get_field_index("headers")
     if index < 0 or not pa.types.is_struct(batch.column(index).type.value_type):
         return batch, {}
@@ -138,7 +139,7 @@ def _without_key(partition: TopicPartition, offset: object) -> DataException:
 
 
 def _column(batch: pa.RecordBatch, name: str, known: Callable[[Column], Column | None]) -> Column | None:
-    """A column by name, of a type that loops know; None if the batch has nothing in it."""
+    """Return a column in a type that loops know; None if the batch has nothing in it."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         return None
@@ -164,7 +165,7 @@ def _lists(column: Column) -> Column | None:
 
 
 def _milliseconds(column: Column) -> Column:
-    """A column of timestamps, or of milliseconds already, as milliseconds since the epoch."""
+    """Return timestamps, or milliseconds, as milliseconds since the epoch."""
     if not pa.types.is_timestamp(column.type):
         return _integers(column)
     ticks = column.view(pa.int64())
@@ -183,12 +184,12 @@ def _longs(column: Column) -> Longs:
 
 
 def _header_fields(items: Column) -> tuple[int, int]:
-    """Which of a header's fields are its key and its value."""
+    """Return which of a header's fields are its key and its value."""
     return items.type.get_field_index("key"), items.type.get_field_index("value")
 
 
 def plain_loop(coordinates: bytes, columns: Columns) -> EncodedRows | int:
-    """What ``_datums.c`` does, without a compiler."""
+    """Do what ``_datums.c`` does, with Arrow and numpy."""
     datums = DatumBuilder(columns.rows)
     datums.constant(coordinates)
     datums.long(_longs(_or_nulls(columns.offset, columns.rows)))
@@ -206,7 +207,7 @@ def _or_nulls(column: Column | None, rows: int) -> Column:
 
 
 def _append_headers(datums: DatumBuilder, columns: Columns) -> int | None:
-    """Append the headers, or return the first row that has one without a key."""
+    """Append the headers, or return the first row with a header without a key."""
     headers = columns.headers
     if headers is None:
         datums.array(np.zeros(columns.rows, np.int64), NO_ROWS)
@@ -230,7 +231,7 @@ def _append_headers(datums: DatumBuilder, columns: Columns) -> int | None:
 
 
 def column_buffers(column: Column | None) -> tuple[Any, ...] | None:
-    """A column as ``_datums.c`` takes it: rows, the first one's place, a value's width, buffers."""
+    """Return a column as ``_datums.c`` takes it: rows, the first one's place, a value's width, buffers."""
     if column is None:
         return None
     valid, values, data = [*column.buffers(), None, None][:3]
@@ -239,8 +240,6 @@ def column_buffers(column: Column | None) -> tuple[Any, ...] | None:
 
 
 def _with_compiled(encode: Callable[[tuple[Any, ...]], tuple[Any, Any] | int]) -> Loop:
-    """The loop of ``_datums.c``."""
-
     def loop(coordinates: bytes, columns: Columns) -> EncodedRows | int:
         rows, *flat, headers = columns
         items = keys = values = None
@@ -272,4 +271,3 @@ else:
     compiled_loop = _with_compiled(_datums.encode)
 
 LOOP: Final[Loop] = compiled_loop or plain_loop
-"""The better one of those that are there."""

@@ -1,8 +1,8 @@
 """``JsonFormat``: one value a line, as JSON.
 
-The column says what its values are. JSON texts, which the converter has checked, are written as they are;
-those that hold a line's end are written without space between their parts. Values of any other type become
-what Connect's JsonConverter makes of them: a text becomes a JSON text, bytes become base64.
+JSON texts, which the converter has checked, are written as they are; those that hold a line feed are written
+without whitespace between their parts. Values of any other type are written as Connect's JsonConverter writes
+them: a text becomes a JSON text, bytes become base64.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sinksdk.connectors.s3_archiver.formats.values import (
 from sinksdk.values.json_text import is_json
 
 DecimalFormat: TypeAlias = Literal["BASE64", "NUMERIC"]
-"""How decimals are written: their unscaled numbers in base64, as Connect does by default, or as numbers."""
+"""Decimals are written as their unscaled numbers in base64, which is Connect's default, or as numbers."""
 
 _END: Final = b"\n"
 
@@ -44,10 +44,10 @@ class JsonLines:
 
     Args:
         decimals: how decimals are written, by ``json.decimal.format``.
-        nulls: what becomes of a record without a value.
+        nulls: whether a record without a value is bad or left out.
         gzip_level: -1 to 9; None without compression.
         block_bytes: of a compressed block; None for the default.
-        loop: over rows; None for the better one of those that are there.
+        loop: over rows; None for the fastest that is available.
     """
 
     def __init__(
@@ -67,37 +67,27 @@ class JsonLines:
 
     @property
     def extension(self) -> str:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return ".json" + ("" if self._gzip_level is None else GZIP_EXTENSION)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Offset and value."""
         return VALUE_COLUMNS
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Nothing is asked."""
+        """Fetches nothing."""
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         """All lines are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`.
-
-        Raises:
-            ConfigException: values have a type of which there is no JSON.
-        """
+        """Raises ConfigException: values have a type that JSON lacks."""
         column = value_column(batch)
         kind = ValueKind.JSON if is_json(column.type) else ValueKind.PLAIN
         joined = join_values(self.texts(column), kind, after=_END, loop=self._loop)
         return encoded(partition, batch, joined, self._nulls, _not_taken)
 
     def texts(self, column: pa.Array) -> pa.Array:
-        """The JSON texts of values.
-
-        Raises:
-            ConfigException: values have a type of which there is no JSON.
-        """
+        """Return the JSON texts of values. Raises ConfigException: they have a type that JSON lacks."""
         if is_json(column.type):
             return column.storage
         # Confluent's JsonFormat has Connect's JsonConverter write structures, and Jackson all else.
@@ -105,7 +95,6 @@ class JsonLines:
         return json_texts(column, like, decimals=self._decimals)
 
     def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return begin_lines(self._gzip_level, self._block_bytes)
 
 

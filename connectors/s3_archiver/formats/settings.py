@@ -1,4 +1,4 @@
-"""Configuration of formats, by Confluent's keys, and the format that it asks for."""
+"""Settings of the content of files, with Confluent's keys."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ def no_worker(side: str) -> str:
 
 
 def holds_values(format_class: str, content: str) -> bool:
-    """Whether files hold values, not whole records, given these two keys' texts."""
     return (content or ("value" if format_class else "record")) == "value"
 
 
 class FormatSettings(ConnectorConfig):
-    """What files are, and what is in them."""
+    """The format of files, and what they hold."""
 
     format_class: str = Field(
         default="",
@@ -148,7 +147,7 @@ class FormatSettings(ConnectorConfig):
     @field_validator("format_class", "keys_format_class", "headers_format_class")
     @classmethod
     def _short_name(cls, name: str) -> str:
-        """Without the package, which verdicts have judged."""
+        """Drop the package, which verdicts have judged."""
         return name.rpartition(".")[2]
 
     @field_validator("keys_format_class", "headers_format_class", mode="before")
@@ -159,7 +158,7 @@ class FormatSettings(ConnectorConfig):
     @field_validator("behavior_on_null_values", "s3_compression_type", "parquet_codec", mode="before")
     @classmethod
     def _in_lower_case(cls, given: Any, info: ValidationInfo) -> Any:
-        """In any case, as Confluent's sink takes them; exported configurations hold keys without a value."""
+        """Accept any case, as Confluent's sink does, and exported keys without a value."""
         if not isinstance(given, str):
             return given
         return given.lower() or cls.model_fields[str(info.field_name)].default
@@ -167,11 +166,10 @@ class FormatSettings(ConnectorConfig):
     @field_validator("json_decimal_format", mode="before")
     @classmethod
     def _in_upper_case(cls, given: Any) -> Any:
-        """In any case, as Confluent's sink takes it."""
         return (given.upper() or "BASE64") if isinstance(given, str) else given
 
     def untyped(self) -> list[str]:
-        """Why no value that is bytes can be archived: the format needs types, and no converter gives them."""
+        """Return why bytes cannot be archived: the format needs types, and no converter gives them."""
         if "value_converter" in self.model_fields_set or self.is_transformed or not self.holds_values:
             return []  # what Spark's operators get and give, their author knows
         if self.format_name not in TYPED:
@@ -200,7 +198,6 @@ class FormatSettings(ConnectorConfig):
 
     @property
     def format_name(self) -> str:
-        """The format, also where none is named."""
         return self.format_class or "AvroFormat"
 
     @property
@@ -220,14 +217,14 @@ class FormatSettings(ConnectorConfig):
 
     @property
     def views(self) -> int:
-        """How many objects a file is: values, keys and headers have one each."""
+        """The number of objects of a file: values, keys and headers have one each."""
         return 1 + self.has_keys_beside + self.has_headers_beside
 
     def takes_what_was_read(self, *, is_key: bool = False) -> bool:
-        """Whether the format takes values as the bytes that were read; else what the converter makes of them.
+        """Return whether the format takes values as they were read, not as their converter returns them.
 
-        It does so for all whole records, and for keys that are in no file. A column of bytes then holds what
-        nothing has read; whatever else a format is given has a type, or is JSON, as the column's type says.
+        It does so for all whole records, and for keys that are in no file. A column of bytes then holds
+        unread values; other columns are typed, or JSON, as their type says.
 
         Args:
             is_key: the same of keys and their files.
@@ -240,11 +237,10 @@ class FormatSettings(ConnectorConfig):
         return spec.kind in _READ_AS_THEY_ARE.get(name, ()) or (is_key and spec.kind == "bytes")
 
     def format_of(self, *, is_key: bool) -> str:
-        """The format of files of values, or of keys."""
         return self.keys_format_class if is_key else self.format_name
 
     def value_spec(self) -> Any:
-        """What values are by their converter, whoever reads them by it: a ``ConverterSpec``."""
+        """Return the values' converter, whether or not the engine applies it: a ``ConverterSpec``."""
         return self.named_converter(is_key=False)
 
     def read_spec(self, *, is_key: bool = False) -> Any:
@@ -291,7 +287,7 @@ class FormatSettings(ConnectorConfig):
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
     def takes_framing(self, *, is_key: bool) -> bool:
-        """Also where a format splices what a registry's framing holds."""
+        """Also True where a format copies framed values."""
         is_spliced = (self.has_keys_beside if is_key else self.holds_values) and (
             self.takes_what_was_read(is_key=is_key)
         )
@@ -300,12 +296,12 @@ class FormatSettings(ConnectorConfig):
 
     @property
     def has_transforms(self) -> bool:
-        """Whether records are changed before the task gets them."""
+        """Whether records are transformed before the task receives them."""
         return self.is_transformed or bool(self.transforms)
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether the task is given bytes; else values are typed where a converter or Spark types them."""
+        """Whether the task receives bytes; else values have the types of their converter or of Spark."""
         is_spliced = self.holds_values and self.format_name == "AvroFormat"
         return (
             self.takes_what_was_read()
@@ -314,7 +310,7 @@ class FormatSettings(ConnectorConfig):
         )
 
     def needs_registry(self) -> bool:
-        """Whether a schema registry will be asked, be it by the engine or by the format."""
+        """Whether the engine or the format uses a schema registry."""
         return (
             super().needs_registry()
             or self.value_spec().kind == "avro"
@@ -322,7 +318,6 @@ class FormatSettings(ConnectorConfig):
         )
 
     def format_problems(self) -> Iterator[str]:
-        """What is wrong with the format's keys."""
         name = self.format_class
         if name and name not in FORMATS:
             return  # its verdict says so
@@ -354,7 +349,6 @@ class FormatSettings(ConnectorConfig):
             )
 
     def _key_problems(self) -> Iterator[str]:
-        """What is wrong with files of keys."""
         if not self.has_keys_beside:
             if self.holds_values and self.behavior_on_null_values == "write":
                 yield (
@@ -378,7 +372,7 @@ class FormatSettings(ConnectorConfig):
             )
 
     def _untyped_problems(self) -> Iterator[str]:
-        """Where values have no schema for a file. A DataFrame's have types without a converter."""
+        """Yield why values have no schema for a file. A DataFrame types them without a converter."""
         spec, name = self.value_spec(), self.format_name
         instead = (
             "take Avro's, with 'value.converter.schema.registry.url', or JSON's, with "

@@ -1,8 +1,8 @@
-"""Fields of Avro values with a schema registry: what stands before them is passed over in all rows at once.
+"""Fields of Avro values with a schema registry, read from all rows together.
 
 A datum says where its fields are only from front to back. So a batch's data of one schema are walked side by
-side, a position for each, type by type. Whatever is unusual (a field of several values, a datum that ends too
-soon, a field that is not there) is left to fastavro, record by record.
+side, one position per row, type by type. Unusual rows (a field of several values, a datum that ends too soon,
+a missing field) are left to fastavro, record by record.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class AvroFields:
     """Fields of Avro in Confluent's framing.
 
     Args:
-        schema_of: the writer's schema of an id, an ``AvroSchema`` or what its JSON holds.
-            Raises RetriableException while the registry cannot be
-            reached, DataException for an id it does not have.
+        schema_of: returns the writer's schema of an id, an ``AvroSchema`` or its JSON. Raises
+            RetriableException while the registry is unavailable, DataException for an unknown id.
     """
 
     def __init__(self, paths: Sequence[Path], schema_of: Callable[[int], Any]) -> None:
@@ -64,18 +63,17 @@ class AvroFields:
         self._refused: dict[int, str] = {}
 
     def learn(self, values: pa.Array) -> None:
-        """Fetch the schemas of values: nothing else asks for them.
+        """Fetch the schemas of values; no other method does.
 
         Raises:
-            RetriableException: the registry cannot be asked now.
-            ConfigException: it refuses to answer.
+            RetriableException: the registry is unavailable.
+            ConfigException: the registry refuses.
         """
         for number in _distinct(_framed(values).ids):
             if number not in self._schemas:
                 self._fetch(number)
 
     def read(self, values: pa.Array) -> list[Field]:
-        """See :class:`~sinksdk.connectors.s3_archiver.partitioners.fields.FieldReader`."""
         found = [Found() for _ in self._paths]
         begins, ends, data, there, rows, ids = _framed(values)
         is_framed = np.zeros(len(values), bool)
@@ -107,13 +105,12 @@ class AvroFields:
         return [each.field() for each in found]
 
     def _schema(self, number: int) -> AvroSchema | None:
-        """The schema of an id; None if there is none that can be used."""
+        """Return the schema of an id; None if it cannot be used."""
         if number not in self._schemas and number not in self._refused:
             self._fetch(number)
         return self._schemas.get(number)
 
     def _fetch(self, number: int) -> None:
-        """Get to know a schema, or why there is none."""
         try:
             self._schemas[number] = as_schema(self._schema_of(number))
         except DataException as error:
@@ -162,7 +159,7 @@ def _distinct(ids: Positions) -> list[int]:
 
 
 def _laid_out(values: pa.Array) -> tuple[Positions, Positions, npt.NDArray[np.uint8]]:
-    """Where each value begins and ends, and the bytes of all of them."""
+    """Return where each value begins and ends, and the bytes of all of them."""
     _, offsets, data = values.buffers()
     places = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(
         np.int64
@@ -194,7 +191,7 @@ def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
 
 
 def _plain(schema: Any) -> Any:
-    """The same without logical types: moments are numbers, in which all years fit."""
+    """Return the schema without logical types: as numbers, timestamps of all years fit."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if isinstance(schema, dict):
@@ -226,12 +223,12 @@ class _Type(NamedTuple):
 
 
 class Walk:
-    """Walks data of one schema side by side.
+    """Walks the data of one schema side by side.
 
     Args:
         data: the bytes of all rows.
         ends: where each row's bytes end.
-        found: where the field goes.
+        found: receives the field.
     """
 
     def __init__(self, data: npt.NDArray[np.uint8], schema: Any, ends: Positions, found: Found) -> None:
@@ -245,7 +242,7 @@ class Walk:
     def read(
         self, schema: Any, path: Path, rows: Rows, at: Positions, *, replaces_null: bool = False
     ) -> None:
-        """Read the field at a path of some rows whose value of a schema begins at these positions.
+        """Read the field at a path, in rows whose value of a schema begins at these positions.
 
         Args:
             replaces_null: null stands for a default.
@@ -324,7 +321,7 @@ class Walk:
             self._add(rows, begin + sizes, column)
 
     def _add(self, rows: Rows, at: Positions, column: pa.Array) -> None:
-        """Take what was read, but for rows that ended before."""
+        """Add what was read, except for rows that ended before."""
         good = at <= self._ends[rows]
         if not good.all():
             self.left.append(rows[~good])
@@ -335,7 +332,7 @@ class Walk:
     # -- passing over ----------------------------------------------------------------------------
 
     def _past(self, schema: Any, at: Positions) -> Positions:  # noqa: PLR0911 - one for each kind of type
-        """The positions behind a value. Behind one that is broken they are beyond all rows."""
+        """Return the positions behind a value; beyond all rows if it is broken."""
         if not len(at):
             return at
         kind = self._type(schema)
@@ -365,7 +362,6 @@ class Walk:
         return behind
 
     def _past_items(self, kind: _Type, at: Positions) -> Positions:
-        """Blocks, each with its number of items before it, until one has none."""
         behind = np.full(len(at), _BEYOND)
         rows = np.arange(len(at))
         while len(rows):
@@ -396,7 +392,7 @@ class Walk:
         return self._data[np.minimum(at, len(self._data) - 1)]
 
     def _long(self, at: Positions) -> tuple[Positions, Positions]:
-        """The numbers at these positions, and the positions behind them."""
+        """Return the numbers at these positions, and the positions behind them."""
         byte = self._byte(at)
         bits = (byte & 0x7F).astype(np.uint64)
         at = at + 1
@@ -413,7 +409,7 @@ class Walk:
         return (bits >> np.uint64(1)).astype(np.int64) ^ signs, at
 
     def _length(self, at: Positions) -> tuple[Positions, Positions]:
-        """Lengths at these positions, and the positions behind them; impossible ones lead beyond all rows."""
+        """Return lengths, and the positions behind them; impossible lengths lead beyond all rows."""
         sizes, at = self._long(at)
         good = (sizes >= 0) & (sizes <= len(self._data))
         return np.where(good, sizes, 0), np.where(good, at, _BEYOND)
@@ -431,7 +427,7 @@ class Walk:
         return self._type(inner)
 
     def moment(self, schema: Any, path: Path) -> pa.DataType | None:
-        """What the numbers at a path stand for, if they are moments."""
+        """Return the logical type of the numbers at a path, if they are timestamps."""
         kind = self._type(schema)
         if kind.name == "union":
             found = (self.moment(branch, path) for branch in kind.schema)

@@ -1,4 +1,4 @@
-"""The partitioners by their names."""
+"""Names of partitioners, and what their folders are made of."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sinksdk.connectors.s3_archiver.partitioners.path_format import DAY, HOUR
 
 
 class Partitioner(NamedTuple):
-    """One of Confluent's partitioners, or the one by fields and time of its community.
+    """One of Confluent's partitioners, or its community's FieldAndTimeBasedPartitioner.
 
     Args:
-        pattern: its format, whose delimiters are ``/`` here; None if ``path.format`` says it.
+        pattern: its format, with ``/`` as delimiter; None if ``path.format`` says it.
         duration: milliseconds of a bucket; None if ``partition.duration.ms`` says it.
     """
 
@@ -24,7 +24,6 @@ class Partitioner(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Whether folders are by Kafka partition."""
         return not self.has_fields and not self.has_time
 
 
@@ -46,7 +45,7 @@ EXTRACTORS: Final = ("Wallclock", "Record", "RecordField")
 
 
 def partitioner(name: str) -> Partitioner | None:
-    """The partitioner of a class's name, with its package or without; None if there is none here."""
+    """Return the partitioner of a class's name, with or without its package; None if it is unknown."""
     return _PARTITIONERS.get(name.rpartition(".")[2])
 
 
@@ -63,4 +62,4 @@ def unknown_partitioner(name: str) -> str:
 
 
 OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
-"""A name that the partitioner by fields and time had, and the one it has. The older does not name fields."""
+"""The former name of a partitioner, under which folders do not name fields, and the present one."""

@@ -21,7 +21,7 @@ from sinksdk.connectors.s3_archiver.partitioners.settings import PartitionerSett
 
 
 def folder_problems(config: PartitionerSettings) -> list[str]:
-    """What is wrong with a configuration's folders, in sentences that name the keys."""
+    """Return what is wrong with a configuration's folders."""
     kind = partitioner(config.partitioner_class)
     if kind is None:
         return [unknown_partitioner(config.partitioner_class)]
@@ -49,8 +49,8 @@ def folder_problems(config: PartitionerSettings) -> list[str]:
 def _value_problems(config: PartitionerSettings, kind: Partitioner) -> Iterator[str]:
     """Yield that values have no fields where folders are made of some: their converter gives text or numbers.
 
-    Values that a format takes as they were read are bytes, which are read as JSON. What transforms make of
-    values is not known.
+    Values that a format takes as they were read are bytes, which are read as JSON. The values that transforms
+    return are not known.
     """
     by_field = kind.has_time and config.extractor == "RecordField"
     if config.has_transforms or not (kind.has_fields or by_field):
@@ -98,7 +98,7 @@ _LARGEST_NUMBER: Final = 2**31 - 1  # of a record among those that a transform h
 
 
 def longest_path(config: PartitionerSettings, partition: TopicPartition, last: int) -> int:
-    """Bytes that a folder's name may have, so that the longest key of its files is not too long."""
+    """Return the most bytes of a folder's name with which no key of its files is too long."""
     view = "headers" if config.has_headers_beside else "keys" if config.has_keys_beside else ""
     number = _LARGEST_NUMBER if config.is_transformed else 0
     extension = max(_LONGEST_EXTENSION, f"{config.format_bytearray_extension}.gz", key=len)
@@ -114,8 +114,9 @@ _EXTENSIONS: Final = {"AvroFormat": ".avro", "ParquetFormat": _LONGEST_EXTENSION
 def key_problems(config: PartitionerSettings, topics: Collection[str] | None = None) -> Iterator[str]:
     """Yield what may make keys of files longer than S3 allows, or lead them into another topic's folder.
 
-    Partitions and offsets count with the most digits that Kafka gives them, and folders that values make with
-    the fewest bytes that these have: longer ones are bad records.
+    Partitions and offsets count with the most digits that Kafka gives them, and folders by values with the
+    fewest
+    bytes: longer ones are bad records.
 
     Args:
         topics: those that are subscribed to; None for those that are named, or any if none is.
@@ -149,7 +150,6 @@ def key_problems(config: PartitionerSettings, topics: Collection[str] | None = N
 
 
 def _longest_names(config: PartitionerSettings, partition: TopicPartition) -> Iterator[FileName]:
-    """The names of a partition's last files: of values, keys and headers, and of those without a value."""
     number = _LARGEST_NUMBER if config.is_transformed else 0
     gzip = ".gz" if config.s3_compression_type == "gzip" else ""
     ends = {
@@ -168,7 +168,7 @@ def _longest_names(config: PartitionerSettings, partition: TopicPartition) -> It
 
 
 def _shortest_folder(config: PartitionerSettings, partition: TopicPartition) -> str:
-    """The folder of a partition's files, with values of one letter and a time of the year 1970 in it."""
+    """Return a partition's folder with values of one letter and a time of the year 1970."""
     kind = partitioner(config.partitioner_class)
     if kind is None or kind.is_default:
         return folder_of(partition)
@@ -181,7 +181,7 @@ def _shortest_folder(config: PartitionerSettings, partition: TopicPartition) -> 
 
 
 def _parts_of(config: PartitionerSettings, key: str, name: FileName) -> tuple[str, dict[str, int]]:
-    """The configuration's key that has most bytes in a file's key, and how many each has."""
+    """Return the configuration key that contributes most bytes to a file's key, and the bytes of each."""
     is_of_tombstones = name.path == config.tombstone_encoded_partition
     kind = partitioner(config.partitioner_class)
     by_field = "partition.field.name" if kind is not None and kind.has_fields else "path.format"
@@ -201,7 +201,7 @@ _QUOTED: Final = re.compile(r"'[^']*'")
 
 
 def letters_warnings(pattern: str) -> Iterator[str]:
-    """Yield what letters of ``path.format`` may not be meant."""
+    """Yield warnings of letters in ``path.format`` that are often confused."""
     letters = re.sub(r"[^a-zA-Z]", "", _QUOTED.sub("", pattern))
     of_day, of_hour = set("dDwe"), set("HkhK")
     if "D" in letters and ("M" in letters or "DD" in letters.replace("DDD", "")):

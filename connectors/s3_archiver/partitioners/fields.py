@@ -1,8 +1,8 @@
-"""Fields of values by dotted paths, as Arrow columns: of JSON text and of typed columns.
+"""Fields of values by dotted paths, as Arrow columns, from JSON text and typed columns.
 
-Folders need one or two fields of each record, and no other. JSON is read by ``pyarrow.json``, at a quarter of
-what Python's ``json`` costs. What that reader cannot tell apart or does not take (a field of several types, a
-null and a missing field, a record that is no JSON) is read again: in halves, in the end record by record.
+Folders need one or two fields of each record. JSON is read by ``pyarrow.json``, at a quarter of the cost of
+Python's ``json``. What that reader cannot distinguish or read (a field of several types, a null and a missing
+field, a record that is no JSON) is read again: in halves, in the end record by record.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Field:
     """One field of all values of a batch.
 
     Args:
-        pieces: rows, ascending, and what they have there: a column of any type.
-        bad: rows that have no such field, each with the reason, a clause that follows on "its value".
+        pieces: rows, ascending, and their values of the field: a column of any type.
+        bad: rows without the field, each with the reason, a clause that follows on "its value".
     """
 
     pieces: list[tuple[Rows, pa.Array]] = field(default_factory=list)
@@ -49,14 +49,15 @@ class FieldReader(Protocol):
     """Reads the same fields of batch after batch."""
 
     def learn(self, values: pa.Array) -> None:
-        """Ask for the schemas of values that are not known yet.
+        """Fetch the schemas of values that are not known yet.
 
         Raises:
-            RetriableException, ConfigException: a schema registry cannot be asked now, or not like this.
+            RetriableException: a schema registry is unavailable.
+            ConfigException: it refuses.
         """
 
     def read(self, values: pa.Array) -> list[Field]:
-        """The fields, in the order they were asked for."""
+        """Return the fields, in their configured order."""
         ...
 
 
@@ -64,9 +65,9 @@ class TypedFields:
     """Fields of values that are structs or JSON texts, or of bytes by another reader.
 
     Args:
-        paths: the fields, their names taken apart at the dots.
+        paths: the fields, their names split at the dots.
         of_json: reads values that are JSON texts.
-        of_bytes: reads values that are bytes: nothing has read them before.
+        of_bytes: reads values that are bytes.
     """
 
     def __init__(self, paths: Sequence[Path], of_json: JsonFields, of_bytes: FieldReader) -> None:
@@ -75,12 +76,10 @@ class TypedFields:
         self._of_bytes = of_bytes
 
     def learn(self, values: pa.Array) -> None:
-        """See :class:`FieldReader`."""
         if _is_bytes(values.type):
             self._of_bytes.learn(values.cast(pa.binary()))
 
     def read(self, values: pa.Array) -> list[Field]:
-        """See :class:`FieldReader`."""
         if is_json(values.type):
             return self._of_json.read_texts(values)
         if _is_bytes(values.type):
@@ -109,7 +108,6 @@ class TypedFields:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    """Whether values are bytes, or there are none."""
     tests = (pa.types.is_null, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
     return any(test(kind) for test in tests)
 
@@ -119,7 +117,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 _FEW: Final = 16
 """Rows that are not worth a column."""
 _SMALL: Final = 512
-"""Rows that are read one by one if they are no columns: to look for the bad ones would cost more."""
+"""Rows that are read one by one if they are no columns: searching for the bad ones would cost more."""
 _KINDS: Final[Mapping[type, pa.DataType]] = {
     str: pa.string(),
     bool: pa.bool_(),
@@ -137,8 +135,8 @@ class JsonFields:
 
     Args:
         schemas_enable: Connect's envelope with ``schema`` and ``payload``: true requires it, false takes
-            values as they are, None takes the payload out where the envelope is exactly there.
-        fractions: fields of which it does not matter whether a number is written as 2 or as 2.0.
+            values as they are, None unwraps the payload of exact envelopes.
+        fractions: fields for which 2 and 2.0 are the same number.
     """
 
     def __init__(
@@ -151,16 +149,15 @@ class JsonFields:
         self._is_tree = not starts & set(paths)  # else one field is within another, which no schema can say
 
     def learn(self, values: pa.Array) -> None:
-        """Nothing is asked."""
+        """Fetches nothing."""
 
     def read(self, values: pa.Array) -> list[Field]:
-        """See :class:`FieldReader`."""
         texts = read_json(values)
         bad = {row: f"is no JSON ({why})" for row, why in texts.failed.items()}
         return self._read(texts.column, bad)
 
     def read_texts(self, values: pa.Array) -> list[Field]:
-        """The fields of a column of JSON texts, which were checked."""
+        """Return the fields of a column of checked JSON texts."""
         return self._read(values, {})
 
     def _read(self, values: pa.Array, bad: Mapping[int, str]) -> list[Field]:
@@ -203,7 +200,7 @@ class JsonFields:
         self._one_by_one(rows[again], values.take(long_column(again)), found)
 
     def _columns(self, values: pa.Array) -> list[pa.Array] | None:
-        """The fields as columns, null also where there is none; None if the values do not go together."""
+        """Return the fields as columns, null where missing; None if the values have no common type."""
         outer = self._outer(values)
         if outer is None:
             return None
@@ -242,14 +239,14 @@ class JsonFields:
         return columns
 
     def _outer(self, values: pa.Array) -> Path | None:
-        """Names around the fields; None where it is not the same for all values."""
+        """Return the names around the fields; None where they differ between values."""
         if self._schemas_enable is not None:
             return ("payload",) if self._schemas_enable else ()
         enveloped = pc.sum(pc.match_substring_regex(values, _BEGINS_AS_ENVELOPE)).as_py() or 0
         return () if not enveloped else ("payload",) if enveloped == len(values) else None
 
     def _kinds(self, values: pa.Array) -> list[pa.DataType] | None:
-        """The types of the fields, found in some of the values."""
+        """Return the types of the fields, from some of the values."""
         kinds: list[pa.DataType | None] = [None] * len(self._paths)
         for row in range(0, len(values), max(len(values) // _FEW, 1)):
             try:
@@ -297,14 +294,13 @@ class JsonFields:
 
 @functools.cache
 def _between() -> pa.Scalar:
-    """What is written between two values."""
     text = b'}\n{"v":'
     offsets = np.array([0, len(text)], np.int32)
     return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])[0]
 
 
 def _is_exact(column: pa.Array) -> bool:
-    """Whether whole numbers are as they were written, also if they were written without a point."""
+    """Return whether whole numbers are as they were written, also those without a point."""
     largest = pc.max(pc.abs(column)).as_py()
     return largest is None or largest < _EXACT
 
@@ -316,7 +312,7 @@ def _struct(names: Mapping[str, Any]) -> pa.DataType:
 
 
 def at_path(value: Any, path: Path) -> Any:
-    """What stands at a path, None also below a null, or the mark for nothing."""
+    """Return what stands at a path; None below a null; a mark for a missing field."""
     for name in path:
         if value is None:
             return None
@@ -327,7 +323,7 @@ def at_path(value: Any, path: Path) -> Any:
 
 
 class Found:
-    """A field that is put together: columns, and single values by type."""
+    """A field under construction: columns, and single values by type."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[Rows, pa.Array]] = []
@@ -335,7 +331,7 @@ class Found:
         self._single: dict[pa.DataType, tuple[list[int], list[Any]]] = {}
 
     def add(self, row: int, value: Any, path: Path, moment: pa.DataType | None = None) -> None:
-        """One value, as Python's JSON reader or fastavro has it; a whole number may be a moment."""
+        """Add a value from Python's JSON reader or fastavro; a whole number may be a timestamp."""
         name = ".".join(path)
         if value is _MISSING:
             self.bad[row] = f"has no field '{name}'"
@@ -359,7 +355,6 @@ class Found:
         values.append(value)
 
     def field(self) -> Field:
-        """All of it."""
         single = [
             (np.array(rows, np.int64), _column(values, kind)) for kind, (rows, values) in self._single.items()
         ]

@@ -1,7 +1,7 @@
-"""Where a record's file lies: in folders by Kafka partition, by time, by fields of the value, or by both.
+"""Splits batches by folder: by Kafka partition, by time, by fields of the value, or by both.
 
-Records of a batch are split without an object for each. Its timestamps become local times, these become
-buckets, and each distinct bucket becomes text once; each distinct value of a field likewise.
+No object is created per record. Timestamps become local times, these become buckets, and each distinct bucket
+becomes text once; each distinct value of a field likewise.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Split:
         paths: the distinct folders below the topic's, without a delimiter at their ends, in the order of
             their first rows.
         codes: for each row the index into ``paths``; -1 where the row is bad.
-        timestamps: for each row the milliseconds that its folder was named after; None where folders are not
-            by time. Those of bad rows mean nothing.
+        timestamps: for each row the milliseconds that its folder is named after, undefined for bad rows; None
+            where folders are not by time.
         bad: why a row has no folder.
     """
 
@@ -65,18 +65,16 @@ class Split:
 
 
 class Folders(Protocol):
-    """Splits batch after batch."""
-
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Ask others for what a batch needs, before anything of it is taken.
+        """Fetch what a batch needs from other systems, before any of it is taken.
 
         Raises:
-            RetriableException: they do not answer now; nothing has changed.
-            ConfigException: they never will.
+            RetriableException: they are unavailable; nothing has changed.
+            ConfigException: they refuse.
         """
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """The folders of a batch of one topic partition.
+        """Return the folders of a batch of one topic partition.
 
         Args:
             now: seconds since the epoch, for folders by the wall clock: one reading for all of a ``put``.
@@ -85,7 +83,7 @@ class Folders(Protocol):
 
 
 def folders_of(config: PartitionerSettings, schema_of: Callable[[int], Any] | None = None) -> Folders:
-    """The folders that a configuration asks for.
+    """Return the configured folders.
 
     Args:
         schema_of: the parsed Avro schema of a registry's id; None for the configured registry's.
@@ -144,18 +142,15 @@ def _reader_of(
 
 
 class PartitionFolders:
-    """One folder for each Kafka partition."""
-
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Nothing is asked."""
+        """Fetches nothing."""
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002 - of the protocol
-        """See :class:`Folders`."""
         return Split([folder_of(partition)], np.zeros(batch.num_rows, np.int32))
 
 
 class _Level(NamedTuple):
-    """One part of all paths: texts, and for each row the index of its own. -1: it has none."""
+    """One level of all paths: texts, and for each row the index of its own; -1: it has none."""
 
     texts: Sequence[str]
     codes: Codes
@@ -169,7 +164,7 @@ class ValueFolders:
         are_named: folders are ``name=value``, else the value alone.
         time: how timestamps become folders; None without time.
         extractor: ``Wallclock``, ``Record`` or ``RecordField``.
-        timestamp_field: where ``RecordField`` looks; for messages.
+        timestamp_field: the field of ``RecordField``, for messages.
         reader: reads ``names``, and behind them the field with the timestamp.
         room: bytes that a path may have, in a topic partition, given an offset.
     """
@@ -195,12 +190,10 @@ class ValueFolders:
         self._room = room
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """See :class:`Folders`."""
         if self._reader is not None:
             self._reader.learn(batch.column("value"))
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """See :class:`Folders`."""
         rows = batch.num_rows
         if not rows:
             return Split([], np.empty(0, np.int32), np.empty(0, np.int64) if self._time else None)
@@ -254,7 +247,6 @@ _NO_TIMESTAMP: Final = -1
 
 
 def _of_records(batch: pa.RecordBatch) -> Integers:
-    """The records' own timestamps, -1 where there is none."""
     index = batch.schema.get_field_index("timestamp")
     if index < 0:
         return np.full(batch.num_rows, _NO_TIMESTAMP, np.int64)
@@ -284,7 +276,7 @@ def _exceptions(
 
 
 def _distinct(keys: Integers) -> tuple[Rows, Codes]:
-    """Where each distinct key stands first, in that order, and for each key its index there."""
+    """Return the first row of each distinct key, and for each row its key's place there."""
     low, high = int(keys.min()), int(keys.max())
     if low == high:
         return np.zeros(1, np.int64), np.zeros(len(keys), np.int32)
@@ -308,7 +300,7 @@ def _distinct(keys: Integers) -> tuple[Rows, Codes]:
 def _joined(
     levels: Sequence[_Level], delimiter: str, room: int, bad: dict[int, str]
 ) -> tuple[list[str], Codes]:
-    """The paths of all levels, and the index of each row's own."""
+    """Return the paths of all levels, and for each row the index of its own."""
     keys = levels[0].codes.astype(np.int64)
     for level in levels[1:]:
         keys = keys * len(level.texts) + level.codes
@@ -333,7 +325,7 @@ def _joined(
 def _of_good_length(
     paths: list[str], codes: Codes, room: int, bad: dict[int, str]
 ) -> tuple[list[str], Codes]:
-    """Without those that would make keys longer than S3 allows."""
+    """Drop paths that would make keys longer than S3 allows."""
     sizes = [len(path.encode()) for path in paths]
     if max(sizes) <= room:
         return paths, codes
@@ -358,7 +350,6 @@ _IMPOSSIBLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 def _named(  # noqa: PLR0917 - the parts of a level, and where its failures go
     prefix: str, name: str, found: Field, rows: int, delimiter: str, bad: dict[int, str]
 ) -> _Level:
-    """Folders of one field's values."""
     for row, reason in found.bad.items():
         bad.setdefault(row, f"its value {reason} ('partition.field.name')")
     codes = np.full(rows, -1, np.int32)
@@ -391,7 +382,7 @@ def _bad_value(name: str, what: str) -> str:
 
 
 def _texts(column: pa.Array) -> tuple[Rows, list[str]] | str:
-    """Distinct values as text, and the index of each row's; or what they are, if they can be no folders."""
+    """Return distinct values as text, and the index of each row; or their type, if it cannot name folders."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -410,7 +401,7 @@ def _texts(column: pa.Array) -> tuple[Rows, list[str]] | str:
 
 
 def _problem(text: str, delimiter: str) -> str | None:
-    """Why a value can be no folder's name; a clause that follows on "has"."""
+    """Return why a value cannot be a folder's name, a clause that follows on "has"."""
     if not text:
         return "an empty text"
     if text in (".", ".."):
@@ -443,7 +434,7 @@ class TimeFolders:
         self._texts: dict[tuple[int, bool], str] = {}
 
     def level(self, timestamps: Integers, bad: dict[int, str]) -> _Level:
-        """The folders of timestamps; those of bad rows do not count."""
+        """Return the folders of timestamps; those of bad rows do not count."""
         first, last = int(timestamps.min()), int(timestamps.max())
         if first < -LAST or last > LAST:
             beyond = (timestamps < -LAST) | (timestamps > LAST)
@@ -475,7 +466,7 @@ class TimeFolders:
     def _keys(
         self, timestamps: Integers, local: Integers, buckets: Integers, spans: Spans
     ) -> tuple[Integers, npt.NDArray[np.bool_] | None]:
-        """What rows of one folder have in common, and the rows whose bucket may be another local time."""
+        """Return a key per folder, and the rows whose bucket may be another local time."""
         keys = buckets if self._cell == self._duration else buckets * self._duration // self._cell
         if self._format.has_offset:
             return buckets, np.ones(len(keys), bool)

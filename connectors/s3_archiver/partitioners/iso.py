@@ -1,4 +1,4 @@
-"""Timestamps in fields of records: numbers, text with a number or in ISO 8601, Arrow's moments."""
+"""Timestamps in fields of records: numbers, text with a number or in ISO 8601, Arrow's timestamps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BOUND: Final = 2**63
 
 
 def milliseconds(column: pa.Array) -> tuple[Integers, dict[int, str]]:
-    """Milliseconds since 1970, and for rows that have none what they have instead."""
+    """Convert a column to epoch milliseconds; return the values of rows that cannot be converted."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -53,7 +53,6 @@ def _whole(column: pa.Array) -> tuple[Integers, dict[int, str]]:
 
 
 def _fractions(column: pa.Array) -> tuple[Integers, dict[int, str]]:
-    """Cut, as Java does it."""
     numbers = np.from_dlpack(column.cast(pa.float64()))
     good = np.abs(numbers) < _BOUND
     values = np.where(good, numbers, 0).astype(np.int64)
@@ -61,7 +60,6 @@ def _fractions(column: pa.Array) -> tuple[Integers, dict[int, str]]:
 
 
 def _moments(column: pa.Array) -> tuple[Integers, dict[int, str]]:
-    """A moment before a millisecond's end belongs to the millisecond, also before 1970."""
     per, unit = {"s": (1, 1_000), "ms": (1, 1), "us": (1_000, 1), "ns": (1_000_000, 1)}[column.type.unit]
     numbers = np.from_dlpack(column.view(pa.int64())).view(np.int64)
     good = (numbers > -(_BOUND // unit)) & (numbers < _BOUND // unit)
@@ -108,7 +106,7 @@ def _texts(column: pa.Array) -> tuple[Integers, dict[int, str]]:
 
 
 def _at_once(texts: pa.Array) -> Integers | None:
-    """All of one of the usual forms; None if they are not."""
+    """Convert texts in one of the usual forms together; None if they have another."""
     longest = pc.max(pc.binary_length(texts)).as_py()
     try:
         if pc.all(pc.ascii_is_decimal(texts)).as_py():
@@ -135,7 +133,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 def milliseconds_of(text: str) -> int | None:
-    """Milliseconds of a text with a number, or in ISO 8601 as Joda-Time reads it; None if it is neither.
+    """Return the milliseconds of a number as text, or of ISO 8601 as Joda-Time reads it; else None.
 
     A time without an offset is in UTC.
     """
@@ -161,7 +159,7 @@ _LIMITS: Final = {"hour": 24, "minute": 60, "second": 60, "hours": 24, "minutes"
 
 
 def _date(match: re.Match[str]) -> int | None:
-    """Days since 1970; None if there is no such date."""
+    """Return days since 1970; None if there is no such date."""
     if match["year"] is None:
         return 0 if match["hour"] else None
     year = int(match["year"])

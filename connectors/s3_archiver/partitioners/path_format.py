@@ -36,7 +36,7 @@ _CENTURIES: Final = 146_097
 
 
 def days_of(year: int, month: int = 1, day: int = 1) -> int:
-    """Days from 1970-01-01 to a date of the Gregorian calendar, which goes back without an end."""
+    """Return days from 1970-01-01 to a date of the proleptic Gregorian calendar."""
     year -= month <= 2  # noqa: PLR2004 - the year begins in March, so that the leap day is its last
     cycle, year = divmod(year, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -52,7 +52,6 @@ class Date(NamedTuple):
 
     @classmethod
     def of(cls, days: int) -> Date:
-        """The date so many days after 1970-01-01."""
         cycle, rest = divmod(days + 719_468, _CENTURIES)
         year = (rest - rest // 1_460 + rest // 36_524 - rest // 146_096) // 365
         rest -= 365 * year + year // 4 - year // 100
@@ -63,18 +62,18 @@ class Date(NamedTuple):
 
 
 def weekday(days: int) -> int:
-    """1 (Monday) to 7 (Sunday)."""
+    """Return 1 (Monday) to 7 (Sunday)."""
     return (days + 3) % 7 + 1
 
 
 def weeks_begin(year: int) -> int:
-    """The day on which the first week of a week year begins: the Monday of the week with January 4th."""
+    """Return the first day of a week year: the Monday of the week with January 4th."""
     fourth = days_of(year, 1, 4)
     return fourth - weekday(fourth) + 1
 
 
 class Moment:
-    """A local time, taken apart."""
+    """The parts of a local time."""
 
     def __init__(self, local: int, offset: int, zone: str) -> None:
         self.days, self.millis = divmod(local, DAY)
@@ -84,7 +83,6 @@ class Moment:
 
     @property
     def hour(self) -> int:
-        """0 to 23."""
         return self.millis // HOUR
 
     @property
@@ -94,7 +92,6 @@ class Moment:
 
     @property
     def week(self) -> int:
-        """1 to 53."""
         return (self.days - weeks_begin(self.week_year)) // 7 + 1
 
 
@@ -122,7 +119,7 @@ _NUMBERS: Final[dict[str, tuple[int, Callable[[Moment], int]]]] = {
     "m": (MINUTE, lambda at: at.millis // MINUTE % 60),
     "s": (SECOND, lambda at: at.millis // SECOND % 60),
 }
-"""Letters that are a number: how long it stays the same (or a multiple of that), and what it is."""
+"""Letters of numbers: the milliseconds for which the number (or a multiple) stays the same, and its value."""
 _TWO_DIGITS: Final = "Yyx"
 _WHOLE: Final = 3  # letters from which on months are text, and zones are names
 _LONG: Final = 4  # letters from which on text is not abbreviated
@@ -155,7 +152,6 @@ class PathFormat:
             raise ConfigException(message)
 
     def __call__(self, at: Moment) -> str:
-        """The text of a local time."""
         return "".join([piece if isinstance(piece, str) else piece(at) for piece in self._pieces])
 
     def _read(self) -> Iterator[str | Piece]:
@@ -177,7 +173,7 @@ class PathFormat:
                 at += 1
 
     def _quoted(self, at: int) -> tuple[str, int]:
-        """Text up to the closing apostrophe (two of them are one that is meant), and where it ends."""
+        """Return text up to the closing apostrophe (two stand for one), and where it ends."""
         begin, text = at, ""
         while True:
             end = self._pattern.find("'", at)
@@ -236,7 +232,6 @@ class PathFormat:
 
 
 def _padded(number: int, length: int) -> str:
-    """Digits after the sign, at least so many."""
     return f"{'-' * (number < 0)}{abs(number):0{length}}"
 
 
@@ -248,9 +243,9 @@ def _offset(offset: int, colon: str) -> str:
 # -- zones ---------------------------------------------------------------------------------------
 
 _NO_ZONES: Final = days_of(1800) * DAY
-"""Before this, every zone has its first offset."""
+"""Before this time, every zone has its first offset."""
 _ONLY_RULES: Final = days_of(2100) * DAY
-"""From here on summer times follow rules, so that everything repeats itself after 400 years."""
+"""From this time on, summer times follow rules, so that everything repeats itself after 400 years."""
 _AGAIN: Final = _ONLY_RULES + _CENTURIES * DAY
 
 
@@ -258,7 +253,7 @@ class Spans(NamedTuple):
     """Times between two changes of an offset, one for each timestamp, or one for all.
 
     Args:
-        begins: what tells them apart.
+        begins: identifies the span.
         offsets: milliseconds to the local time.
     """
 
@@ -269,7 +264,7 @@ class Spans(NamedTuple):
 class Zone:
     """Offsets of a time zone, for all years.
 
-    Python's own zones answer for one ``datetime`` at a time. They are asked once for each day of the years
+    Python's own zones convert one ``datetime`` at a time. They are queried once for each day of the years
     that occur (a year costs less than a millisecond), to the second where the offset changes within a day.
     """
 
@@ -277,17 +272,17 @@ class Zone:
         self._zone = time_zone(name)
         self.name = str(self._zone)
         self._from = self._to = 0
-        """What was looked at, in milliseconds."""
+        """The range that is known, in milliseconds."""
         self._changes: Integers = np.empty(0, np.int64)
-        """When the offset changes, in there."""
+        """The times at which the offset changes."""
         self._offsets: Integers = np.empty(0, np.int64)
-        """Before the first change, and from each on."""
+        """The offsets before the first change, and from each on."""
 
     def spans(self, timestamps: Integers, margin: int = 0) -> Spans:
-        """The time between two changes of the offset that each timestamp is in; of all if they are in one.
+        """Return the time between two changes of the offset for each timestamp; one for all if they share it.
 
         Args:
-            margin: milliseconds around all timestamps that must be in the one as well.
+            margin: milliseconds around all timestamps that must share it as well.
         """
         first, last = int(timestamps.min()), int(timestamps.max())
         if first < _NO_ZONES or last >= _AGAIN:
@@ -296,7 +291,7 @@ class Zone:
             timestamps[later] = _ONLY_RULES + (timestamps[later] - _ONLY_RULES) % (_AGAIN - _ONLY_RULES)
             first, last = int(timestamps.min()), int(timestamps.max())
         first, last = max(first - margin, _NO_ZONES), min(last + margin, _AGAIN)
-        self._look_at(first, last)
+        self._learn_changes(first, last)
         begin, end = np.searchsorted(self._changes, [first, last], "right").tolist()
         begins = np.concatenate(([_NO_ZONES], self._changes))
         if begin == end:
@@ -305,12 +300,11 @@ class Zone:
         return Spans(begins[found], self._offsets[found])
 
     def offset(self, timestamp: int) -> int:
-        """The offset at one timestamp."""
         offset = self.spans(np.array([timestamp])).offsets
         return offset if isinstance(offset, int) else int(offset[0])
 
     def moment(self, local: int) -> Moment:
-        """A local time as Joda-Time makes it of its instant: one that a clock was put past is moved."""
+        """Return a local time as Joda-Time converts its instant: in the gap of a clock change it is moved."""
         estimate = self.offset(local)
         offset = self.offset(local - estimate)
         # A local time that was skipped goes by the offset before; the estimate is that one west of Greenwich.
@@ -319,8 +313,8 @@ class Zone:
         offset_there = self.offset(local - offset)
         return Moment(local - offset + offset_there, offset_there, self.name)
 
-    def _look_at(self, first: int, last: int) -> None:
-        """Find the changes between two timestamps, and those between them and what is known already."""
+    def _learn_changes(self, first: int, last: int) -> None:
+        """Find the offset changes up to these timestamps."""
         if self._from <= first and last < self._to:
             return
         begin, end = days_of(_year_of(first)) * DAY, days_of(_year_of(last) + 1) * DAY
@@ -339,7 +333,7 @@ class Zone:
             self._to = end
 
     def _found(self, begin: int, end: int) -> tuple[Integers, Integers]:
-        """When the offset changes behind ``begin`` and up to ``end``; the offsets before and after that."""
+        """Return the changes after ``begin`` and up to ``end``, and the offsets before and after each."""
         at, last = begin // SECOND, end // SECOND
         changes: list[int] = []
         offsets = [self._asked(at)]
@@ -353,7 +347,7 @@ class Zone:
         return np.array(changes, np.int64) * SECOND, np.array(offsets, np.int64) * SECOND
 
     def _change(self, before: int, behind: int, offset: int) -> int:
-        """The first second at which the offset is another one."""
+        """Return the first second with another offset."""
         while behind - before > 1:
             middle = (before + behind) // 2
             if self._asked(middle) == offset:
@@ -363,7 +357,7 @@ class Zone:
         return behind
 
     def _asked(self, seconds: int) -> int:
-        """The offset at a second, in seconds."""
+        """Return the offset at a second, in seconds."""
         offset = (_EPOCH + dt.timedelta(seconds=seconds)).astimezone(self._zone).utcoffset()
         return 0 if offset is None else offset.days * 86_400 + offset.seconds
 

@@ -45,7 +45,6 @@ class LayoutSettings(AccessSettings, FormatSettings):
     )
 
     def layout(self) -> Layout:
-        """Where things are in the bucket."""
         return Layout(
             self.topics_dir if self.topics_dir.strip() else "",
             self.directory_delim,
@@ -138,7 +137,6 @@ class PartitionerSettings(LayoutSettings):
     @field_validator("timezone", "partitioner_class", "timestamp_extractor", "timestamp_field")
     @classmethod
     def _default_where_empty(cls, name: str, info: ValidationInfo) -> str:
-        """An exported configuration holds every key, also those without a value."""
         return name or str(cls.model_fields[str(info.field_name)].default)
 
     @property
@@ -147,7 +145,7 @@ class PartitionerSettings(LayoutSettings):
 
     @property
     def extractor(self) -> str:
-        """The short name of the timestamp extractor, also of Confluent's classes, which are nested ones."""
+        """The short name of the timestamp extractor; Confluent's are nested classes."""
         name = re.split(r"[.$]", self.timestamp_extractor)[-1]
         return name.removesuffix("TimestampExtractor") or name
 
@@ -158,14 +156,14 @@ class PartitionerSettings(LayoutSettings):
         return kind is not None and (kind.has_fields or (kind.has_time and self.extractor == "RecordField"))
 
     def time_pattern(self, kind: Partitioner) -> str:
-        """Return the format of folders by time, in the configured delimiter."""
+        """Return the format of folders by time, with the configured delimiter."""
         if kind.pattern is not None:
             return kind.pattern.replace("/", self.directory_delim)
         return self.path_format.removesuffix(self.directory_delim)
 
 
 def _folder_problem(name: str) -> str:
-    """What keeps a text from being the folder of an archive; empty if nothing does."""
+    """Return why a text cannot be the folder of an archive; empty if it can."""
     if not name.strip():
         return ""
     parts = name.split("/")

@@ -1,10 +1,10 @@
-"""S3 through boto3: one client per process and configuration, parts checksummed by us.
+"""S3 through boto3: one client per process and configuration, with checksums computed by the archiver.
 
-How a part travels decides the speed. boto3 by default either hashes every body with SHA-256 (plain
-http) or wraps it into signed chunks (TLS). Here the part's CRC32, computed while it was filled, goes
-as a header and the payload is left unsigned: TLS keeps the body from being altered on its way, and
-S3 checks the CRC32. Over plain http the body is left unsigned only to this very machine; on a
-network, the signature is all that protects it (and AWS refuses unsigned payloads over http).
+How a part is sent decides the speed. boto3 by default either hashes every body with SHA-256 (plain http) or
+wraps it into signed chunks (TLS). Here the part's CRC32, computed while it was filled, is sent as a header
+and the payload is left unsigned: TLS protects the body in transit, and S3 checks the CRC32. Over plain http
+the body is left unsigned only to this very machine; on a network, the signature is all that protects it (and
+AWS refuses unsigned payloads over http).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _NO_ANSWER = (
 
 
 class _ClientKey(NamedTuple):
-    """What makes one boto3 client differ from another."""
+    """The settings by which boto3 clients differ."""
 
     process: int  # a forked process must not share its parent's connections
     endpoint: str
@@ -108,7 +108,7 @@ _MAKING = threading.Lock()
 
 
 def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
-    """A client for a configuration, from this process's cache.
+    """Return the client of a configuration, from this process's cache.
 
     Args:
         endpoint: instead of the configured ``store.url``; empty for AWS's own.
@@ -133,7 +133,7 @@ def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
 def _is_no_full_pool(record: logging.LogRecord) -> bool:
     """Drop urllib3's warning that a connection was closed because its pool is full.
 
-    Tasks that start at the same moment share one client, whose pool only bounds how many connections stay.
+    Concurrently starting tasks share one client, whose pool only bounds how many connections stay open.
     """
     return not str(record.msg).startswith("Connection pool is full")
 
@@ -170,13 +170,13 @@ def _client(key: _ClientKey) -> S3Client:
 
 
 def leaves_payload_unsigned(endpoint: str, proxy: str = "") -> bool:
-    """Whether bodies go unsigned to this address: over TLS, and to this machine itself."""
+    """Return whether bodies go unsigned to this address: over TLS, and to this machine itself."""
     address = urlsplit(endpoint)
     return address.scheme != "http" or (address.hostname in _LOOPBACK and not proxy)
 
 
 def _session(keys: Keys, role: Role | None, proxy: str) -> Session:
-    """A botocore session with these keys, or with the role they assume when the first request is made."""
+    """Return a botocore session with these keys, or with the role that they assume at the first request."""
     made = botocore.session.get_session()
     if keys.key_id:
         made.set_credentials(keys.key_id, keys.secret)
@@ -188,7 +188,7 @@ def _session(keys: Keys, role: Role | None, proxy: str) -> Session:
 
 
 class _AssumedRole(CredentialProvider):
-    """Assumes the role when keys are needed, and again before they expire."""
+    """Assumes the role when credentials are needed, and again before they expire."""
 
     METHOD = "assume-role"
 
@@ -337,7 +337,7 @@ class BotoS3:
         return ObjectInfo(answer["ContentLength"], answer["Metadata"], whole, answer.get("ETag", ""))
 
     def _head(self, location: Location) -> dict[str, Any]:
-        """Ask for the checksum as well, unless the endpoint has refused that before."""
+        # The checksum is requested unless the endpoint has refused that before.
         if self._has_checksums:
             try:
                 return self._ask_of("HeadObject", location, ChecksumMode="ENABLED")
@@ -414,14 +414,13 @@ class BotoS3:
         self._ask_of("PutObjectTagging", location, Tagging={"TagSet": pairs})
 
     def _ask_of(self, operation: str, location: Location, **arguments: Any) -> dict[str, Any]:
-        """Make one request about an object. Raises what :meth:`_ask` raises."""
         request: Callable[..., dict[str, Any]] = getattr(self._client, xform_name(operation))
         return self._ask(
             operation, location, lambda: request(Bucket=location.bucket, Key=location.key, **arguments)
         )
 
     def _ask(self, operation: str, location: Location, request: Callable[[], T]) -> T:
-        """Make a request; its failure as one of our exceptions."""
+        """Make a request; raise its failure as S3Error or S3Trouble."""
         try:
             return request()
         except boto.ClientError as failure:
@@ -447,7 +446,7 @@ class BotoS3:
 
 
 class _Body(io.RawIOBase):
-    """A download as a raw stream, so that it can be buffered; failures come as our exceptions."""
+    """A download as a raw stream, which can be buffered; failures are S3Error or S3Trouble."""
 
     def __init__(self, body: StreamingBody, ask: Callable[[Callable[[], bytes]], bytes]) -> None:
         super().__init__()

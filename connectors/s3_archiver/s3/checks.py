@@ -1,4 +1,4 @@
-"""Checks of names, letters of ``path.format`` and regions that operators often write otherwise than meant."""
+"""Checks of buckets, endpoints and regions, as operators often mistype them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _REGION: Final = re.compile(
 _HOST: Final = re.compile(
     r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]+)?\.amazonaws\.com(?:\.cn)?", re.IGNORECASE
 )
-"""Hosts of S3, with a bucket's name in front or without."""
+"""Hosts of S3, with or without a bucket's name in front."""
 _ANY_REGION: Final = re.compile(r"(?![0-9]+$)(?!-)[a-zA-Z0-9-]{1,63}(?<!-)")
 _AWS_REGION: Final = re.compile(r"(?![0-9]+$)(?!-)[a-z0-9-]{1,63}(?<!-)")
 
 
 def bucket_problem(name: str) -> str:
-    """Return what keeps a text from being a bucket's name or an access point's ARN; empty if nothing does."""
+    """Return why a text is not a bucket's name or an access point's ARN; empty if it is."""
     if _BUCKET.fullmatch(name) or _ARN.fullmatch(name):
         return ""
     if name != name.strip():
@@ -37,7 +37,7 @@ def bucket_problem(name: str) -> str:
 
 
 def _taken_apart(name: str) -> tuple[str, list[str]]:
-    """The bucket in a URL, or in one without its scheme, and what its other parts are here."""
+    """Return the bucket in a URL, with or without its scheme, and the keys for its other parts."""
     scheme, _, rest = name.rpartition("://")
     host, _, path = rest.strip("/").partition("/")
     of_s3 = _HOST.fullmatch(host)
@@ -53,14 +53,14 @@ def _taken_apart(name: str) -> tuple[str, list[str]]:
 
 
 def bucket_warning(name: str) -> Iterator[str]:
-    """Yield a warning where a bucket is called as a host of S3."""
+    """Yield a warning if the bucket has the name of a host of S3."""
     if found := _HOST.fullmatch(name):
         what = f"the bucket is '{found['bucket']}'" if found["bucket"] else "it is no bucket"
         yield f"'s3.bucket.name' is the name of a host of S3: {what}, unless a bucket is called so"
 
 
 def endpoint_problem(url: str) -> str:
-    """Return what keeps a text from being the URL of an S3 endpoint; empty if nothing does."""
+    """Return why a text is not the URL of an S3 endpoint; empty if it is."""
     why = address_problem(url, "https://minio.example:9000")
     host = "" if why else urlsplit(url).hostname or ""
     if why or re.fullmatch(r"[a-z0-9.:%-]+", host):
@@ -72,7 +72,7 @@ def endpoint_problem(url: str) -> str:
 
 
 def region_problem(region: str, *, is_aws: bool) -> str:
-    """Return what keeps a text from being a region's name; empty if nothing does.
+    """Return why a text is not a region's name; empty if it is.
 
     Args:
         is_aws: AWS's names are in lower case; an S3-compatible store may have any, as OpenStack's RegionOne.

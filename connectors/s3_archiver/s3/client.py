@@ -1,8 +1,7 @@
-"""The part of S3 that the archiver needs, as a protocol: boto3 implements it, and memory in tests.
+"""The part of S3 that the archiver uses, as a protocol; boto3 implements it, and tests in memory.
 
-Every method raises ``S3Trouble`` (a RetriableException) when the
-request may succeed later; after ``NoAnswer`` it may also have taken effect. It raises
-``S3Error`` when S3 refused it for good.
+Every method raises ``S3Trouble`` (a RetriableException) if the request may succeed later; after ``NoAnswer``
+it may also have taken effect. It raises ``S3Error`` if S3 refuses it for good.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ class Checksum(StrEnum):
     """The CRC32 of each part; S3 keeps a checksum of these checksums."""
 
     NONE = "none"
-    """No additional checksum: parts travel with their MD5, which S3 has always verified."""
+    """No additional checksum: S3 verifies the MD5 of each part."""
 
 
 class Abilities(NamedTuple):
-    """What an endpoint can do with multipart uploads.
+    """The features of an endpoint for multipart uploads.
 
     Args:
-        checksum: the best checksum that it takes.
+        checksum: the best checksum that it accepts.
         has_conditions: whether it honours ``If-None-Match`` of CompleteMultipartUpload.
     """
 
@@ -39,8 +38,6 @@ class Abilities(NamedTuple):
 
 
 class Location(NamedTuple):
-    """Where an object is, or will be."""
-
     bucket: str
     key: str
 
@@ -49,26 +46,20 @@ class Location(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One part of a multipart upload, as S3 has it."""
-
     etag: str
     crc32: str
-    """Base64 of the CRC32, big endian, as S3 writes it."""
+    """Base64 of the CRC32, big endian, as in S3."""
 
 
 class ObjectInfo(NamedTuple):
-    """What S3 says of an object without sending it."""
-
     size: int
     metadata: Mapping[str, str]
     crc32: str | None
-    """CRC32 of the whole object, in S3's writing; None where the store keeps none."""
+    """CRC32 of the whole object, in S3's notation; None if the endpoint keeps none."""
     etag: str = ""
 
 
 class ObjectSummary(NamedTuple):
-    """One object in a listing."""
-
     key: str
     size: int
 
@@ -79,7 +70,7 @@ class PendingUpload(NamedTuple):
     key: str
     upload_id: str
     initiated: float = math.inf
-    """Seconds since the epoch, by the endpoint's clock; infinite if the endpoint does not say."""
+    """Seconds since the epoch, by the endpoint's clock; infinite if the endpoint does not report it."""
 
 
 class S3(Protocol):
@@ -90,17 +81,16 @@ class S3(Protocol):
         """Address of the endpoint, for tokens and messages; empty for AWS's own."""
 
     def head_bucket(self, bucket: str) -> float:
-        """Check that the bucket exists and may be used.
+        """Check that the bucket exists and is accessible.
 
         Returns:
-            The endpoint's time before anything that is requested later, in seconds since the epoch; minus
-            infinity if it does not say.
+            The endpoint's time, in seconds since the epoch; minus infinity if it does not report it.
         """
 
     def create_upload(
         self, location: Location, metadata: Mapping[str, str], checksum: Checksum = Checksum.FULL
     ) -> str:
-        """Begin a multipart upload with a checksum of this kind; returns its id."""
+        """Begin a multipart upload with a checksum of this kind; return its id."""
 
     def upload_part(
         self,
@@ -125,42 +115,42 @@ class S3(Protocol):
         if_absent: bool = True,
         checksum: Checksum = Checksum.FULL,
     ) -> None:
-        """Make the object visible; S3 checks size and CRC32 of the whole, or what ``checksum`` says.
+        """Make the object visible; S3 checks size and CRC32 of the whole, or as ``checksum`` says.
 
-        With ``if_absent`` only where no object is (``If-None-Match: *``): then it fails with
-        ``PreconditionFailed``, or ``NotImplemented`` by stores that know no conditions. Fails with
-        ``NoSuchUpload`` when the upload was aborted, expired, or completed some time ago.
+        With ``if_absent`` it fails with ``PreconditionFailed`` if the object exists, or with
+        ``NotImplemented`` at endpoints without conditions. Fails with ``NoSuchUpload`` if the upload was
+        aborted, expired, or completed some time ago.
         """
 
     def abort_upload(self, location: Location, upload_id: str) -> None:
-        """Give an upload up and free its parts. Fails with ``NoSuchUpload``."""
+        """Abort an upload and free its parts. Fails with ``NoSuchUpload``."""
 
     def head(self, location: Location) -> ObjectInfo | None:
-        """The object, None if there is none."""
+        """Return the object; None if it does not exist."""
 
     def put_if_absent(self, location: Location, body: bytes) -> bool:
-        """Create a small object; False when one is there (after a lost answer: perhaps our own)."""
+        """Create a small object; False if it exists (after a lost response perhaps our own)."""
 
     def put_if_match(self, location: Location, body: bytes, etag: str) -> bool:
-        """Replace a small object that still has this ETag; False when it has another one or is gone."""
+        """Replace a small object that still has this ETag; False if it has another one or is gone."""
 
     def put(self, location: Location, body: bytes) -> None:
-        """Write a small object over an existing one: for stores without conditional writes."""
+        """Overwrite a small object: for endpoints without conditional writes."""
 
     def read(self, location: Location) -> BinaryIO:
-        """An object's content as a stream to be closed. Fails with ``NoSuchKey``."""
+        """Return an object's content as a stream to be closed. Fails with ``NoSuchKey``."""
 
     def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
-        """Objects whose key begins with a prefix and comes after another key, by key."""
+        """Yield objects whose key begins with a prefix and sorts after another key, in order."""
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
-        """Uploads under way whose key begins with a prefix."""
+        """Yield uploads under way whose key begins with a prefix."""
 
     def part_sizes(self, location: Location, upload_id: str) -> Sequence[int] | None:
         """Return the bytes of each part of an upload under way; None if there is no such upload."""
 
     def delete(self, location: Location) -> None:
-        """Remove an object that nobody else ever needs, for there is no condition; gone is as good."""
+        """Delete an object, if it exists. There is no condition: no other process may need it."""
 
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
         """Replace an object's tags."""

@@ -1,4 +1,4 @@
-"""The client of a configuration."""
+"""Creates S3 clients of a configuration."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
 
 
 class Connect(Protocol):
-    """Makes a client for a configuration; ``endpoint`` overrides the configured one."""
+    """Creates a client for a configuration; ``endpoint`` overrides the configured one."""
 
     def __call__(self, config: UploadSettings, endpoint: str | None = None) -> S3:
         """A client."""
 
 
 def connect(config: UploadSettings, endpoint: str | None = None) -> S3:
-    """boto3's client: a :class:`Connect`."""
+    """Return boto3's client: a :class:`Connect`."""
     from sinksdk.connectors.s3_archiver.s3 import boto_client  # noqa: PLC0415 - loads boto3
 
     return boto_client.connect(config, endpoint)

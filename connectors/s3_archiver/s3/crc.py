@@ -1,4 +1,4 @@
-"""CRC32 of a whole from the CRC32s of its pieces, without going over the bytes again."""
+"""The CRC32 of a whole from the CRC32s of its pieces, without reading the bytes again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _X_TO_THE_8TH = _ONE >> 8
 
 
 def combine(first: int, second: int, second_length: int) -> int:
-    """CRC32 of two byte strings joined.
+    """Return the CRC32 of two byte strings joined.
 
     Args:
         first: CRC32 of the first.
@@ -24,18 +24,17 @@ def combine(first: int, second: int, second_length: int) -> int:
 
 
 def of(data: bytes) -> int:
-    """CRC32 of a few bytes."""
     return zlib.crc32(data)
 
 
 def encode(crc: int) -> str:
-    """A CRC32 as S3 writes it: base64 of four bytes, big endian."""
+    """Return a CRC32 in S3's notation: base64 of four bytes, big endian."""
     return base64.b64encode(crc.to_bytes(4, "big")).decode("ascii")
 
 
 @lru_cache(maxsize=64)  # all parts of an upload but the last have one length
 def _shift(length: int) -> int:
-    """What so many following bytes do to a CRC: multiply it by x^(8 · length)."""
+    """Return the effect of so many following bytes on a CRC: multiplication by x^(8 · length)."""
     result, square = _ONE, _X_TO_THE_8TH
     while length:
         if length & 1:
@@ -46,7 +45,7 @@ def _shift(length: int) -> int:
 
 
 def _multiply(left: int, right: int) -> int:
-    """Product modulo the CRC's polynomial."""
+    """Return the product modulo the CRC's polynomial."""
     product = 0
     while left:
         if left & _ONE:

@@ -1,4 +1,4 @@
-"""What an endpoint can do with uploads as configured: tried at the start, before any record is read."""
+"""Finds out what an endpoint supports for uploads as configured, before any record is read."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _FIRST_DELAY: Final = 0.3  # seconds; doubles with each attempt
 
 
 class Patience:
-    """Repeats a probe that a transient response, a lost one or another start has disturbed.
+    """Repeats a probe after a transient error, a lost response, or interference by another start.
 
     Args:
         sleep: waits for so many seconds.
         clock: monotonic seconds.
         timeout: seconds after its first failure until which a probe is repeated: as long as a task retries in
-            place. After them the start fails with the S3Trouble, and the driver waits, reports it, and starts
-            again.
+            place. Then the start fails with the S3Trouble; the driver reports it and restarts the connector
+            later.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Patience:
         self._timeout = timeout
 
     def __call__(self, attempt: Callable[[], T]) -> T:
-        """Make attempts until one succeeds or is refused for good.
+        """Repeat an attempt until it succeeds or is refused.
 
         Raises:
             S3Error: refused.
@@ -91,13 +91,13 @@ class Patience:
 def find_abilities(
     s3: S3, config: UploadSettings, layout: Layout, incarnation: str, patience: Patience | None = None
 ) -> Abilities:
-    """Complete a small upload with the best checksum that the endpoint takes, and remove the object.
+    """Complete a small upload with the best checksum that the endpoint accepts, and delete the object.
 
-    Without s3:DeleteObject it stays, and the next start writes over it. Starts at the same time share the
-    object, and abort no upload of each other.
+    Without s3:DeleteObject it stays, and the next start overwrites it. Concurrent starts share the object,
+    and abort no upload of each other.
 
     Args:
-        incarnation: of the connector, so that connectors that start at the same time have a key each.
+        incarnation: of the connector, so that concurrently starting connectors use different keys.
 
     Raises:
         ConfigException: uploads as configured are refused.
@@ -124,7 +124,7 @@ def find_abilities(
 def _tell(
     s3: S3, config: UploadSettings, kind: Checksum, refused: list[S3Error], *, has_conditions: bool
 ) -> None:
-    """Say once per start what this endpoint lacks, and the key that keeps it from being tried again."""
+    """Log once per start what this endpoint lacks, and the key that avoids the test."""
     endpoint = s3.endpoint or "S3"
     if refused:
         log.warning(
@@ -146,7 +146,7 @@ def _tell(
 
 
 def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, patience: Patience) -> bool:
-    """Complete uploads to one key, the second one over the object of the first."""
+    """Complete two uploads to one key."""
 
     def completes(at: Location, *, if_absent: bool) -> bool:
         return patience(lambda: _complete(s3, at, kind, if_absent=if_absent))
@@ -183,10 +183,10 @@ def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, pa
 
 
 def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bool:
-    """Upload a few bytes and complete them. False: an object is there, and the condition is honoured.
+    """Upload and complete a few bytes; return False if an object exists and the condition is honoured.
 
-    An upload that is gone was aborted by the sweep of another start, which took it for left over; or it is
-    completed, and the response was lost. Both are tried again with a new upload.
+    A missing upload was aborted by the sweep of another start, which took it for left over; or it is
+    completed, and the response was lost. Both are repeated with a new upload.
     """
     upload_id = s3.create_upload(where, {}, kind)
     try:
@@ -214,7 +214,7 @@ def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bo
 
 
 def _give_up(s3: S3, where: Location, upload_id: str) -> None:
-    """Abort an upload that failed; the sweep of a later start aborts what cannot be aborted now."""
+    """Abort a failed upload; the sweep of a later start aborts it if this fails."""
     try:
         _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
     except S3Trouble as error:
@@ -235,7 +235,7 @@ def _refusal(config: UploadSettings, kinds: list[Checksum], refused: list[S3Erro
 
 
 def _asked(config: UploadSettings, *, checksum: bool = False) -> str:
-    """What the configuration asks of each upload, by its keys."""
+    """Return the configured properties of uploads, by their keys."""
     asked = {key: getattr(config, field) for field, key in _UPLOAD_KEYS.items()}
     if checksum:
         asked["s3.checksum"] = config.s3_checksum
@@ -252,14 +252,14 @@ def sweep(
     claimed: float,
     named: Container[str],
 ) -> None:
-    """Abort empty uploads of predecessors: a crash between CreateMultipartUpload and its note leaves them.
+    """Abort empty uploads of predecessors that crashed between CreateMultipartUpload and storing the token.
 
-    Called after this driver has claimed a generation. What was begun before that claim and is in no commit
-    can never be committed any more: its writer is fenced. What a successor begins is younger than its own
-    claim, which follows ours: so this process aborts nothing of it, however late it is.
+    Called after this driver has claimed a generation. An upload that was created before that claim and is in
+    no commit can never be committed: its writer is fenced. A successor's uploads are younger than its own
+    claim, which follows this one: so this process aborts none of them, however late it is.
 
     Args:
-        claimed: the endpoint's time at some moment before the claim.
+        claimed: the endpoint's time before the claim.
         named: ids of uploads that are committed.
     """
     bucket = config.s3_bucket_name
@@ -290,10 +290,10 @@ def probe(
     checksum: Checksum,
     patience: Patience | None = None,
 ) -> None:
-    """Try what uploads need, before any record is taken, with a key that no file has.
+    """Test all requests of uploads with a key that no file has, before any record is taken.
 
-    Nothing stays behind: where nothing may be aborted, nothing is created, and what an answer that was lost
-    has left is found by the next start.
+    Nothing remains: without permission to abort, nothing is created, and the next start removes the remains
+    of lost responses.
 
     Raises:
         ConfigException: refused for good.
@@ -319,7 +319,7 @@ def _probe(s3: S3, where: Location, config: UploadSettings, checksum: Checksum) 
 
 
 def _expect(code: str, request: Callable[[], object]) -> None:
-    """Make a request that need not succeed. Raises S3Error if it is refused for another reason."""
+    """Make a request that may fail with this code. Raises S3Error for another reason."""
     try:
         request()
     except S3Error as error:
@@ -328,7 +328,7 @@ def _expect(code: str, request: Callable[[], object]) -> None:
 
 
 def _expect_permission(request: Callable[[], object]) -> None:
-    """Make a request for something that is not there: only a denial counts, whatever stores say else."""
+    """Make a request for a missing object: only a denial counts, whatever else endpoints respond."""
     try:
         request()
     except (S3Error, S3Trouble) as error:
@@ -346,7 +346,7 @@ def _probe_tags(s3: S3, where: Location, config: UploadSettings) -> None:
 
 
 def _uploads_left(s3: S3, where: Location) -> list[PendingUpload]:
-    """Uploads of that key; none for those who may not list them."""
+    """Return uploads of that key; none without permission to list them."""
     try:
         return [pending for pending in s3.list_uploads(*where) if pending.key == where.key]
     except S3Error:

@@ -27,7 +27,7 @@ class Owners:
     identity: ConnectorIdentity
 
     def claim(self, topics: Iterable[str]) -> None:
-        """Mark topics as this connector's, or find them so.
+        """Mark topics as this connector's, or confirm that they are.
 
         Raises:
             ConfigException: others own some of them; all are named.
@@ -39,13 +39,13 @@ class Owners:
             raise ConfigException(problems)
 
     def release(self) -> None:
-        """Give up all markers, because the connector is deleted: archived files stay.
+        """Give up all markers of a deleted connector: archived files stay.
 
-        The markers themselves stay, too: a process that is late would delete those of the topics' next
-        owner. Instead an object that no other connector ever writes says that this incarnation owns nothing
-        any more; the next owner of a topic replaces the marker, on condition that it has not changed.
+        The markers stay, too: a process that is late would delete those of the topics' next owner. Instead an
+        object that no other connector ever writes says that this incarnation owns nothing any more; the next
+        owner of a topic replaces the marker, on condition that it has not changed.
 
-        Uploads are not looked for: the runtime has had the connector's published or discarded, by their
+        Uploads are not aborted here: the runtime has published or discarded those of the connector by their
         tokens. A listing would also show uploads of the topics' next owner, if this process is late.
 
         Raises:
@@ -56,7 +56,7 @@ class Owners:
         self.s3.put(Location(self.bucket, self.layout.released(self.identity.incarnation)), body)
 
     def topics(self) -> list[str]:
-        """Topics whose marker names a connector of this name, of whatever store."""
+        """Return topics whose marker names a connector of this name, of whatever store."""
         found = []
         for each in list(self.s3.list(self.bucket, self.layout.markers())):
             topic = self.layout.marked(each.key)
@@ -66,7 +66,7 @@ class Owners:
         return found
 
     def take_over(self, topics: Iterable[str]) -> None:
-        """Replace others' markers with this connector's, because an operator says that it owns the archive.
+        """Replace other connectors' markers, because an operator says that this one owns the archive.
 
         Raises:
             ConfigException: another one was written meanwhile.
@@ -81,7 +81,7 @@ class Owners:
         self.claim(topics)
 
     def _claim(self, topic: str) -> str | None:
-        """The problem, if any."""
+        """Return the problem, if any."""
         location = Location(self.bucket, self.layout.marker(topic))
         marker = self._read(location)
         if marker is None:
@@ -113,14 +113,12 @@ class Owners:
         return found if isinstance(found, dict) else {}
 
     def _is_released(self, marker: dict[str, Any]) -> bool:
-        """Whether the connector of a marker was deleted."""
         incarnation = marker.get("incarnation")
         if marker.get("format") != _FORMAT or not isinstance(incarnation, str):
             return False
         return self._read(Location(self.bucket, self.layout.released(incarnation))) == marker
 
     def _replace(self, location: Location, marker: dict[str, Any]) -> None:
-        """Replace a marker that is still this one."""
         found = self.s3.head(location)
         if found is not None and self._read(location) == marker:
             self._write(location, partial(self.s3.put_if_match, etag=found.etag))

@@ -1,4 +1,4 @@
-"""Keys that say how S3 is reached, and what uploads are."""
+"""Settings of the connection to S3 and of uploads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ASSUME_ROLE: Final = "AwsAssumeRoleCredentialsProvider"
 
 
 class Keys(NamedTuple):
-    """An access key; empty texts ask the default chain."""
+    """An access key; empty for the default chain."""
 
     key_id: str = ""
     secret: str = ""
@@ -27,8 +27,8 @@ class Role(NamedTuple):
     """A role to assume, for an hour at a time.
 
     Args:
-        session: what its uses are logged under, or empty.
-        external_id: what the role's trust may ask for, or empty.
+        session: the name in AWS's logs, or empty.
+        external_id: required by some trust policies, or empty.
         region: of the STS endpoint.
     """
 
@@ -39,7 +39,7 @@ class Role(NamedTuple):
 
 
 class AccessSettings(ConnectorConfig):
-    """Bucket, endpoint, credentials and the way there."""
+    """Bucket, endpoint, credentials and proxy."""
 
     s3_bucket_name: str = Field(
         min_length=1, alias="s3.bucket.name", description="Bucket the archive is written to."
@@ -141,12 +141,10 @@ class AccessSettings(ConnectorConfig):
         return self.s3_credentials_provider.rpartition(".")[2] == _ASSUME_ROLE
 
     def keys_of_access(self) -> Keys:
-        """The access key, or empty texts."""
         secret = self.aws_secret_access_key
         return Keys(self.aws_access_key_id, secret.get_secret_value() if secret else "")
 
     def role(self) -> Role | None:
-        """The role to assume, if any."""
         if not self._assumes_role:
             return None
         return Role(
@@ -157,7 +155,7 @@ class AccessSettings(ConnectorConfig):
         )
 
     def proxy(self) -> str:
-        """The proxy's URL with user and password in it; empty without a proxy."""
+        """Return the proxy's URL with user and password in it; empty without a proxy."""
         if not self.s3_proxy_user or self.s3_proxy_password is None:
             return self.s3_proxy_url
         address = urlsplit(self.s3_proxy_url)
@@ -262,7 +260,7 @@ class UploadSettings(AccessSettings):
                 )
 
     def creation_options(self) -> dict[str, str]:
-        """Arguments of CreateMultipartUpload."""
+        """Return the arguments of CreateMultipartUpload."""
         options = {
             "ServerSideEncryption": self.s3_sse_algorithm,
             "SSEKMSKeyId": self.s3_sse_kms_key_id,
@@ -272,12 +270,12 @@ class UploadSettings(AccessSettings):
         return {name: value for name, value in options.items() if value}
 
     def abilities(self) -> Abilities:
-        """What uploads may ask of the endpoint; what is `auto` is found at the start, see the connector."""
+        """Return the configured features; for `auto` the connector tests the endpoint at its start."""
         checksum = Checksum.FULL if self.s3_checksum == "auto" else Checksum(self.s3_checksum)
         return Abilities(checksum, self.s3_conditional_writes != "false")
 
     def tags(self) -> dict[str, str]:
-        """Further tags of each object. Raises ValueError for a text that is no list of ``name:value``."""
+        """Return the further tags of each object. Raises ValueError: no list of ``name:value``."""
         tags = {}
         for pair in filter(None, (pair.strip() for pair in self.s3_object_tags.split(","))):
             name, separator, value = pair.partition(":")

@@ -1,8 +1,8 @@
-"""Checking an archive against its commits: reads every file to its end, trusts no name.
+"""Checks an archive against its commits: reads every file to its end, trusts no name.
 
-Gaps in a topic's offsets are legitimate (compaction, transactions), so a missing file cannot be told
-from offsets alone. Each file says what its group follows and each commit says what it covers (see
-:mod:`sinksdk.connectors.s3_archiver.archive.layout`): that proves the archive complete.
+Gaps in a topic's offsets are legitimate (compaction, transactions), so a missing file does not show in
+offsets alone. Each file says what its group follows and each commit says what it covers (see
+:mod:`sinksdk.connectors.s3_archiver.archive.header`): that proves the archive complete.
 """
 
 from __future__ import annotations
@@ -38,17 +38,15 @@ class Group:
 
     @property
     def key(self) -> str:
-        """Of its first file, for messages."""
+        """The key of its first file, for messages."""
         return self.files[0].key
 
     @property
     def start(self) -> int:
-        """Offset of its first record."""
         return min(file.first for file in self.files)
 
     @property
     def end(self) -> int:
-        """Offset after its last record."""
         return max(file.last for file in self.files) + 1
 
     @property
@@ -58,12 +56,11 @@ class Group:
 
     @property
     def is_counted(self) -> bool:
-        """Whether all its records can be counted."""
         return all(file.records is not None for file in self.files if not file.view)
 
     @property
     def at_most(self) -> int | None:
-        """How many records it may have; None where nothing says so."""
+        """The most records that it may have; None if unknown."""
         most = [
             file.at_most if file.records is None else file.records for file in self.files if not file.view
         ]
@@ -75,9 +72,9 @@ class Group:
         return self.before.with_group(len(self.files), self.records, self.end)
 
     def is_followed_by(self, before: Archived) -> bool:
-        """Whether a group follows it that says this of what was before.
+        """Return whether the next group may state this as what was before it.
 
-        One whose commit was withdrawn is no end: only those of its files count that were visible by then.
+        After a withdrawn commit, only those files count that were visible by then.
         """
         whole = self.archived
         if not self.is_counted:
@@ -104,8 +101,8 @@ class PartitionReport:
         size: in bytes.
         first: offset of the first record.
         last: offset of the last.
-        gaps: offsets in between that no file holds; the topic itself may not have them. None: they cannot be
-            told, since a transform may have made several values of an offset.
+        gaps: offsets in between that no file holds; the topic itself may lack them. None: unknown, since a
+            transform may have returned several values of an offset.
         overlaps: offsets that more than one file holds.
         left_out: offsets before the connector's start, as set by an operator or at its first start.
         problems: as sentences.
@@ -129,7 +126,7 @@ class PartitionReport:
 
 
 class Judged(NamedTuple):
-    """Files of one partition that follow each other and were judged by one configuration.
+    """Consecutive files of one partition that were judged by one configuration.
 
     Args:
         files: how many.
@@ -152,25 +149,21 @@ class Place(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As commits say it."""
         return self.layout.to_text(self.bucket)
 
 
 class Found(NamedTuple):
-    """A file that is there."""
-
     name: FileName
     place: Place
 
     @property
     def location(self) -> Location:
-        """Where it is."""
         return Location(self.place.bucket, self.place.layout.file(self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A listing of the bucket: each partition's files, and keys that are not file names of this archive."""
+    """A listing of the bucket: each partition's files, and keys that are no file names of this archive."""
 
     files: Mapping[TopicPartition, Sequence[Found]]
     others: Sequence[str]
@@ -191,7 +184,6 @@ class Report:
 
     @property
     def problems(self) -> list[str]:
-        """Everything that is wrong."""
         return [problem for partition in self.partitions for problem in partition.problems]
 
 
@@ -202,8 +194,8 @@ def verify(config: LayoutSettings, s3: S3, commits: Callable[[], Commits]) -> Re
     before ``topics.dir`` or the bucket changed, files say what they hold.
 
     Args:
-        commits: reads what is committed. Asked before and after the archive is listed, so that a
-            running connector does not look wrong.
+        commits: reads what is committed; called before and after the archive is listed, so that a running
+            connector does not look wrong.
 
     Raises:
         S3Trouble: no response.
@@ -246,7 +238,7 @@ def verify(config: LayoutSettings, s3: S3, commits: Callable[[], Commits]) -> Re
 
 
 def _places(config: LayoutSettings, commits: Commits) -> list[Place]:
-    """Where the archive is: as configured today first, then as commits say."""
+    """Return where the archive is: as configured today first, then as commits say."""
     texts = [config.layout().to_text(config.s3_bucket_name)]
     for commit in commits.values():
         said = Archived.of(commit)
@@ -255,7 +247,6 @@ def _places(config: LayoutSettings, commits: Commits) -> list[Place]:
 
 
 def list_files(s3: S3, places: Sequence[Place], topics: Iterable[str]) -> Listing:
-    """List what is there of some topics."""
     files: dict[TopicPartition, dict[Location, Found]] = defaultdict(dict)
     others: dict[Location, None] = {}
     for topic in topics:
@@ -276,7 +267,7 @@ def list_files(s3: S3, places: Sequence[Place], topics: Iterable[str]) -> Listin
 
 
 def _judgements(report: Report) -> list[str]:
-    """Say by which configuration files were judged: one line if all are alike, else one per run of files."""
+    """Describe by which configuration files were judged, one line for each run of files that are alike."""
     judged = [(found.partition, each) for found in report.partitions for each in found.judged]
     kinds = {(each.where, each.content) for _, each in judged}
     if len(kinds) == 1:
@@ -323,7 +314,7 @@ def _note_judgement(found: PartitionReport, file: ArchivedFile, where: str) -> N
 
 
 def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
-    """Files by group, groups in the order in which they were committed."""
+    """Return files by group, groups in the order of their commits."""
     by_before: dict[Archived, list[ArchivedFile]] = defaultdict(list)
     for file in files:
         by_before[file.header.before].append(file)
@@ -335,7 +326,7 @@ def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
 
 
 def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
-    """Each group must follow the one before it, and hold each of its files once."""
+    """Check that each group follows the one before it, and holds each of its files once."""
     if groups and groups[0].before.files:
         before = groups[0].before
         found.problems.append(
@@ -358,7 +349,7 @@ def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
 
 
 def _check_views(found: PartitionReport, group: Group) -> None:
-    """What is beside a file has as many rows: a group's files of one start are of the same records."""
+    """Check that a group's files of one start (values, keys, headers) have the same number of rows."""
     by_name: dict[tuple[int, str, int], ArchivedFile] = {}
     for file in group.files:
         if file.name is None or file.records is None:
@@ -404,7 +395,7 @@ def _count_offsets(
     *,
     may_share: bool,
 ) -> None:
-    """Values do not say their offsets: gaps are the offsets that commits span, without the records."""
+    """Count the gaps of values, which have no offsets: those that commits span, without the records."""
     last = groups[-1].archived.files
     ends = [commit for commit in filter(None, commits) if _is_end_of(last, Archived.of(commit))]
     begins = [place for place, group in enumerate(groups) if place == 0 or not group.before.files]
@@ -428,15 +419,12 @@ def _gaps_of_values(
     *,
     may_share: bool,
 ) -> int | None:
-    """What follows a group says where it ended, and how many records there were then.
+    """Return the gaps; None if they are unknown. The next group says where one ended, and its records.
 
     Args:
         commit: of the last one; None: its end is not known, nor are gaps in it.
         tombstones: folder of the keys of records without a value; None where there is none.
         may_share: values may share an offset.
-
-    Returns:
-        The gaps; None if they cannot be told.
     """
     said = None if commit is None else Archived.of(commit)
     is_withdrawn = False
@@ -479,7 +467,7 @@ def _gaps_of_values(
 
 
 def _check_most(found: PartitionReport, group: Group, after: Archived | None) -> None:
-    """Bytes are no fewer than what was committed."""
+    """Check that a file of bytes holds at least as many values as were committed."""
     if group.is_counted or group.at_most is None or after is None or after.files != group.archived.files:
         return
     committed = after.records - group.before.records
@@ -491,11 +479,11 @@ def _check_most(found: PartitionReport, group: Group, after: Archived | None) ->
 
 
 class _Window:
-    """Checks that each offset is in one file, unless a transform has made several records of it.
+    """Checks that each offset is in one file, unless a transform returned several records of it.
 
     Files come in the order of their first offsets, so only those that reach beyond the next one's can share
     offsets with it: runs of the others are forgotten, and memory does not grow with the archive. Groups do
-    not overlap, but for one whose commit was withdrawn when some of its files were visible: those that
+    not overlap, except for one whose commit was withdrawn when some of its files were visible: those that
     follow it hold the rest.
 
     Args:
@@ -514,7 +502,7 @@ class _Window:
         self.gaps = 0
 
     def add(self, file: ArchivedFile) -> ArchivedFile:
-        """Take the next file; returns it as it is to be kept."""
+        """Take the next file; return it as it is to be kept."""
         if file.has_offsets:
             if self._reach is not None and file.first >= self._reach:
                 self.gaps += file.first - self._reach
@@ -526,7 +514,6 @@ class _Window:
         return replace(file, firsts=None, lasts=None) if file.last < self._committed else file
 
     def close(self) -> None:
-        """There are no more files."""
         self._flush()
 
     def _flush(self) -> None:
@@ -535,7 +522,7 @@ class _Window:
         self._near = []
 
     def _check_disjoint(self, files: Sequence[ArchivedFile]) -> None:
-        """Records that lie near each other: no offset twice, and the gaps between them."""
+        """Check that no offset of neighbouring records occurs twice, and count the gaps between them."""
         runs = [_runs(file) for file in files]
         firsts, lasts = (
             np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs])
@@ -562,10 +549,10 @@ class _Window:
             )
 
     def _may_meet(self, one: ArchivedFile, other: ArchivedFile) -> bool:
-        """Whether two files may have records that a transform has made of one record.
+        """Return whether two files may have records that a transform returned of one record.
 
-        They may be files of one group. They may be files of two groups when the commit of one was withdrawn
-        and some of its files were visible: the rest of the records is in a later group.
+        They may be files of one group; or of two groups, when the commit of one was withdrawn and some of its
+        files were visible: the rest of the records is in a later group.
         """
         before = one.header.before, other.header.before
         return before[0].end == before[1].end or any(self._files[each.end] > each.files for each in before)
@@ -577,7 +564,7 @@ def _check_commit(
     before: OffsetAndMetadata | None,
     after: OffsetAndMetadata | None,
 ) -> None:
-    """Nothing may be visible above the commit, and everything below it must be."""
+    """Check that nothing is visible above the commit, and everything below it."""
     found.committed = after.offset if after else None
     _check_above(found, groups, after)
     pending = _pending(found, after, {file.key for group in groups for file in group.files})
@@ -601,7 +588,7 @@ def _check_commit(
 def _check_above(
     found: PartitionReport, groups: Sequence[Group], committed: OffsetAndMetadata | None
 ) -> None:
-    """What is visible above the commit is of a group whose commit was withdrawn, and the commit says so."""
+    """Check that files above the commit are of a withdrawn one, as the commit says."""
     end, visible_end = committed.offset if committed else 0, max((group.end for group in groups), default=0)
     if visible_end <= end:
         return
@@ -629,7 +616,7 @@ def _runs(file: ArchivedFile) -> RowRanges:
 
 
 def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: set[str]) -> int:
-    """How many committed files are not visible yet."""
+    """Return how many committed files are not visible yet."""
     waiting = [token for token in (committed.tokens if committed else ()) if token.data["key"] not in keys]
     for token in waiting:
         found.problems.append(
@@ -640,7 +627,7 @@ def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: 
 
 
 def _pending_uploads(s3: S3, places: Sequence[Place], topics: Iterable[str], commits: Commits) -> list[str]:
-    """Uploads under way: a running task's, or a dead one's that the next generation discards."""
+    """Count uploads under way: of a running task, or of a dead one, which the next generation discards."""
     committed = {token.id for offset in commits.values() for token in offset.tokens}
     folders = dict.fromkeys(
         (place.bucket, place.layout.folder(topic)) for topic in topics for place in places

@@ -1,4 +1,4 @@
-"""Comparing an archive with what it was made from, record for record, a batch at a time."""
+"""Compares an archive with its source, record for record, a batch at a time."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Original(Protocol):
-    """What an archive was made from; ``str()`` is its name in messages."""
+    """The source of an archive; ``str()`` is its name in messages."""
 
     def batches(self, partition: TopicPartition, end: int) -> Iterator[pa.RecordBatch]:
-        """The records of a partition that a connector would have read below an offset, in order of offsets.
+        """Yield the records of a partition below an offset that a connector would read, in order of offsets.
 
         Returns:
             Batches of :data:`~sinksdk.connectors.s3_archiver.verify.reading.RECORDS`, none of them empty.
@@ -41,18 +41,18 @@ class Original(Protocol):
         """
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:
-        """Why a record that was once there need not be there any more; empty when nothing explains it."""
+        """Return why a record may have been removed from the source; empty if nothing explains it."""
 
 
 def compare(s3: S3, original: Original, report: Report) -> None:
-    """Add to a report what differs from the original.
+    """Add to a report how the archive differs from its source.
 
-    Every record of it below a partition's commit must be archived, as it is. Both sides are read in
-    order and in bounded memory. What the original has removed since, and what the connector was told to
-    begin behind, is counted, and no difference.
+    Every record of the source below a partition's commit must be archived unchanged. Both sides are read in
+    order and in bounded memory. Records that the source has removed since, and those before the connector's
+    start offset, are counted, but are no difference.
 
     Raises:
-        ConnectException: the original cannot be read.
+        ConnectException: the source cannot be read.
         S3Trouble: no response.
         S3Error: refused.
     """
@@ -76,7 +76,7 @@ def compare(s3: S3, original: Original, report: Report) -> None:
 
 
 class _Rows:
-    """Batches in order of offsets, of which the rows up to an offset are taken."""
+    """Batches in order of offsets, consumed up to one offset after another."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -84,18 +84,17 @@ class _Rows:
 
     @property
     def is_more(self) -> bool:
-        """Whether there are rows."""
         return self._batch is not None
 
     @property
     def last(self) -> int:
-        """The last offset of the batch that is being taken."""
+        """The last offset of the current batch."""
         assert self._batch is not None  # noqa: S101 - asked where there is more
         last: int = self._batch.column("offset")[-1].as_py()
         return last
 
     def until(self, offset: int) -> pa.RecordBatch:
-        """The rows up to an offset, which :attr:`last` is not below."""
+        """Take the rows up to an offset, which :attr:`last` is not below."""
         batch = self._batch
         if batch is None:
             return _NOTHING
@@ -157,7 +156,6 @@ class _Comparison:
             self._differs(f"offset {offset} is in the archive and not in {self._original}")
 
     def close(self) -> None:
-        """Add what was counted to the report."""
         partition, notes = self._found.partition, self._found.notes
         if self._differing > _MOST_NAMED:
             self._found.problems.append(f"{partition}: {self._differing - _MOST_NAMED} more records differ")
@@ -183,7 +181,7 @@ _COMPARED: Final = [name for name in RECORDS.names if name != "offset"]
 
 
 def _are_equal(one: pa.Array, other: pa.Array) -> Flags:
-    """Row by row; null equals null."""
+    """Compare row by row; null equals null."""
     if pa.types.is_list(one.type):
         return _are_equal_lists(one, other)
     equal = pc.fill_null(pc.equal(one, other), False)
@@ -194,7 +192,7 @@ def _are_equal(one: pa.Array, other: pa.Array) -> Flags:
 
 
 def _are_equal_lists(one: pa.Array, other: pa.Array) -> Flags:
-    """Headers: of the same number, each with the same key and value."""
+    """Compare headers: the same number, each with the same key and value."""
     lengths = pc.list_value_length(one).to_numpy(zero_copy_only=False)
     equal: Flags = lengths == pc.list_value_length(other).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(equal & (lengths > 0))
@@ -210,7 +208,7 @@ def _are_equal_lists(one: pa.Array, other: pa.Array) -> Flags:
 
 
 def _archived(s3: S3, files: Sequence[Found]) -> Iterator[pa.RecordBatch]:
-    """Records by offset. Files of one commit hold them in turns: no more are open than do."""
+    """Yield records by offset. Files of one commit interleave; no more than these are open."""
     waiting = deque(sorted(files, key=lambda found: found.name.start))
     opened: list[_Rows] = []
     while waiting or opened:
@@ -246,7 +244,7 @@ def _records(s3: S3, found: Found) -> Iterator[pa.RecordBatch]:
 
 
 class TopicDirectory:
-    """A topic directory. Nothing in it is ever removed.
+    """A topic directory, of which nothing is ever removed.
 
     Args:
         root: its folder.
@@ -275,12 +273,11 @@ class TopicDirectory:
                         yield kept
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:  # noqa: ARG002 - as for other originals
-        """Nothing explains a record that is not there."""
         return ""
 
 
 def _as_archived(records: SinkRecords) -> pa.RecordBatch:
-    """Records as connectors see them, in the columns of archived ones."""
+    """Return records in the columns of archived ones."""
     batch, columns = records.arrow, list[pa.Array]()
     missing: dict[str, Callable[[], Any]] = {
         "timestamp_type": lambda: pa.array([0] * len(batch), pa.int32()),
@@ -318,6 +315,6 @@ def _first_offset(path: Path) -> int:
 
 
 def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns in the types that tasks see."""
+    """Return the columns in the types that tasks receive."""
     arrays = [batch.column(name).cast(RECORD_COLUMNS[name], safe=False) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

@@ -1,4 +1,4 @@
-"""Read one archived file to its end, as a reader does, in memory that does not grow with the file.
+"""Reads one archived file to its end, in memory that does not grow with the file.
 
 The file's own schema and columns decide whether it holds whole records or values, and its metadata say what
 was configured when it was committed. Today's configuration counts only where the file says nothing.
@@ -38,14 +38,14 @@ _PLACES: Final = ["topic", "partition", "offset"]
 
 
 class Unreadable(Exception):
-    """A file is damaged, or not what its name says; the message says how."""
+    """A file is damaged, or does not match its name; the message says how."""
 
 
 class Configured(NamedTuple):
-    """What is configured today, for files that do not say what was when they were committed.
+    """Today's configuration, for files that do not say what was configured when they were committed.
 
     Args:
-        may_repeat: records that follow each other may share an offset: a transform has multiplied them.
+        may_repeat: consecutive records may share an offset: a transform has multiplied them.
         separator: behind each value of a file of bytes; empty: there is none.
     """
 
@@ -60,12 +60,13 @@ class ArchivedFile:
     Args:
         size: its bytes.
         content: what it was judged as, in words.
-        records: how many; None where they cannot be told apart, being bytes.
-        firsts: offsets at which runs of its records begin; in between there are gaps, or records of others.
-            None: its records do not have offsets, being values.
+        records: how many; None for bytes, whose records cannot be told apart.
+        firsts: offsets at which runs of its records begin; in between there are gaps, or records of other
+            files.
+            None: its records are values, without offsets.
         lasts: offsets at which these runs end.
-        name: what its key says, where files may lie beside it.
-        at_most: how many there may be of bytes, which may hold their separator; None without one.
+        name: the parts of its key, if files of other views may accompany it.
+        at_most: the most values of a file of bytes, which may hold their separator; None without one.
     """
 
     key: str
@@ -82,7 +83,7 @@ class ArchivedFile:
 
     @property
     def view(self) -> str:
-        """``keys`` or ``headers`` of records whose values are in a file beside it; empty for those."""
+        """``keys`` or ``headers``; empty for values and for whole records."""
         return self.name.view if self.name else ""
 
     @property
@@ -92,7 +93,7 @@ class ArchivedFile:
 
 
 class _Content(NamedTuple):
-    """What reading a file has found.
+    """The result of reading a file.
 
     Args:
         header: of a format that has a place for it; else the object's metadata are it.
@@ -230,12 +231,12 @@ def _check_partition(batch: pa.RecordBatch, name: FileName) -> None:
 
 
 def kept_parquet() -> IO[bytes]:
-    """An empty file for :func:`open_parquet`, in memory as long as it is small."""
+    """Return an empty file for :func:`open_parquet`, in memory as long as it is small."""
     return tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY)
 
 
 def open_parquet(stream: _Counted | BinaryIO, kept: IO[bytes]) -> pq.ParquetFile:
-    """A Parquet file, which is read from its end: the whole stream is kept in another file first."""
+    """Open a Parquet file, which is read from its end: the stream is copied to another file first."""
     shutil.copyfileobj(cast("BinaryIO", stream), kept, _AT_A_TIME)
     kept.seek(0)
     return pq.ParquetFile(kept)
@@ -261,7 +262,7 @@ def _inflated(stream: _Counted) -> Iterator[bytes]:
 
 
 def _json_lines(pieces: Iterable[bytes]) -> int:
-    """The number of lines, each of which is JSON. Raises ValueError: one is not."""
+    """Count the lines. Raises ValueError: one is not JSON."""
     count, rest = 0, b""
     for piece in pieces:
         data = rest + piece if rest else piece
@@ -286,7 +287,7 @@ def _checked_lines(data: bytes, before: int) -> int:
 
 
 def _occurrences(pieces: Iterable[bytes], separator: bytes) -> int:
-    """How often it occurs in all of them together; 0 times if it is empty."""
+    """Count a separator in all pieces together; 0 if it is empty."""
     count, rest = 0, b""
     for piece in pieces:
         if separator:
@@ -343,7 +344,7 @@ def _check_whole(info: ObjectInfo, location: Location, counted: _Counted) -> Non
 
 
 class _Counted:
-    """A stream that counts and checksums the bytes read from it, in large reads whatever is asked for."""
+    """A stream that counts and checksums the bytes read from it, in large reads."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -375,6 +376,6 @@ class _Counted:
         return data
 
     def drain(self) -> None:
-        """Read what a reader has left."""
+        """Read the rest."""
         while self._fetch(_AT_A_TIME):
             pass

@@ -73,7 +73,7 @@ class KafkaLog:
                 is_more = is_more and len(below) == len(found)
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:
-        """Retention and deleted records move the log's begin; compaction leaves gaps in it."""
+        """Explain a missing record by retention, deleted records or compaction."""
         if offset < self._begin(partition, offset):
             return "which begins behind them"
         if self._is_compacted(partition.topic):
@@ -92,7 +92,7 @@ class KafkaLog:
             ) from error
 
     def _check(self, consumer: Consumer, partition: TopicPartition) -> None:
-        """A consumer would wait for a topic that is not there."""
+        """Raise if the topic does not exist, for which a consumer would wait."""
         found = self._ask(
             f"topic {partition.topic}",
             consumer,
@@ -102,7 +102,7 @@ class KafkaLog:
             raise ConnectException(f"{partition} is not in Kafka at {self._where}: was the topic deleted?")
 
     def _next(self, consumer: Consumer, partition: TopicPartition) -> tuple[list[Message], bool]:
-        """The next records, and whether there may be more."""
+        """Return the next records, and whether there may be more."""
         deadline = time.monotonic() + _PATIENCE
         while (left := deadline - time.monotonic()) > 0:
             found = consumer.consume(_AT_A_TIME, min(left, _WAIT))
@@ -122,7 +122,7 @@ class KafkaLog:
         )
 
     def _begin(self, partition: TopicPartition, offset: int) -> int:
-        """The offset the log begins at; asked again when what is known does not explain a missing record."""
+        """Return the log's start offset, read again when the known one does not explain a missing record."""
         known = self._begins.get(partition, 0)
         if offset < known or partition in self._unexplained:
             return known

@@ -106,7 +106,7 @@ class AvroFile:
             yield AvroBlock(rows, data)
 
     def _number(self) -> int | None:
-        """A zigzag varint; None at the file's end."""
+        """Read a zigzag varint; None at the file's end."""
         bits, shift = 0, 0
         while byte := self._exactly_or_end():
             bits |= (byte[0] & 0x7F) << shift
@@ -134,8 +134,6 @@ class AvroFile:
 
 
 class _Reading:
-    """What fastavro reads a datum from."""
-
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self.read = read
 
