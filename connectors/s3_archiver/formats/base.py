@@ -123,5 +123,15 @@ class Format(Protocol[R]):
         """
 
 
+class OneKind:
+    """The part of formats that fetch nothing, and whose rows are all alike."""
+
+    def learn(self, batch: pa.RecordBatch) -> None:
+        """Fetch nothing."""
+
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+        """All rows may share a file."""
+
+
 KeepSchema = Callable[[str, bytes], None]
 """Stores a schema as JSON, by its id or GUID. Raises RetriableException: it is not stored."""

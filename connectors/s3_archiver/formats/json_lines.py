@@ -12,18 +12,10 @@ from typing import Final, Literal, TypeAlias
 import pyarrow as pa
 
 from sinksdk import TopicPartition, json_texts
-from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.base import Encoded
 from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
-from sinksdk.connectors.s3_archiver.formats.lines import (
-    GZIP_EXTENSION,
-    GzipContent,
-    PlainContent,
-    begin_lines,
-)
+from sinksdk.connectors.s3_archiver.formats.lines import LineFormat, never_skipped
 from sinksdk.connectors.s3_archiver.formats.values import (
-    VALUE_COLUMNS,
-    Fate,
     NullBehavior,
     ValueKind,
     ValueLoop,
@@ -39,7 +31,7 @@ DecimalFormat: TypeAlias = Literal["BASE64", "NUMERIC"]
 _END: Final = b"\n"
 
 
-class JsonLines:
+class JsonLines(LineFormat):
     """Files of lines, each a value as JSON.
 
     Args:
@@ -59,32 +51,17 @@ class JsonLines:
         block_bytes: int | None = None,
         loop: ValueLoop | None = None,
     ) -> None:
+        super().__init__(".json", gzip_level, block_bytes)
         self._decimals: DecimalFormat = decimals
         self._nulls: NullBehavior = nulls
-        self._gzip_level = gzip_level
-        self._block_bytes = block_bytes
         self._loop = loop
-
-    @property
-    def extension(self) -> str:
-        return ".json" + ("" if self._gzip_level is None else GZIP_EXTENSION)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return VALUE_COLUMNS
-
-    def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetches nothing."""
-
-    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        """All lines are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         """Raises ConfigException: values have a type that JSON lacks."""
         column = value_column(batch)
         kind = ValueKind.JSON if is_json(column.type) else ValueKind.PLAIN
         joined = join_values(self.texts(column), kind, after=_END, loop=self._loop)
-        return encoded(partition, batch, joined, self._nulls, _not_taken)
+        return encoded(partition, batch, joined, self._nulls, never_skipped)
 
     def texts(self, column: pa.Array) -> pa.Array:
         """Return the JSON texts of values. Raises ConfigException: they have a type that JSON lacks."""
@@ -93,10 +70,3 @@ class JsonLines:
         # Confluent's JsonFormat has Connect's JsonConverter write structures, and Jackson all else.
         like: Literal["connect", "jackson"] = "connect" if pa.types.is_struct(column.type) else "jackson"
         return json_texts(column, like, decimals=self._decimals)
-
-    def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
-        return begin_lines(self._gzip_level, self._block_bytes)
-
-
-def _not_taken(row: int, fate: Fate) -> str:
-    raise AssertionError(row, fate)  # what is JSON is one value, and has no line's end in a text

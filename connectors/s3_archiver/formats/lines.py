@@ -1,36 +1,35 @@
-"""Files of lines, or of anything that stands one behind the other: as it is, or as one gzip stream."""
+"""Files of values one behind the other, as they are or as one gzip stream."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from sinksdk.connectors.s3_archiver.archive.header import FileHeader
+from sinksdk.connectors.s3_archiver.formats.base import OneKind
 from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike, GzipStream
 from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, RowBlocks
 from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.formats.values import VALUE_COLUMNS, Fate
 
-GZIP_EXTENSION: Final = ".gz"
+_GZIP_EXTENSION: Final = ".gz"
 
 
 class PlainContent:
-    """Rows as they are."""
+    """Rows as they are, yielded as views."""
 
     def header(self) -> Iterator[BytesLike]:
-        """Nothing."""
         return iter(())
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
-        """Hand them out: views, of which nothing is kept."""
         if rows.nbytes:
             yield rows.payload
 
     def finish(self) -> Iterator[BytesLike]:
-        """Nothing."""
         return iter(())
 
     @property
     def buffered(self) -> int:
-        """None."""
         return 0
 
 
@@ -47,31 +46,44 @@ class GzipContent:
         self._blocks = RowBlocks(block_bytes)
 
     def header(self) -> Iterator[BytesLike]:
-        """Yield what the stream begins with."""
         yield self._stream.header()
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
-        """Yield the blocks that are full."""
         for block in self._blocks.add(rows):
             yield self._stream.compress(block.joined())
 
     def finish(self) -> Iterator[BytesLike]:
-        """Yield the last block, and what the stream ends with."""
         for block in self._blocks.finish():
             yield self._stream.compress(block.joined())
         yield self._stream.finish()
 
     @property
     def buffered(self) -> int:
-        """Bytes that wait for their block to fill."""
         return self._blocks.buffered
 
 
-def begin_lines(gzip_level: int | None, block_bytes: int | None = None) -> PlainContent | GzipContent:
-    """The content of a file of lines.
+class LineFormat(OneKind):
+    """Common part of formats of lines.
 
     Args:
+        extension: before that of the compression.
         gzip_level: None without compression.
         block_bytes: of a compressed block; None for the default.
     """
-    return PlainContent() if gzip_level is None else GzipContent(gzip_level, block_bytes or BLOCK_BYTES)
+
+    columns = VALUE_COLUMNS
+
+    def __init__(self, extension: str, gzip_level: int | None, block_bytes: int | None) -> None:
+        self.extension = extension if gzip_level is None else extension + _GZIP_EXTENSION
+        self._gzip_level = gzip_level
+        self._block_bytes = block_bytes or BLOCK_BYTES
+
+    def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
+        if self._gzip_level is None:
+            return PlainContent()
+        return GzipContent(self._gzip_level, self._block_bytes)
+
+
+def never_skipped(row: int, fate: Fate) -> str:
+    """Fail: checked JSON has no line feed in a text, and bytes are written as they are."""
+    raise AssertionError(row, fate)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
-from sinksdk.connectors.s3_archiver.formats.base import Encoded, Kinds
+from sinksdk.connectors.s3_archiver.formats.base import Encoded, Kinds, OneKind
 from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.formats.columns import (
     as_mask,
@@ -201,19 +201,13 @@ class _Parquet:
     def columns(self) -> tuple[str, ...] | None:
         return None
 
-    def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetches nothing."""
-
     def _file(self, schema: pa.Schema, header: FileHeader, **options: object) -> ParquetContent:
         whole = {"compression": self._codec, **options}
         return ParquetContent(schema, whole, header, self._row_group_bytes)
 
 
-class RecordParquet(_Parquet):
+class RecordParquet(_Parquet, OneKind):
     """``archive.content=record``: the whole record, with the columns of :data:`RECORD_TYPE`."""
-
-    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:
         batch, bad = without_bad_headers(partition, batch)

@@ -5,18 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sinksdk import ConfigException, TopicPartition, json_texts
-from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.base import Encoded
 from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
-from sinksdk.connectors.s3_archiver.formats.lines import (
-    GZIP_EXTENSION,
-    GzipContent,
-    PlainContent,
-    begin_lines,
-)
+from sinksdk.connectors.s3_archiver.formats.lines import LineFormat, never_skipped
 from sinksdk.connectors.s3_archiver.formats.values import (
-    VALUE_COLUMNS,
-    Fate,
     NullBehavior,
     ValueKind,
     ValueLoop,
@@ -28,7 +20,7 @@ from sinksdk.connectors.s3_archiver.formats.values import (
 from sinksdk.values.json_text import is_json
 
 
-class RawBytes:
+class RawBytes(LineFormat):
     """Files of values as they are. A value that holds the separator cannot be told from two.
 
     Bytes and texts, JSON texts included, are written as they are. Values of other types are written as JSON
@@ -55,27 +47,11 @@ class RawBytes:
         block_bytes: int | None = None,
         loop: ValueLoop | None = None,
     ) -> None:
-        self._extension = extension
+        super().__init__(extension, gzip_level, block_bytes)
         self._separator = separator.encode()
         self._nulls: NullBehavior = nulls
         self._writes_json = writes_json
-        self._gzip_level = gzip_level
-        self._block_bytes = block_bytes
         self._loop = loop
-
-    @property
-    def extension(self) -> str:
-        return self._extension + ("" if self._gzip_level is None else GZIP_EXTENSION)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return VALUE_COLUMNS
-
-    def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetches nothing."""
-
-    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        """All values are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         """Raises ConfigException: the values have a type that is neither bytes nor text."""
@@ -89,11 +65,4 @@ class RawBytes:
                 f"ParquetFormat"
             )
         joined = join_values(column, ValueKind.PLAIN, after=self._separator, loop=self._loop)
-        return encoded(partition, batch, joined, self._nulls, _not_taken)
-
-    def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
-        return begin_lines(self._gzip_level, self._block_bytes)
-
-
-def _not_taken(row: int, fate: Fate) -> str:
-    raise AssertionError(row, fate)  # bytes are taken as they are
+        return encoded(partition, batch, joined, self._nulls, never_skipped)

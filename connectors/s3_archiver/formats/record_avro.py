@@ -6,14 +6,14 @@ import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
-from sinksdk.connectors.s3_archiver.formats.base import Encoded
+from sinksdk.connectors.s3_archiver.formats.base import Encoded, OneKind
 from sinksdk.connectors.s3_archiver.formats.codecs import codec
 from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.formats.encoder import EncodedRows, RecordEncoder, without_bad_headers
 from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
 
 
-class RecordAvro:
+class RecordAvro(OneKind):
     """Files of :data:`~sinksdk.connectors.s3_archiver.formats.schema.RECORD_SCHEMA`.
 
     Args:
@@ -34,12 +34,6 @@ class RecordAvro:
     @property
     def columns(self) -> None:
         """All."""
-
-    def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetches nothing."""
-
-    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        """All records are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         encoder = self._encoders.get(partition)
