@@ -64,14 +64,14 @@ def test_an_offset_below_the_archives_end_is_refused(offset: int | None) -> None
 
 
 @pytest.mark.parametrize("offset", [250, 251, 10_000])
-def test_an_offset_from_the_archives_end_on_is_taken(offset: int) -> None:
+def test_an_offset_from_the_archives_end_on_is_accepted(offset: int) -> None:
     b = archived()
 
     assert connector(b).alter_offsets(config(), {TP: offset, OTHER: 0}) is False
     assert connector(b).alter_offsets(config(), {OTHER: None}) is False
 
 
-def test_the_offset_of_files_that_were_moved_away_is_taken() -> None:
+def test_the_offset_of_files_that_were_moved_away_is_accepted() -> None:
     b = archived()
     del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000200.avro")]
     del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000100.avro")]
@@ -158,7 +158,7 @@ def test_a_recovery_knows_from_the_commit_where_files_of_values_end() -> None:
 
 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "HeadObject", "GetObject"])
-def test_an_archive_that_cannot_be_looked_at_lets_nothing_be_altered(operation: str) -> None:
+def test_offsets_cannot_be_altered_while_the_archive_is_unreadable(operation: str) -> None:
     # Not even forward: that it is forward is unknown.
     b = archived()
     b.s3.fail_next(operation, denied())
@@ -225,7 +225,7 @@ def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused(place
         made.subscribed(["orders"])
 
 
-def test_what_a_commit_has_yet_to_publish_is_its_own() -> None:
+def test_unpublished_files_of_a_commit_are_known() -> None:
     b = bench(grouping={"folders": Turns(3), "limits": Limits(records=10)})
     b.put(10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
@@ -284,7 +284,7 @@ def test_a_store_without_commits_is_refused_in_any_layout(folders: Turns | None)
         made.subscribed(["orders"])
 
 
-def test_commits_that_cover_the_archive_are_taken() -> None:
+def test_commits_that_cover_the_archive_are_accepted() -> None:
     b = archived()
     older = OffsetAndMetadata(100, "")
     reads: list[Mapping[TopicPartition, OffsetAndMetadata]] = [{TP: older}, b.harness.committed]

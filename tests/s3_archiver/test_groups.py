@@ -104,7 +104,7 @@ def problems(b: Bench) -> list[str]:
 # -- one commit for all ------------------------------------------------------------------------------
 
 
-def test_all_open_files_end_together_and_are_committed_in_one_write() -> None:
+def test_open_files_end_together_and_are_committed_in_one_write() -> None:
     b = grouped()
     b.put(14)
     b.harness.commit()
@@ -132,7 +132,7 @@ def test_a_folder_opens_again_under_a_later_start() -> None:
     assert problems(b) == []
 
 
-def test_one_note_serves_all_files_of_a_group() -> None:
+def test_files_of_a_group_are_prepared_in_one_write() -> None:
     # A note is a write to the store.
     b = grouped(folders=Turns(5))
     b.put(10)
@@ -244,7 +244,7 @@ def test_an_offset_is_not_divided_by_record_time() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5, 40])
-def test_another_folder_ends_a_group_if_it_is_asked_for(batch: int) -> None:
+def test_another_folder_ends_a_group_where_configured(batch: int) -> None:
     b = grouped(Limits(interval=1_000_000, is_of_one_folder=True), Turns(2, 5))
     for _ in range(0, 40, batch):
         b.put(batch)
@@ -314,7 +314,7 @@ def test_kinds_have_files_of_their_own() -> None:
     assert list(files(b).values()) == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
 
 
-def test_what_was_put_in_one_minute_lies_in_that_minutes_folder() -> None:
+def test_wallclock_folder_is_that_of_the_minute_of_the_put() -> None:
     # Small batches are collected; the wall clock is that of their put.
     class Clock(Folders):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
@@ -456,7 +456,7 @@ def test_a_bad_record_that_is_not_tolerated_ends_its_partition() -> None:
     assert b.committed() == 2
 
 
-def test_what_cannot_be_encoded_now_waits_and_is_in_no_file_twice() -> None:
+def test_batch_waits_while_the_registry_is_unavailable() -> None:
     class Unsteady(Watched):
         def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
             if next(fates, True):
@@ -548,7 +548,7 @@ def test_a_group_of_which_an_upload_has_expired_is_not_published_in_part() -> No
 
 
 @pytest.mark.parametrize("batch", [1, 4, 100])
-def test_records_that_are_visible_are_passed_over_when_their_group_comes_again(batch: int) -> None:
+def test_visible_records_are_skipped_when_their_group_is_read_again(batch: int) -> None:
     b = grouped(folders=Turns(3))
     b.put(25)
     stop_before(b, 4)  # the first group, and one file of the second
@@ -658,7 +658,7 @@ def test_a_late_completion_cannot_make_a_withdrawn_groups_file_visible() -> None
     assert looked[1:] == [set()] * 3
 
 
-def test_where_nobody_may_list_parts_groups_are_published_all_the_same() -> None:
+def test_group_is_published_although_listing_parts_is_denied() -> None:
     b = grouped()
     b.s3.plan = lambda asked: Fault(denied()) if asked.operation == "ListParts" else None
     b.put(10)
@@ -667,7 +667,7 @@ def test_where_nobody_may_list_parts_groups_are_published_all_the_same() -> None
     assert len(files(b)) == 2
 
 
-def test_looking_again_when_s3_is_back() -> None:
+def test_publication_resumes_after_an_outage() -> None:
     b = grouped()
     b.s3.fail_next("ListParts", slow_down())
     b.put(10)
@@ -677,7 +677,7 @@ def test_looking_again_when_s3_is_back() -> None:
     assert len(files(b)) == 2
 
 
-def test_groups_of_one_file_ask_nothing_more_than_before() -> None:
+def test_group_of_one_file_is_published_by_one_request() -> None:
     b = grouped(folders=Turns(1))
     b.put(10)
     b.harness.commit()
@@ -689,7 +689,7 @@ def test_groups_of_one_file_ask_nothing_more_than_before() -> None:
 # -- requests at a time ------------------------------------------------------------------------------
 
 
-def test_requests_of_a_groups_files_are_made_together() -> None:
+def test_requests_of_a_groups_files_are_concurrent() -> None:
     sizes = []
 
     def counting(requests: Iterable[Callable[[], object]]) -> None:
@@ -704,7 +704,7 @@ def test_requests_of_a_groups_files_are_made_together() -> None:
     assert [size for size in sizes if size] == [5, 5, 1, 5]
 
 
-def test_eight_requests_are_made_at_a_time() -> None:
+def test_eight_requests_are_concurrent() -> None:
     barrier, done = threading.Barrier(8, timeout=30), []
 
     def request(number: int) -> None:
@@ -751,7 +751,7 @@ def throttled(b: Bench, per_second: float, cost: float = 0.01) -> list[Asked]:
 
 
 @pytest.mark.parametrize("per_second", [5, 20])
-def test_a_group_is_archived_by_one_attempt_however_little_s3_lets_through(per_second: int) -> None:
+def test_backoff_repeats_only_the_failed_requests_of_a_group(per_second: int) -> None:
     # Regression: each attempt repeated the requests of twenty files, and at five a second none completed.
     b = grouped(Limits(records=40), Turns(20))
     let_through = throttled(b, per_second)
@@ -770,7 +770,7 @@ def test_a_group_is_archived_by_one_attempt_however_little_s3_lets_through(per_s
     assert [asked.operation for asked in let_through] == [name for name in times for _ in range(times[name])]
 
 
-def test_a_publication_goes_on_where_the_last_attempt_stopped() -> None:
+def test_backoff_resumes_a_publication_where_it_stopped() -> None:
     b = grouped(folders=Turns(5))
     b.put(10)
     completed: list[str] = []
@@ -801,7 +801,7 @@ def looks(b: Bench) -> Counter[str]:
     return found
 
 
-def test_a_large_group_is_looked_at_with_one_listing() -> None:
+def test_large_group_is_checked_by_one_listing() -> None:
     b = grouped(Limits(records=200), Turns(200))
     b.put(200)
     b.harness.commit()
@@ -814,7 +814,7 @@ def test_a_large_group_is_looked_at_with_one_listing() -> None:
     assert looks(b) == {"ListParts": 2}
 
 
-def test_uploads_that_a_listing_leaves_out_are_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_missing_from_the_listing_are_checked_singly(monkeypatch: pytest.MonkeyPatch) -> None:
     # The listing may be cut off after the uploads of others.
     b = grouped(folders=Turns(5))
     all_of_them = b.s3.list_uploads
@@ -847,7 +847,7 @@ def test_a_listing_ends_after_five_thousand_uploads(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("refused", [True, False])
-def test_where_uploads_cannot_be_listed_each_is_looked_at(
+def test_uploads_are_checked_singly_where_listing_fails(
     monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     # Denied, or the store lists the uploads of one key only (MinIO).
@@ -869,7 +869,7 @@ def test_where_uploads_cannot_be_listed_each_is_looked_at(
         )
 
 
-def test_a_listing_that_is_throttled_is_made_again() -> None:
+def test_backoff_repeats_a_throttled_listing() -> None:
     b = grouped(folders=Turns(5))
     b.s3.fail_next("ListMultipartUploads", slow_down())
     b.put(10)
@@ -906,7 +906,7 @@ class Unsteady:
         rounds([lambda number=number: request(number) for number in range(count)])
 
 
-def test_what_succeeded_is_not_made_again() -> None:
+def test_backoff_does_not_repeat_successful_requests() -> None:
     # Pauses double up to a second.
     unsteady = Unsteady([3, 0, 1, 1, 5])
     unsteady.make(10)
@@ -915,7 +915,7 @@ def test_what_succeeded_is_not_made_again() -> None:
     assert unsteady.slept == [0.2, 0.4, 0.8, 1.0]
 
 
-def test_where_nothing_succeeds_there_is_one_round() -> None:
+def test_backoff_ends_after_a_round_without_success() -> None:
     unsteady = Unsteady([0, 10])
     with pytest.raises(S3Trouble):
         unsteady.make(10)
@@ -924,7 +924,7 @@ def test_where_nothing_succeeds_there_is_one_round() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "longest"), [(30.0, 5.0), (2.0, 2.0), (0.0, 0.0)])
-def test_rounds_end(seconds: float, longest: float) -> None:
+def test_backoff_of_rounds_is_bounded(seconds: float, longest: float) -> None:
     # After five seconds without a success, or without time left.
     unsteady = Unsteady([1])
     with pytest.raises(S3Trouble):
@@ -933,7 +933,7 @@ def test_rounds_end(seconds: float, longest: float) -> None:
     assert longest - 1.0 <= sum(unsteady.slept) <= longest
 
 
-def test_what_is_refused_for_good_is_not_made_again() -> None:
+def test_refused_request_is_not_repeated() -> None:
     begun = []
 
     def request(number: int) -> None:

@@ -19,7 +19,7 @@ def token(s3: FakeS3, upload: str, bucket: str, key: str) -> Token:
     return Token(upload, {"endpoint": s3.endpoint, "bucket": bucket, "key": key})
 
 
-def test_an_upload_that_can_never_be_aborted_holds_up_no_other_one() -> None:
+def test_discard_continues_after_a_refused_abort() -> None:
     # Regression: uploads behind one in a deleted bucket stayed open for ever.
     def gone(asked: Asked) -> Fault | None:
         if asked.operation != "AbortMultipartUpload" or asked.bucket != "old":
@@ -36,7 +36,7 @@ def test_an_upload_that_can_never_be_aborted_holds_up_no_other_one() -> None:
     assert s3.uploads == {}
 
 
-def test_an_outage_is_waited_for_once_and_not_for_each_upload() -> None:
+def test_discard_ends_at_the_first_transient_error() -> None:
     s3 = FakeS3(plan=lambda asked: Fault(no_answer()) if asked.operation == "AbortMultipartUpload" else None)
     with pytest.raises(S3Trouble):
         publisher(s3).discard([token(s3, str(number), "bucket", "k") for number in range(10)])

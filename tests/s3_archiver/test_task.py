@@ -24,7 +24,7 @@ def failing(operation: str, error: BaseException, folder: str = "partition=0/") 
     )
 
 
-def test_full_files_are_committed_and_the_tail_is_not() -> None:
+def test_periodic_commit_covers_full_files_only() -> None:
     b = bench(flush_size=100)
     b.put(250)
     b.harness.commit()
@@ -43,7 +43,7 @@ def test_a_partial_file_is_flushed_and_committed_on_close() -> None:
     assert b.offsets() == list(range(60))
 
 
-def test_the_next_owner_goes_on_where_the_partial_file_ended() -> None:
+def test_handover_resumes_where_the_partial_file_ended() -> None:
     b = bench(flush_size=100)
     for count in (60, 70, 130):
         b.put(count)
@@ -62,7 +62,7 @@ def test_nothing_is_visible_before_its_commit() -> None:
     assert b.offsets() == []
 
 
-def test_an_upload_is_noted_before_it_holds_data() -> None:
+def test_upload_token_is_stored_before_the_upload_holds_data() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
     unnoted = []
 
@@ -78,7 +78,7 @@ def test_an_upload_is_noted_before_it_holds_data() -> None:
     assert unnoted == []
 
 
-def test_one_note_serves_all_partitions_of_a_closing_commit() -> None:
+def test_closing_commit_prepares_all_partitions_in_one_write() -> None:
     # A note is a write to the store.
     b = bench(TP, OTHER, flush_size=10)
     b.put(45)
@@ -97,7 +97,7 @@ def test_one_note_serves_all_partitions_of_a_closing_commit() -> None:
     assert len(b.visible()) == 10
 
 
-def test_a_due_file_is_committed_though_no_record_comes() -> None:
+def test_schedule_ends_a_file_without_a_new_record() -> None:
     b = bench(flush_size=1000, rotate_schedule_interval_ms=60_000)
     b.put(10)
     b.harness.commit()
@@ -179,7 +179,7 @@ def test_a_crash_after_publish_publishes_again_without_harm(*, forgets: bool) ->
     assert b.harness.outcome(TP).failure is None
 
 
-def test_a_fenced_task_aborts_nothing() -> None:
+def test_fencing_aborts_no_upload() -> None:
     # Its commit may have taken effect: the successor decides what is discarded.
     b = bench(settings=config(flush_size=100, part_size=500))
     b.put(100)
@@ -191,7 +191,7 @@ def test_a_fenced_task_aborts_nothing() -> None:
     assert b.offsets() == []
 
 
-def test_what_is_aborted_has_no_part_on_its_way(late: Late) -> None:
+def test_discard_waits_for_parts_in_flight(late: Late) -> None:
     # A part that arrived after the abort would cost for ever.
     b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
     b.put(15)
@@ -204,7 +204,7 @@ def test_what_is_aborted_has_no_part_on_its_way(late: Late) -> None:
     assert b.s3.uploads == {}
 
 
-def test_a_part_on_its_way_is_left_behind_when_its_partition_is_closed(late: Late) -> None:
+def test_close_does_not_wait_for_parts_in_flight(late: Late) -> None:
     # A fenced task must end at once: the next owner aborts the part.
     b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
     b.put(15)
@@ -216,7 +216,7 @@ def test_a_part_on_its_way_is_left_behind_when_its_partition_is_closed(late: Lat
     assert b.s3.uploads == {}
 
 
-def test_lost_partitions_are_closed_and_nothing_else() -> None:
+def test_rebalance_closes_lost_partitions_without_requests() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.put(100)
     before = len(b.s3.log)
@@ -247,7 +247,7 @@ def test_one_partitions_s3_failure_costs_the_others_nothing() -> None:
     assert "AccessDenied" in failure.message
 
 
-def test_a_throttled_closing_commit_is_tried_again_within_the_deadline() -> None:
+def test_backoff_retries_a_closing_commit_within_the_deadline() -> None:
     b = bench(flush_size=100)
     b.put(60)
     b.s3.fail_next("UploadPart", slow_down(), times=3)
@@ -257,7 +257,7 @@ def test_a_throttled_closing_commit_is_tried_again_within_the_deadline() -> None
     assert b.clock.slept == [0.2, 0.4, 0.8]
 
 
-def test_a_closing_commit_leaves_half_of_its_time_to_the_commit() -> None:
+def test_graceful_closing_commit_leaves_half_of_the_deadline_to_the_store() -> None:
     # With S3 down the other partitions must be committed before the deadline.
     b = bench(TP, OTHER, s3=failing("UploadPart", slow_down()), flush_size=100)
     b.put(60)
@@ -271,7 +271,7 @@ def test_a_closing_commit_leaves_half_of_its_time_to_the_commit() -> None:
     assert "SlowDown" in failure.message
 
 
-def test_files_that_were_sent_are_committed_though_a_later_one_fails() -> None:
+def test_sent_files_are_committed_although_a_later_one_fails() -> None:
     b = bench(flush_size=100, settings=config(flush_size=100, part_size=1500))
     b.put(100)
     b.s3.plan = lambda asked: Fault(denied()) if "0000000100" in asked.key else None
@@ -283,7 +283,7 @@ def test_files_that_were_sent_are_committed_though_a_later_one_fails() -> None:
     assert b.harness.outcome(TP).failure is not None
 
 
-def test_a_part_that_fails_for_a_while_delays_its_batch_only() -> None:
+def test_transient_part_failure_redelivers_only_its_batch() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.s3.fail_next("UploadPart", no_answer(), times=4)
     b.put(100)
@@ -297,7 +297,7 @@ def test_a_part_that_fails_for_a_while_delays_its_batch_only() -> None:
     assert b.offsets() == list(range(200))
 
 
-def test_closing_while_a_batch_waits_commits_what_was_accepted() -> None:
+def test_closing_commit_excludes_a_batch_that_awaits_redelivery() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.s3.fail_next("UploadPart", slow_down(), times=2)
     b.put(100)
@@ -320,7 +320,7 @@ def test_a_put_that_fails_for_good_keeps_the_files_before_it() -> None:
     assert b.s3.uploads == {}
 
 
-def test_when_put_has_tried_for_long_the_closing_commit_tries_once() -> None:
+def test_backoff_is_skipped_by_the_closing_commit_after_put_has_spent_it() -> None:
     # errors.retry.timeout is used up: another minute would only delay the other partitions.
     b = bench(s3=failing("UploadPart", slow_down()), settings=config(flush_size=1000, part_size=500))
     b.put(100)
@@ -343,7 +343,7 @@ def test_every_upload_of_a_failed_partition_is_aborted() -> None:
 # -- publishing ----------------------------------------------------------------------------------
 
 
-def test_publishing_is_tried_again_until_s3_does_it() -> None:
+def test_backoff_retries_publication_until_s3_recovers() -> None:
     b = bench(flush_size=10)
     b.s3.fail_next("CompleteMultipartUpload", slow_down(), times=3)
     b.put(10)
@@ -352,7 +352,7 @@ def test_publishing_is_tried_again_until_s3_does_it() -> None:
     assert b.offsets() == list(range(10))
 
 
-def test_a_foreign_object_stops_the_partition_loudly() -> None:
+def test_foreign_object_stops_the_partition() -> None:
     b = bench(flush_size=10)
     b.s3.objects[Location("bucket", FIRST_FILE)] = FakeObject(b"theirs", {}, "")
     b.put(10)
@@ -389,7 +389,7 @@ def test_an_expired_upload_withdraws_its_commit_and_is_archived_again() -> None:
     assert b.s3.uploads_with_data() == []
 
 
-def test_only_what_follows_the_lost_file_is_withdrawn() -> None:
+def test_withdrawal_begins_at_the_expired_file() -> None:
     b = bench(flush_size=10)
     gone = []
 
@@ -428,7 +428,7 @@ def test_tokens_of_another_endpoint_are_published_there() -> None:
     assert [key[-15:-5] for key in new.visible()] == ["0000000010"]
 
 
-def test_visible_objects_are_tagged_if_asked_for() -> None:
+def test_objects_are_tagged_after_publication() -> None:
     fields = {"s3.object.tagging": "true", "s3.object.tagging.key.value.pairs": "team:data"}
     b = bench(settings=config(fields))
     b.put(30)
@@ -439,7 +439,7 @@ def test_visible_objects_are_tagged_if_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("behaviour", "fails"), [("ignore", False), ("fail", True)])
-def test_an_object_that_cannot_be_tagged_fails_only_if_asked_for(*, behaviour: str, fails: bool) -> None:
+def test_tagging_errors_fail_only_where_configured(*, behaviour: str, fails: bool) -> None:
     fields = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": behaviour}
     b = bench(settings=config(fields), s3=failing("PutObjectTagging", denied()))
     b.put(30)
@@ -449,7 +449,7 @@ def test_an_object_that_cannot_be_tagged_fails_only_if_asked_for(*, behaviour: s
     assert (b.harness.outcome(TP).failure is not None) == fails
 
 
-def test_stop_and_close_forget_and_ask_nothing() -> None:
+def test_stop_and_close_make_no_requests() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.put(100)
     before = len(b.s3.log)
@@ -469,7 +469,7 @@ def test_committed_metadata_says_what_is_archived() -> None:
     )
 
 
-def test_committed_offsets_of_others_begin_a_chain() -> None:
+def test_offset_set_by_an_operator_begins_a_chain() -> None:
     b = bench(flush_size=100)
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(500)})
     b.harness._build()
@@ -481,6 +481,6 @@ def test_committed_offsets_of_others_begin_a_chain() -> None:
     assert b.offsets() == list(range(500, 510))
 
 
-def test_errors_are_the_sdks() -> None:
+def test_exceptions_are_those_of_the_sdk() -> None:
     assert isinstance(slow_down(), S3Trouble)
     assert isinstance(denied(), S3Error)

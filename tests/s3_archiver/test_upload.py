@@ -71,8 +71,8 @@ def test_data_is_never_sent_before_the_upload_is_prepared(s3: FakeS3) -> None:
     assert s3.uploads_with_data() == []
 
 
-def test_a_lost_answer_to_create_leaves_nothing_but_an_empty_upload(s3: FakeS3) -> None:
-    # The second attempt's upload is noted and filled.
+def test_lost_create_response_leaves_an_empty_upload(s3: FakeS3) -> None:
+    # The second attempt's upload is prepared and filled.
     s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
 
@@ -177,7 +177,7 @@ def test_the_token_says_where_and_what() -> None:
 # -- parts on their way --------------------------------------------------------------------------
 
 
-def test_the_next_part_is_filled_while_one_is_on_its_way(s3: FakeS3, late: Late) -> None:
+def test_next_part_is_filled_while_one_is_in_flight(s3: FakeS3, late: Late) -> None:
     upload = begun(s3, capacity=10, beside=late)
     upload.write(b"a" * 15)
     upload.send()
@@ -201,7 +201,7 @@ def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive(s3: Fak
     assert [asked.part for asked in s3.log if asked.operation == "UploadPart"] == [1, 2, 3, 4]
 
 
-def test_finishing_waits_for_the_part_on_its_way(s3: FakeS3, late: Late) -> None:
+def test_finish_waits_for_the_part_in_flight(s3: FakeS3, late: Late) -> None:
     upload = begun(s3, capacity=10, beside=late)
     upload.write(b"a" * 15)
     upload.send()
@@ -221,7 +221,7 @@ def test_a_file_of_one_part_is_sent_without_a_thread(s3: FakeS3, late: Late) -> 
     assert late.begun == 0
 
 
-def test_a_part_that_failed_on_its_way_is_told_of_once_and_sent_again_here(s3: FakeS3, late: Late) -> None:
+def test_failed_part_is_raised_once_then_sent_again(s3: FakeS3, late: Late) -> None:
     upload = begun(s3, capacity=10, beside=late)
     s3.fail_next("UploadPart", slow_down(), times=2)
     upload.write(b"a" * 15)
@@ -244,7 +244,7 @@ def test_a_part_that_failed_on_its_way_is_told_of_once_and_sent_again_here(s3: F
     assert late.begun == 1
 
 
-def test_finishing_raises_what_the_part_on_its_way_failed_with() -> None:
+def test_finish_raises_the_error_of_the_part_in_flight() -> None:
     for error, kind in ((slow_down(), S3Trouble), (denied(), S3Error)):
         s3, late = FakeS3(), Late()
         upload = begun(s3, capacity=10, beside=late)
@@ -258,7 +258,7 @@ def test_finishing_raises_what_the_part_on_its_way_failed_with() -> None:
         assert "parts" not in upload.token.data
 
 
-def test_whatever_ends_the_request_reaches_who_waits_for_it(s3: FakeS3, late: Late) -> None:
+def test_any_error_in_flight_is_raised_by_finish(s3: FakeS3, late: Late) -> None:
     # A part that is not there must never count.
     upload = begun(s3, capacity=10, beside=late)
     s3.fail_next("UploadPart", KeyboardInterrupt())
@@ -270,7 +270,7 @@ def test_whatever_ends_the_request_reaches_who_waits_for_it(s3: FakeS3, late: La
         upload.finish()
 
 
-def test_a_part_on_its_way_is_touched_by_nobody(s3: FakeS3, late: Late) -> None:
+def test_buffer_in_flight_is_not_reused(s3: FakeS3, late: Late) -> None:
     pool = PartPool(10, late)
     first = begun(s3, pool=pool)
     first.write(b"a" * 15)
@@ -286,7 +286,7 @@ def test_a_part_on_its_way_is_touched_by_nobody(s3: FakeS3, late: Late) -> None:
     assert next(iter(s3.uploads.values())).parts == {1: b"a" * 10}
 
 
-def test_few_parts_of_a_task_are_on_their_way_at_a_time(s3: FakeS3, late: Late) -> None:
+def test_parts_in_flight_are_limited_per_task(s3: FakeS3, late: Late) -> None:
     # Each takes memory.
     pool = PartPool(10, late, in_flight=2)
     uploads = [begun(s3, nonce=str(n), pool=pool) for n in range(4)]
@@ -300,7 +300,7 @@ def test_few_parts_of_a_task_are_on_their_way_at_a_time(s3: FakeS3, late: Late) 
     assert [found.size for found in s3.uploads.values()] == [15] * 4
 
 
-def test_what_has_arrived_makes_room_though_its_file_stands_still(s3: FakeS3, late: Late) -> None:
+def test_arrived_part_makes_room_although_its_file_is_idle(s3: FakeS3, late: Late) -> None:
     pool = PartPool(10, late, in_flight=1)
     quiet, busy = (begun(s3, nonce=nonce, pool=pool) for nonce in ("quiet", "busy"))
     quiet.write(b"a" * 15)
@@ -318,7 +318,7 @@ def test_what_has_arrived_makes_room_though_its_file_stands_still(s3: FakeS3, la
     ]
 
 
-def test_a_part_that_failed_keeps_its_place_until_it_is_sent_or_given_up(s3: FakeS3, late: Late) -> None:
+def test_failed_part_counts_as_in_flight_until_sent_or_abandoned(s3: FakeS3, late: Late) -> None:
     # It holds its memory.
     pool = PartPool(10, late, in_flight=1)
     failed, other = (begun(s3, nonce=nonce, pool=pool) for nonce in ("failed", "other"))
@@ -338,7 +338,7 @@ def test_a_part_that_failed_keeps_its_place_until_it_is_sent_or_given_up(s3: Fak
     assert late.begun == 2
 
 
-def test_a_part_travels_in_a_thread_that_nobody_waits_for_at_the_end() -> None:
+def test_parts_are_sent_in_daemon_threads() -> None:
     s3, may_go = FakeS3(), threading.Event()
     threads: list[threading.Thread] = []
 
@@ -368,7 +368,7 @@ def test_a_part_travels_in_a_thread_that_nobody_waits_for_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["while S3 remembers", "when S3 has forgotten"])
-def test_completing_again_is_as_good(*, forgets: bool) -> None:
+def test_completing_again_changes_nothing(*, forgets: bool) -> None:
     s3 = FakeS3(forgets_completed=forgets)
     token = finished(s3)
 
@@ -412,7 +412,7 @@ def test_another_ones_object_is_never_overwritten(s3: FakeS3) -> None:
     assert s3.data(WHERE.key) == b"theirs"
 
 
-def test_an_object_nobody_signed_is_foreign_too(s3: FakeS3) -> None:
+def test_object_without_a_nonce_is_foreign(s3: FakeS3) -> None:
     # Somebody may have copied it there.
     token = finished(s3)
     s3.objects[WHERE] = FakeObject(b"by hand", {}, "")
@@ -436,7 +436,7 @@ def test_an_expired_upload_says_which_records_are_missing_and_what_to_do(s3: Fak
     assert copy.token == token
 
 
-def test_an_object_that_vanishes_between_two_answers_is_tried_again(s3: FakeS3) -> None:
+def test_object_deleted_after_a_412_is_transient(s3: FakeS3) -> None:
     # 412, and then it is gone: the next attempt decides.
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", S3Error("exists", "PreconditionFailed"))
@@ -447,7 +447,7 @@ def test_an_object_that_vanishes_between_two_answers_is_tried_again(s3: FakeS3) 
     assert s3.data(WHERE.key) == b"data"
 
 
-def test_a_conflict_is_tried_again(s3: FakeS3) -> None:
+def test_conflict_is_transient(s3: FakeS3) -> None:
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", S3Trouble("conflict", "ConditionalRequestConflict"))
 
@@ -457,7 +457,7 @@ def test_a_conflict_is_tried_again(s3: FakeS3) -> None:
     assert s3.data(WHERE.key) == b"data"
 
 
-def test_a_store_without_conditions_is_looked_at_first() -> None:
+def test_endpoint_without_conditions_is_checked_before_completing() -> None:
     # 501 to If-None-Match.
     s3 = FakeS3(knows_conditions=False)
     complete(s3, finished(s3, b"data", nonce="mine"))
@@ -468,7 +468,7 @@ def test_a_store_without_conditions_is_looked_at_first() -> None:
     assert s3.data(WHERE.key) == b"data"
 
 
-def test_a_store_without_conditions_recognises_a_lost_answer() -> None:
+def test_endpoint_without_conditions_recognises_its_own_object() -> None:
     s3 = FakeS3(knows_conditions=False, forgets_completed=True)
     token = finished(s3)
     complete(s3, token)
@@ -514,7 +514,7 @@ def test_a_part_that_arrives_while_aborting_is_freed_too(s3: FakeS3) -> None:
     assert aborts == 3
 
 
-def test_aborting_what_was_never_finished_works_from_the_noted_token(s3: FakeS3) -> None:
+def test_abort_needs_only_the_stored_token(s3: FakeS3) -> None:
     upload = begun(s3)
 
     abort(s3, upload.token)

@@ -81,7 +81,7 @@ def test_one_batch_may_fill_many_files() -> None:
     assert [len(file) for file in files] == [10] * 100
 
 
-def test_small_files_share_their_notes() -> None:
+def test_small_files_are_prepared_in_one_write() -> None:
     # A note is a write to the store.
     rig = Rig(flush_size=10)
     rig.put(records(count=1000))
@@ -92,7 +92,7 @@ def test_small_files_share_their_notes() -> None:
     assert rig.notes == [100]
 
 
-def test_small_files_do_not_wait_in_memory_for_ever() -> None:
+def test_small_files_are_sent_at_a_quarter_part() -> None:
     rig = Rig(flush_size=10, part_size=40_000)
     rig.put(records(count=100))
 
@@ -150,7 +150,7 @@ def test_the_schedule_ends_a_file_at_the_next_multiple() -> None:
     assert [len(file) for file in files] == [20, 10]
 
 
-def test_a_file_that_is_due_is_sealed_without_a_new_record() -> None:
+def test_due_file_is_sealed_without_a_new_record() -> None:
     rig = Rig(flush_size=100, rotate_schedule_interval_ms=60_000)
     rig.put(records(count=10))
 
@@ -192,7 +192,7 @@ def test_nothing_finished_means_nothing_to_commit() -> None:
     assert rig.committable() is None
 
 
-def test_each_file_says_what_it_follows() -> None:
+def test_file_headers_state_the_archive_before_them() -> None:
     rig = Rig(flush_size=100)
     rig.put(records(count=150))
     closed = rig.close()
@@ -213,7 +213,7 @@ def test_each_file_says_what_it_follows() -> None:
     assert said == [("0", "0", ""), ("1", "100", "100"), ("2", "150", "150")]
 
 
-def test_a_file_is_byte_for_byte_the_same_when_it_is_made_again() -> None:
+def test_file_is_byte_for_byte_reproducible() -> None:
     made = []
     for batches in ([100], [1] * 100, [33, 67]):
         rig, first = Rig(flush_size=100, avro_codec="deflate"), 0
@@ -329,7 +329,7 @@ def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
 # -- parts on their way --------------------------------------------------------------------------
 
 
-def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_taken(late: Late) -> None:
+def test_failed_part_is_sent_again_before_the_next_batch_is_taken(late: Late) -> None:
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=30))
@@ -348,7 +348,7 @@ def test_a_part_that_failed_on_its_way_is_sent_again_before_the_next_batch_is_ta
     assert rig.publish(rig.close()) == [list(range(31))]
 
 
-def test_a_part_that_was_refused_on_its_way_breaks_the_partition_at_the_next_batch(late: Late) -> None:
+def test_refused_part_fails_the_partition_at_the_next_batch(late: Late) -> None:
     rig = Rig(late, flush_size=40, part_size=2000)
     rig.put(records(count=40))
     rig.s3.fail_next("UploadPart", denied())
@@ -363,7 +363,7 @@ def test_a_part_that_was_refused_on_its_way_breaks_the_partition_at_the_next_bat
     assert rig.publish(closed) == [list(range(40))]
 
 
-def test_a_closing_commit_makes_the_request_again_that_failed_on_its_way(late: Late) -> None:
+def test_closing_commit_repeats_a_request_that_failed_in_flight(late: Late) -> None:
     # It may have one attempt only, which an earlier failure must not use up.
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down())
@@ -373,7 +373,7 @@ def test_a_closing_commit_makes_the_request_again_that_failed_on_its_way(late: L
     assert rig.publish(rig.close()) == [list(range(30))]
 
 
-def test_what_is_on_its_way_is_not_committed(late: Late) -> None:
+def test_file_with_a_part_in_flight_is_not_committed(late: Late) -> None:
     # A sealed file is finished when S3 has all of it.
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.put(records(count=30))
@@ -388,7 +388,7 @@ def test_what_is_on_its_way_is_not_committed(late: Late) -> None:
     assert found.offset == 30
 
 
-def test_nothing_travels_before_its_upload_is_noted(late: Late) -> None:
+def test_no_part_is_sent_before_its_upload_is_prepared(late: Late) -> None:
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("CreateMultipartUpload", slow_down())
     rig.put(records(count=30))
