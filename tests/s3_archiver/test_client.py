@@ -76,7 +76,7 @@ def send(outcome: Any) -> Part:
         ("SomethingNew", 500),
     ],
 )
-def test_what_passes_is_retriable(code: str, status: int) -> None:
+def test_transient_codes_are_retriable(code: str, status: int) -> None:
     with pytest.raises(S3Trouble) as caught:
         send(client_error(code, status))
 
@@ -104,7 +104,7 @@ def test_what_passes_is_retriable(code: str, status: int) -> None:
         ("SomethingNew", 400),
     ],
 )
-def test_what_does_not_pass_is_fatal_by_its_code(code: str, status: int) -> None:
+def test_refusal_is_fatal_by_its_code(code: str, status: int) -> None:
     # A refusal in a 200 arrives as a 500.
     with pytest.raises(S3Error) as caught:
         send(client_error(code, status))
@@ -125,7 +125,7 @@ def test_what_does_not_pass_is_fatal_by_its_code(code: str, status: int) -> None
         boto.CredentialRetrievalError(provider="web-identity", error_msg="timeout"),
     ],
 )
-def test_no_answer_is_retriable(error: Exception) -> None:
+def test_missing_response_is_retriable(error: Exception) -> None:
     with pytest.raises(S3Trouble) as caught:
         send(error)
 
@@ -154,7 +154,7 @@ def test_a_refusal_names_bucket_key_endpoint_code_and_what_to_do(code: str, advi
         assert part in message
 
 
-def test_errors_survive_the_way_from_an_executor() -> None:
+def test_errors_survive_pickling() -> None:
     for error in (S3Error("denied", "AccessDenied"), S3Trouble("slow", "SlowDown")):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
@@ -162,7 +162,7 @@ def test_errors_survive_the_way_from_an_executor() -> None:
         assert isinstance(copy, ConnectException)
 
 
-def test_a_number_alone_is_believed_since_there_is_nothing_else() -> None:
+def test_status_decides_without_a_code() -> None:
     # HEAD has no body: botocore gives the status as the code.
     assert is_transient("503")
     assert not is_transient("404")
@@ -183,7 +183,7 @@ def test_payload_is_unsigned_where_that_is_safe(*, endpoint: str, is_unsigned: b
     assert leaves_payload_unsigned(endpoint) is is_unsigned
 
 
-def test_a_part_goes_with_our_own_checksum() -> None:
+def test_part_is_sent_with_the_checksum_of_its_buffer() -> None:
     client = StubClient({"ETag": '"e"'})
 
     part = BotoS3(cast("Any", client), "").upload_part(WHERE, "id", 3, bytearray(b"data"), "AAAAAA==")

@@ -54,7 +54,7 @@ def notes(report: Report) -> list[str]:
     return [note for partition in report.partitions for note in partition.notes]
 
 
-def test_what_is_the_same_is_counted() -> None:
+def test_equal_records_are_counted() -> None:
     report = compared(archive(RECORDS[:8]), Log(RECORDS))
 
     assert report.problems == []
@@ -79,7 +79,7 @@ def test_records_that_compaction_removed_are_no_differences() -> None:
 
 
 @pytest.mark.parametrize("offset", [4, 9])
-def test_a_record_that_nobody_removed_is_missed(offset: int) -> None:
+def test_missing_record_without_a_cause_is_a_difference(offset: int) -> None:
     # The log begins below it and is not compacted: the archive holds what was never there.
     report = compared(archive(), Log([r for r in RECORDS if r.offset != offset], begin=4))
 
@@ -94,7 +94,7 @@ def test_a_record_that_differs_is_found_also_where_the_log_forgets() -> None:
     assert report.problems == ["orders-0: offset 6 has another value in the archive"]
 
 
-def test_what_the_connector_was_told_to_begin_behind_is_counted() -> None:
+def test_records_before_the_start_offset_are_counted() -> None:
     # auto.offset.reset=latest, offset.source=group, or altered offsets.
     b = bench(flush_size=4)
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(3)})

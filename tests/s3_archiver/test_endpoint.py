@@ -71,7 +71,7 @@ def test_files_become_visible_with_each_checksum(s3: FakeS3, expected: Abilities
     assert "the key holds another object" in str(made.harness.worker.outcomes()[0].failure)
 
 
-def test_tasks_are_told_what_the_start_found_out() -> None:
+def test_task_configs_hold_what_the_start_found_out() -> None:
     s3 = FakeS3(best_checksum=Checksum.COMPOSITE, ignores_conditions=True)
     made = connector(s3)
     made.start(config())
@@ -79,7 +79,7 @@ def test_tasks_are_told_what_the_start_found_out() -> None:
     assert made.task_configs(2) == 2 * [{"s3.checksum": "composite", "s3.conditional.writes": "false"}]
 
 
-def test_tasks_are_told_nothing_by_an_endpoint_that_can_do_everything(s3: FakeS3) -> None:
+def test_task_configs_are_empty_for_a_complete_endpoint(s3: FakeS3) -> None:
     made = connector(s3)
     made.start(config())
 
@@ -97,7 +97,7 @@ def test_a_configured_checksum_that_is_refused_names_its_key() -> None:
     assert s3.uploads == {}
 
 
-def test_what_no_checksum_helps_is_refused_with_all_that_was_tried(s3: FakeS3) -> None:
+def test_refusal_names_all_checksums_that_were_tried(s3: FakeS3) -> None:
     # The cause may be another key.
     refused = failure_of(Request("CreateMultipartUpload", *PROBE, "memory:"), "NotImplemented", "no", 501)
     s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
@@ -109,7 +109,7 @@ def test_what_no_checksum_helps_is_refused_with_all_that_was_tried(s3: FakeS3) -
         connector(s3).start(config({"s3.ssea.name": "aws:kms"}))
 
 
-def test_a_checksum_that_the_endpoint_computes_otherwise_is_not_tried_for_ever(s3: FakeS3) -> None:
+def test_checksum_that_the_endpoint_computes_otherwise_is_refused(s3: FakeS3) -> None:
     # Elsewhere BadDigest is transient: a part was damaged on its way.
     refused = failure_of(Request("CompleteMultipartUpload", *PROBE, "memory:"), "BadDigest", "no", 400)
     s3.fail_next("CompleteMultipartUpload", refused)
@@ -140,7 +140,7 @@ def test_a_start_that_may_not_delete_leaves_one_small_object_for_all_starts(s3: 
 
 
 @pytest.mark.parametrize("request_number", range(9))
-def test_a_start_repeats_what_a_lost_response_has_disturbed(request_number: int) -> None:
+def test_backoff_of_a_start_repeats_lost_responses(request_number: int) -> None:
     s3, waited = Clocked(), HandClock()
     left = [request_number]
 
@@ -161,7 +161,7 @@ def test_a_start_repeats_what_a_lost_response_has_disturbed(request_number: int)
     "operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "DeleteObject"]
 )
 @pytest.mark.parametrize("failure", [slow_down(), no_answer()])
-def test_a_start_repeats_what_is_refused_for_a_while(operation: str, failure: BaseException) -> None:
+def test_backoff_of_a_start_repeats_transient_failures(operation: str, failure: BaseException) -> None:
     s3, waited = FakeS3(), HandClock()
     s3.fail_next(operation, failure, times=3)
 
@@ -171,7 +171,7 @@ def test_a_start_repeats_what_is_refused_for_a_while(operation: str, failure: Ba
     assert s3.visible() == []
 
 
-def test_a_start_gives_up_what_is_refused_for_long_and_may_be_tried_again() -> None:
+def test_backoff_of_a_start_ends_with_a_retriable_exception() -> None:
     s3, waited = FakeS3(), HandClock()
     s3.fail_next("CompleteMultipartUpload", slow_down(), times=100)
 
@@ -332,7 +332,7 @@ def test_uploads_that_may_be_committed_or_belong_to_a_successor_are_never_swept(
     assert set(s3.uploads) == {with_part, empty_part, committed, elsewhere, not_ours, young}
 
 
-def test_a_zombie_that_sweeps_aborts_nothing_of_its_successor() -> None:
+def test_fencing_zombie_sweeps_nothing_of_its_successor() -> None:
     # Frozen after its start, it continues when its successor has begun uploads and committed one.
     s3 = Clocked()
     made = connector(s3)
@@ -357,7 +357,7 @@ def test_a_sweep_that_is_refused_stops_no_start(operation: str) -> None:
     assert len(s3.uploads) == 1
 
 
-def test_a_kill_at_the_note_leaves_nothing_after_the_next_start() -> None:
+def test_kill_before_the_token_is_stored_leaves_nothing_after_the_next_start() -> None:
     s3 = Clocked()
     made = bench(s3=s3, flush_size=4)
     for _ in range(3):
@@ -383,6 +383,6 @@ def refused(code: str) -> S3Error | S3Trouble:
 
 
 @pytest.mark.parametrize("code", ["501", "NotImplemented"])
-def test_what_is_not_implemented_is_not_tried_again(code: str) -> None:
+def test_unimplemented_request_is_not_repeated(code: str) -> None:
     # HeadObject has no body: the status stands for the code. S3Proxy answers a checksum's header so.
     assert not isinstance(refused(code), S3Trouble)

@@ -13,7 +13,7 @@ from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
 )
 @pytest.mark.parametrize("topic", ["orders", "007", "2024-01-01", "a.avro", "a+b", "x_y", "partition=1"])
 @pytest.mark.parametrize("start", [0, 7, 12_345_678_901])
-def test_a_key_says_what_it_was_made_from(layout: Layout, topic: str, start: int) -> None:
+def test_parse_reverses_file(layout: Layout, topic: str, start: int) -> None:
     for path in ("partition=12", "year=2024/month=03", "a=x+1/b=partition=3"):
         name = FileName(TopicPartition(topic, 12), start, path.replace("/", layout.directory_delim))
 
@@ -51,7 +51,7 @@ def test_markers_are_outside_of_the_topics_folders() -> None:
     assert not Layout().marker("orders").startswith(Layout().folder("orders"))
 
 
-def test_a_header_reads_back() -> None:
+def test_header_survives_its_metadata() -> None:
     withdrawn = Archived(3, 300, 412, withdrawn_to=0)
     for before, index in ((Archived(), 0), (withdrawn, 2), (Archived(end=50), 0)):
         header = FileHeader(TopicPartition("orders", 1), 500, "archivé", 7, before, index)
@@ -63,7 +63,7 @@ def test_a_header_reads_back() -> None:
             assert again.before.withdrawn_to == before.withdrawn_to
 
 
-def test_a_file_of_somebody_else_is_told_as_such() -> None:
+def test_file_of_another_writer_is_recognised() -> None:
     with pytest.raises(ValueError, match="not written by this archiver"):
         FileHeader.of({"avro.codec": "null"})
 
@@ -75,7 +75,7 @@ def test_a_commit_says_what_it_covers() -> None:
 
 
 @pytest.mark.parametrize("metadata", ["", "by hand", "[]", '{"files": 1}'])
-def test_a_commit_made_by_hand_begins_a_new_chain(metadata: str) -> None:
+def test_commit_of_an_operator_begins_a_new_chain(metadata: str) -> None:
     assert Archived.of(OffsetAndMetadata(170, metadata)) == Archived(0, 0, 170)
 
 

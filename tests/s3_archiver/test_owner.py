@@ -70,7 +70,7 @@ def test_all_topics_that_belong_to_others_are_named_at_once(s3: FakeS3) -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_a_lost_answer_finds_its_own_marker(s3: FakeS3) -> None:
+def test_lost_response_finds_its_own_marker(s3: FakeS3) -> None:
     s3.fail_next("PutObject", no_answer(), after_effect=True)
 
     with pytest.raises(S3Trouble):
@@ -92,7 +92,7 @@ def test_two_connectors_at_once_have_one_winner() -> None:
         owners(s3).claim(["orders"])
 
 
-def test_a_store_that_ignores_conditions_is_read_back(s3: FakeS3) -> None:
+def test_endpoint_that_ignores_conditions_is_read_back(s3: FakeS3) -> None:
     # Some stores overwrite despite If-None-Match.
     put = s3.put_if_absent
 
@@ -107,7 +107,7 @@ def test_a_store_that_ignores_conditions_is_read_back(s3: FakeS3) -> None:
         owners(s3).claim(["orders"])
 
 
-def test_a_store_without_conditions_works() -> None:
+def test_endpoint_without_conditions_works() -> None:
     s3 = FakeS3(knows_conditions=False)
     owners(s3).claim(["orders"])
     owners(s3).claim(["orders"])
@@ -132,7 +132,7 @@ def test_start_claims_the_topics_that_are_named(s3: FakeS3) -> None:
     assert s3.visible() == ["topics/_sinksdk/orders.json", "topics/_sinksdk/payments.json"]
 
 
-def test_topics_of_a_regular_expression_are_claimed_when_they_are_seen(s3: FakeS3) -> None:
+def test_topics_of_a_regular_expression_are_claimed_when_subscribed(s3: FakeS3) -> None:
     made = connector(s3)
     made.start(config({"topics": "", "topics.regex": "ord.*"}))
     assert s3.visible() == []
@@ -172,7 +172,7 @@ def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> No
         ("KMS.InternalException", 500),
     ],
 )
-def test_what_passes_by_itself_is_no_wrong_configuration(
+def test_transient_failure_is_no_config_exception(
     operation: str, code: str, status: int | None, s3: FakeS3
 ) -> None:
     s3.fail_next(
@@ -184,7 +184,7 @@ def test_what_passes_by_itself_is_no_wrong_configuration(
     connector(s3).start(config())
 
 
-def test_a_bucket_that_may_be_seen_but_not_written_is_found_at_start(s3: FakeS3) -> None:
+def test_missing_write_permission_is_found_at_the_start(s3: FakeS3) -> None:
     # The marker proves that objects can be created.
     s3.fail_next("PutObject", denied())
 
@@ -258,7 +258,7 @@ def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: Fake
         ("CreateMultipartUpload", "AccessControlListNotSupported", 400, "leave 's3.acl.canned' out"),
     ],
 )
-def test_what_uploads_are_refused_is_found_at_the_start(
+def test_refused_uploads_are_found_at_the_start(
     operation: str, code: str, status: int, says: str, s3: FakeS3
 ) -> None:
     owners(s3).claim(["orders"])
@@ -277,7 +277,7 @@ def test_what_uploads_are_refused_is_found_at_the_start(
 
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "AbortMultipartUpload"])
-def test_a_lost_answer_at_the_start_leaves_no_upload(operation: str, s3: FakeS3) -> None:
+def test_lost_response_at_the_start_leaves_no_upload(operation: str, s3: FakeS3) -> None:
     clock = HandClock()
     s3.time = clock  # type: ignore[method-assign] # the endpoint's
     lost = [Fault(no_answer(), after_effect=operation == "CreateMultipartUpload")]
@@ -361,7 +361,7 @@ def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
     assert made.offsets() == list(range(100))
 
 
-def test_a_crash_while_giving_up_is_made_up_for(s3: FakeS3) -> None:
+def test_crash_during_release_is_repeated(s3: FakeS3) -> None:
     owners(s3).claim(["orders", "ships"])
     s3.fail_next("PutObject", no_answer())
 
@@ -373,9 +373,7 @@ def test_a_crash_while_giving_up_is_made_up_for(s3: FakeS3) -> None:
 
 
 @pytest.mark.parametrize("frozen_at", range(4))
-def test_a_process_that_wakes_up_in_a_deletion_takes_nothing_from_the_next_owner(
-    frozen_at: int, s3: FakeS3
-) -> None:
+def test_fencing_zombie_deletion_takes_nothing_from_the_next_owner(frozen_at: int, s3: FakeS3) -> None:
     # Frozen at each request of the deletion in turn.
     first, again = owners(s3), owners(s3, replace(MINE, incarnation="second"))
     first.claim(["orders"])
@@ -402,7 +400,7 @@ def test_a_process_that_wakes_up_in_a_deletion_takes_nothing_from_the_next_owner
     assert json.loads(s3.data(MARKER.key))["incarnation"] == "second"
 
 
-def test_two_that_take_a_deleted_connectors_place_have_one_winner(s3: FakeS3) -> None:
+def test_two_successors_of_a_deleted_connector_have_one_winner(s3: FakeS3) -> None:
     # The marker is replaced only as it was read.
     owners(s3).claim(["orders"])
     owners(s3).release()

@@ -47,7 +47,7 @@ def test_what_is_beyond_an_offset(steps: list[tuple[int, bool]], data: st.DataOb
 
 
 @given(STEPS)
-def test_ranges_that_have_no_row_in_common_are_put_together(steps: list[tuple[int, bool]]) -> None:
+def test_union_of_disjoint_ranges(steps: list[tuple[int, bool]]) -> None:
     offsets, numbers, chosen = rows_of(steps, 0)
     rest = ranges_of(offsets, numbers, [not is_chosen for is_chosen in chosen])
     both = RowRanges.union([rest, ranges_of(offsets, numbers, chosen)])
@@ -56,9 +56,7 @@ def test_ranges_that_have_no_row_in_common_are_put_together(steps: list[tuple[in
 
 
 @given(STEPS, st.data())
-def test_ranges_with_rows_in_common_are_put_together(
-    steps: list[tuple[int, bool]], data: st.DataObject
-) -> None:
+def test_union_of_overlapping_ranges(steps: list[tuple[int, bool]], data: st.DataObject) -> None:
     # Regression: their text named rows far above, which were then skipped and lost.
     offsets, numbers, chosen = rows_of(steps, 0)
     others = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))

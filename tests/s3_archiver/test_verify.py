@@ -84,7 +84,7 @@ def test_several_missing_files_are_counted() -> None:
     assert "3 files are missing at the end" in checked(b).problems[0]
 
 
-def test_an_archive_that_is_gone_is_missed() -> None:
+def test_missing_archive_is_found() -> None:
     b = archive(250)
     b.s3.objects.clear()
 
@@ -179,7 +179,7 @@ def test_a_file_of_a_group_that_is_there_twice_is_found(index: int) -> None:
     assert any("both say that they are file" in problem for problem in found)
 
 
-def test_a_group_that_is_gone_is_missed() -> None:
+def test_missing_group_is_found() -> None:
     b = groups(30)
     for key in b.visible():
         if FileHeader.of(header(b.s3.data(key))).before.files == 3:
@@ -191,7 +191,7 @@ def test_a_group_that_is_gone_is_missed() -> None:
     assert "is number 3, of 10 records up to offset 10" in problem
 
 
-def test_a_group_that_is_not_visible_yet_is_said_file_by_file() -> None:
+def test_unpublished_files_of_a_group_are_named() -> None:
     b = groups(10)
     b.put(10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
@@ -204,7 +204,7 @@ def test_a_group_that_is_not_visible_yet_is_said_file_by_file() -> None:
     assert all("is committed but not visible yet" in problem for problem in found)
 
 
-def test_what_is_visible_of_a_withdrawn_group_is_said() -> None:
+def test_visible_files_of_a_withdrawn_group_are_named() -> None:
     b = groups(10)
     b.put(10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
@@ -333,7 +333,7 @@ def test_gaps_between_values_of_a_running_connector_are_those_below_its_last_gro
     assert (report.partitions[0].records, report.partitions[0].gaps) == (30, 0)
 
 
-def test_gaps_are_not_told_where_a_transform_may_have_made_several_values_of_an_offset() -> None:
+def test_gaps_are_unknown_where_transforms_may_multiply_records() -> None:
     b = values_archive()
     settings = config({"records.transform": "tests.s3_archiver.support:config"})
     report = verify(settings, b.s3, lambda: b.harness.committed)
@@ -441,7 +441,7 @@ def test_files_are_judged_by_what_was_configured_when_they_were_committed(change
     assert len([note for note in report.notes if "were judged as" in note]) == len(found.judged) == 3
 
 
-def test_file_lost_from_a_folder_of_before_is_missed() -> None:
+def test_missing_file_of_an_earlier_folder_is_found() -> None:
     one = bench(settings=config({"flush.size": "2"}))
     one.put(4)
     one.harness.revoke()
@@ -453,7 +453,7 @@ def test_file_lost_from_a_folder_of_before_is_missed() -> None:
     assert "missing" in problem
 
 
-def test_what_is_visible_above_the_commit_is_found() -> None:
+def test_files_above_the_commit_are_found() -> None:
     # Its records would be archived again.
     b = archive(250)
     commits = {TP: OffsetAndMetadata(200, '{"files": 2, "records": 200, "end": 200}')}
@@ -463,13 +463,13 @@ def test_what_is_visible_above_the_commit_is_found() -> None:
     assert "offsets up to 249 are visible, but only those below 200 are committed" in report.problems[0]
 
 
-def test_an_archive_without_any_commit_is_not_ours() -> None:
+def test_archive_without_any_commit_is_a_problem() -> None:
     b = archive(10)
 
     assert "nothing is committed" in verify(config(), b.s3, dict).problems[0]
 
 
-def test_what_is_committed_and_not_yet_visible_is_said() -> None:
+def test_committed_files_that_are_not_visible_are_named() -> None:
     # After a crash between commit and publish; the next start publishes it.
     b = bench(flush_size=10)
     b.put(10)
@@ -576,7 +576,7 @@ def test_uploads_under_way_are_listed_with_what_they_hold() -> None:
     assert any("bytes, is a running task's" in note for note in notes)
 
 
-def test_uploads_in_places_of_before_are_listed() -> None:
+def test_uploads_in_earlier_places_are_listed() -> None:
     # They cost money in the old place, too.
     one = bench(settings=config({"flush.size": "2"}))
     one.put(4)
