@@ -76,7 +76,7 @@ def rows() -> list[Row]:
     # MaskField refuses tombstones: only what has a value is measured, but for the filter.
     whole = SinkRecords(_PARTITION, arrow, None, values)
     present = whole.take([row for row, value in enumerate(values) if value is not None])
-    column = pa.array(present.values)
+    column = pa.array(present.value_objects)
     typed = with_content(present, "value", column)
     converter = JsonConverter(schemas_enable=False)
     table = [Row("JSON converter", _seconds(lambda: [converter("t", one) for one in data]))]

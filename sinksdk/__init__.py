@@ -1,15 +1,16 @@
 """Sink connectors in Python, on Spark, that commit on close.
 
-What a connector author imports is here; the packages below run it::
+This module contains what connector authors import. The packages, from the ground up::
 
-    connector  task  context  records  config  errors      what authors see
+    connector  task  context  records  config  errors      the interface for authors of sinks
     source     the same for authors of sources
     transforms Connect's single message transforms
-    values     typed keys and values, as Python's objects and as JSON
+    values     typed keys and values, as Python objects and as JSON
     testing    doubles, a harness and contract tests for connector authors
-    engine     drives one task: pure, no Spark, no I/O
+    engine     runs one task: pure, no Spark, no I/O
     store      compare-and-set stores and the typed views on them
     topics     Kafka and topic directories: records in and out
+    worker     one attempt of a task on an executor, without pyspark
     spark      the session and the job of one generation
     control    operators' requests, and the status they see
     runtime    the driver: plans generations, runs them, fences their predecessors
@@ -94,7 +95,7 @@ __all__ = [
     "start",
 ]
 
-_LOADED_WHEN_ASKED_FOR = {
+_LOADED_ON_FIRST_USE = {
     "KafkaTopics": "sinksdk.launch.topics",
     "RunningConnector": "sinksdk.launch.running",
     "Summary": "sinksdk.launch.summary",
@@ -103,11 +104,10 @@ _LOADED_WHEN_ASKED_FOR = {
     "run": "sinksdk.launch.run",
     "start": "sinksdk.launch.run",
 }
-"""Loaded on first use: tasks on executors do not need them, nor the database library they import."""
+"""Tasks on executors do not need these names, nor the database library that their modules import."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load the functions that run connectors on first use."""
-    if name in _LOADED_WHEN_ASKED_FOR:
-        return getattr(importlib.import_module(_LOADED_WHEN_ASKED_FOR[name]), name)
+    if name in _LOADED_ON_FIRST_USE:
+        return getattr(importlib.import_module(_LOADED_ON_FIRST_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

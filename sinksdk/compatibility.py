@@ -1,6 +1,6 @@
-"""How sinksdk treats keys of Kafka Connect and of other connectors: a verdict for each, with the reason.
+"""Verdicts: how sinksdk treats keys of Kafka Connect and of other connectors, each with the reason.
 
-A connector that replaces one of Kafka Connect's declares this as data, in
+A connector that replaces one of Kafka Connect's declares them as data, in
 :attr:`~sinksdk.ConnectorConfig.compatibility`::
 
     compatibility = {
@@ -25,20 +25,20 @@ from typing import Final, NamedTuple
 
 
 class Meaning(StrEnum):
-    """What a key means here, compared with what it means in Kafka Connect."""
+    """Meaning of a key in sinksdk, compared with Kafka Connect."""
 
     UNSUPPORTED = "unsupported"
-    """It would change the data at the destination and is not supported: refused, with what to do."""
+    """Refused, with what to do: the key would change the data at the destination and is not supported."""
     DIFFERS = "differs"
-    """It has an effect, but not exactly as in Kafka Connect; the reason says how."""
+    """The key has an effect, but not exactly as in Kafka Connect; the reason states the difference."""
     IGNORED = "ignored"
-    """It has no effect here, and why. It may stay."""
+    """The key has no effect here, for the given reason. It may stay in the configuration."""
     UNKNOWN = "unknown"
-    """Unknown: it has no effect. Perhaps it is misspelt."""
+    """The key is unknown, perhaps misspelt, and has no effect."""
     SAME = "same"
-    """The same meaning as in Kafka Connect."""
+    """The key means the same as in Kafka Connect."""
     OWN = "own"
-    """A key of this connector or of sinksdk, which Kafka Connect does not have."""
+    """A key of this connector or of sinksdk that Kafka Connect does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class Verdict:
     Args:
         meaning: compared with Kafka Connect.
         why: the reason, the difference, or what to do instead; a clause without a full stop.
-        cases: verdicts for certain values, by pattern (``*`` stands for anything). A pattern is tried
-            on the whole value and on what follows its last dot, so that ``AvroFormat`` finds the class
-            in any package.
+        cases: verdicts for certain values, by pattern (``*`` stands for anything). A pattern is compared
+            with the whole value and with the part after its last dot, so that ``AvroFormat`` matches the
+            class in any package.
     """
 
     meaning: Meaning
@@ -59,57 +59,57 @@ class Verdict:
 
     @classmethod
     def same(cls, remark: str = "") -> Verdict:
-        """The same meaning as in Kafka Connect."""
+        """Return a verdict: the key means the same as in Kafka Connect."""
         return cls(Meaning.SAME, remark)
 
     @classmethod
     def differs(cls, how: str) -> Verdict:
-        """It has an effect, with a difference."""
+        """Return a verdict: the key has an effect, with a difference."""
         return cls(Meaning.DIFFERS, how)
 
     @classmethod
     def ignored(cls, why: str) -> Verdict:
-        """It has no effect, and needs none."""
+        """Return a verdict: the key has no effect, and needs none."""
         return cls(Meaning.IGNORED, why)
 
     @classmethod
     def unsupported(cls, instead: str) -> Verdict:
-        """It is refused: the data at the destination would not be what the configuration says."""
+        """Return a verdict: the key is refused, because it would change the data at the destination."""
         return cls(Meaning.UNSUPPORTED, instead)
 
     @property
     def is_applied(self) -> bool:
-        """Whether the value has an effect, so that it must be a good one."""
+        """Whether the value has an effect, and so must be valid."""
         return self.meaning not in (Meaning.IGNORED, Meaning.UNKNOWN)
 
     @property
     def is_startable(self) -> bool:
-        """Whether some value of the key leaves a configuration startable."""
+        """Whether some value of the key allows a configuration to start."""
         return self.meaning is not Meaning.UNSUPPORTED or any(
             case.is_startable for case in self.cases.values()
         )
 
     def when(self, cases: Mapping[str, Verdict]) -> Verdict:
-        """The same, with other verdicts for certain values; the first pattern that fits counts."""
+        """Return this verdict with others for certain values; the first pattern that matches counts."""
         return dataclasses.replace(self, cases={**self.cases, **cases})
 
     def of(self, value: str) -> Verdict:
-        """The verdict for a value. An empty value requests nothing, so it is never unsupported.
+        """Return the verdict for a value.
 
-        A refused one that is nearly a value that has another verdict names that.
+        An empty value is never unsupported. The verdict on an unsupported value that resembles a supported
+        one suggests that.
         """
         value = value.strip()
         for pattern, verdict in self.cases.items():
             if fnmatchcase(value, pattern) or fnmatchcase(value.rpartition(".")[2], pattern):
                 return verdict
         if not value and self.meaning is Meaning.UNSUPPORTED:
-            return Verdict.ignored("it is empty, which asks for nothing")
+            return Verdict.ignored("its value is empty")
         if self.meaning is Meaning.UNSUPPORTED and (nearest := self._nearest(value)):
             return dataclasses.replace(self, why=f"{self.why}; did you mean '{nearest}'?")
         return self
 
     def _nearest(self, value: str) -> str:
-        """The value of which this one may be a misspelling, and that can start."""
         names = {
             pattern.lower(): pattern
             for pattern, verdict in self.cases.items()
@@ -120,7 +120,7 @@ class Verdict:
 
 
 _NEAR: Final = 0.88
-"""How alike a misspelt value is, by difflib: a class of one's own is often called as another, and more."""
+"""Least similarity of a misspelt value, by difflib; lower, classes of one's own resemble those of Connect."""
 
 _SAID: Final[Mapping[Meaning, str]] = {
     Meaning.UNSUPPORTED: "is unsupported",
@@ -140,7 +140,7 @@ class Option(NamedTuple):
 
     @property
     def is_supported(self) -> bool:
-        """Whether it leaves the configuration startable."""
+        """Whether the configuration can start with this key."""
         return self.verdict.meaning is not Meaning.UNSUPPORTED
 
     @property
@@ -155,12 +155,12 @@ class Option(NamedTuple):
 
 @dataclass
 class Converted:
-    """A configuration that was written for another connector, on its way to the keys here.
+    """A configuration written for another connector, while it is converted to the keys of this one.
 
     Args:
-        config: keys and texts, references as they were written.
-        notes: what has another name, was left out or differs, each a sentence without a full stop.
-        problems: what has no counterpart, so that the data at the destination would not be the same.
+        config: keys and texts, references as written.
+        notes: keys that were renamed, left out or that differ, each a sentence without a full stop.
+        problems: keys without a counterpart, without which the data at the destination would be different.
     """
 
     config: dict[str, str]
@@ -173,7 +173,11 @@ Rules = Mapping[str, Verdict]
 
 
 def rule_for(key: str, *books: Rules) -> Verdict | None:
-    """The verdict on a key in the first book that has one: its own, else the longest fitting pattern's."""
+    """Return the verdict on a key in the first book that has one.
+
+    Within a book, the key's own verdict comes before those of patterns, and the longest pattern before
+    others.
+    """
     return next(filter(None, (_rule_in(book, key) for book in books)), None)
 
 
@@ -188,7 +192,7 @@ _SIDES: Final = ("key.converter.", "value.converter.", "header.converter.")
 
 
 def _side(key: str) -> str:
-    """Return the prefix of a converter's key: a key of the other converter is no misspelling of it."""
+    # A key of the other converter is not a misspelling of this one.
     return next((side for side in _SIDES if key.startswith(side)), "")
 
 
@@ -198,13 +202,13 @@ def judge(
     known: Iterable[str],
     unresolved: Collection[str] = (),
 ) -> list[Option]:
-    """The verdict on each key, in the order of ``values``.
+    """Return the verdict on each key, in the order of ``values``.
 
     Args:
-        values: keys with their values, references replaced: a verdict may depend on them.
+        values: keys with their values, references resolved: a verdict may depend on them.
         books: the connector's rules, then those of all connectors.
         known: keys that the connector has; those without a rule are its own.
-        unresolved: keys whose reference cannot be replaced: no verdict depends on its text.
+        unresolved: keys whose reference cannot be resolved: no verdict depends on their values.
     """
     known = set(known)
     nearest = _Nearest(known, books)
@@ -222,7 +226,7 @@ def judge(
 
 
 class _Nearest:
-    """Finds the key of which an unknown one may be a misspelling, for the first unknown ones."""
+    """Finds the key that an unknown one may be a misspelling of, for the first unknown keys."""
 
     def __init__(self, known: Iterable[str], books: Sequence[Rules]) -> None:
         self._known = known
@@ -240,7 +244,7 @@ class _Nearest:
         return names
 
     def to(self, key: str) -> str:
-        """The key, or none: comparing takes 1 ms, and a request may have 100,000 unknown ones."""
+        # Comparing takes 1 ms per key, and a request may contain 100,000 unknown keys.
         if not self._left:
             return ""
         self._left -= 1

@@ -1,4 +1,4 @@
-"""The class that makes task configurations and owns resources outside the tasks."""
+"""The classes that configure tasks and manage resources outside them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class BatchPolicy:
     their end with reason ``DUE``.
 
     Args:
-        max_records: size of a whole batch, in records. A partition is read once it has one; the remaining
+        max_records: number of records of a whole batch. A partition is read once it has one; the remaining
             records wait in the source.
-        max_wait: seconds after which a partition is read even without a whole batch, counted from when its
-            oldest unread record was first seen. None: only whole batches (and closings).
+        max_wait: seconds after which a partition is read even without a whole batch, counted from the time
+            at which its oldest unread record was first seen. None: only whole batches (and closings).
         align_to: name of a time zone, or an offset like ``+05:30``: ``max_wait`` then ends at the next
             multiple of itself since that zone's midnight or at the next midnight, whichever is first
             (Confluent's ``rotate.schedule.interval.ms``), so never later than without it.
@@ -50,7 +50,7 @@ class BatchPolicy:
             time_zone(self.align_to)
 
     def due_at(self, first_seen: float) -> float:
-        """Due time of a batch whose oldest record was first seen at that time; in seconds since the epoch."""
+        """Return when a batch is due whose oldest record was first seen at the given time (epoch seconds)."""
         if self.max_wait is None:
             return math.inf
         if not self.align_to or not self.max_wait:
@@ -63,10 +63,9 @@ class ConnectorIdentity:
     """Identifies a connector, for marking its resources outside.
 
     Args:
-        store_id: id of the store that holds its commits; another store has others.
+        store_id: id of the store that contains its commits, unique to that store.
         connector: its name.
-        incarnation: a random id, new each time the name is created; a re-created name is another
-            connector.
+        incarnation: a random id, new each time a connector of this name is created.
     """
 
     store_id: str
@@ -75,35 +74,35 @@ class ConnectorIdentity:
 
 
 class ConnectorContext:
-    """A connector's requests to the driver that runs it. From any thread, at any time.
+    """Requests of a connector to the driver that runs it. Usable from any thread, at any time.
 
-    Here they do nothing, and so they do for an instance that no driver runs: one in a test, or one that is
-    only made to delete the connector or to alter its offsets.
+    In this base class they have no effect: it serves instances that no driver runs, as in a test, or to
+    delete the connector or alter its offsets.
     """
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Read a sink's commits from the store: the next offset to read of each partition.
 
-        What is committed and not published yet is in ``publish``. In ``start`` a predecessor's tasks may
-        still commit; when ``subscribed`` is called, none of an older generation can.
+        Committed tokens that are not published yet are in ``publish``. In ``start`` tasks of a predecessor
+        may still commit; once ``subscribed`` is called, no older generation can.
         """
         return {}
 
     def request_task_reconfiguration(self) -> None:
-        """Ask for new configurations of the tasks: what there is to read, say, has changed.
+        """Request new task configurations, for example because there is something else to read.
 
-        At once, all running tasks are asked to stop, and commit; then ``task_configs`` is called again, and
-        the next generation of tasks starts, also if the configurations are the same as before. Several
-        requests before that call are one. A request during the call counts: another one follows. Before the
-        tasks first run it has no further effect, and after ``stop`` none.
+        All running tasks are asked to stop and commit; then ``task_configs`` is called again and the next
+        generation of tasks starts, even if the configurations are the same as before. Several requests
+        before that call count as one; a request during the call leads to another one. Before the tasks first
+        run, and after ``stop``, it has no effect.
         """
 
     def raise_error(self, error: Exception) -> None:
-        """Fail the connector: for an error in a thread of its own, from which it cannot recover.
+        """Fail the connector because of an error in a thread of its own from which it cannot recover.
 
-        The running tasks are asked to stop, and commit; then the connector is FAILED with this error, or
-        started anew after a while if it is a RetriableException, as when ``start`` raises it. The first error
-        counts. After ``stop`` it is only logged.
+        The running tasks are asked to stop and commit; then the connector is FAILED with this error, or
+        started again after a delay if it is a RetriableException, as when ``start`` raises it. The first
+        error counts. After ``stop`` it is only logged.
 
         Raises:
             TypeError: it is no exception.
@@ -130,55 +129,43 @@ class Connector:
         """
 
     def validate(self, config: Any) -> Sequence[str]:  # noqa: ARG002 - for overriding
-        """Problems between fields, as sentences that say what to do. Must do no I/O."""
+        """Return problems between fields, as sentences that say what to do. Must do no I/O."""
         return ()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Configuration of each task, at most ``max_tasks``: entries that differ from the connector's own.
+        """Return the configuration of each task: only entries that differ from the connector's own.
 
-        Called before each generation of tasks, on the same instance, without another ``start``: at the
-        beginning, and again after a rebalance, a restart of failed tasks, a task's failure, or
-        ``context.request_task_reconfiguration()``. A changed configuration makes a new instance.
+        Called before each generation of tasks, with ``tasks.max``, on the same instance, without another
+        ``start``: at the beginning, and again after a rebalance, a restart of failed tasks, a task's
+        failure, or ``context.request_task_reconfiguration()``. A changed configuration creates a new
+        instance.
 
-        A source may return an empty list: then no task runs until one of these happens. A sink must return at
-        least one.
+        It must return at most ``max_tasks``. A source may return an empty list: then no task runs until one
+        of these happens. A sink must return at least one.
         """
         return [{} for _ in range(max_tasks)]
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
         """Release what ``start`` set up; with ``is_deleted``, clean up outside resources too (KIP-883).
 
-        To delete a connector that does not run (paused, stopped, failed), the driver makes a new instance and
+        To delete a connector that does not run (paused, stopped, failed), the driver creates an instance and
         calls ``start``, which may fail, then ``stop(True)``, without any task in between. It may be called
-        again after a crash: clean-up must be idempotent. It has ``connector.shutdown.graceful.timeout.ms``
-        (5,000); then its thread is abandoned and reported.
+        again after a crash: clean-up must be idempotent. After ``connector.shutdown.graceful.timeout.ms``
+        (5,000) its thread is abandoned and reported.
         """
 
 
 def check_classes(cls: type[Connector], config: type[ConfigModel], task: type) -> None:
-    """Refuse a connector whose ``config_class`` or ``task_class`` is not the class that it must be.
-
-    Args:
-        config: what its ``config_class`` must be derived from.
-        task: what its ``task_class`` must be derived from.
-
-    Raises:
-        TypeError: it names the attribute, and says what to write.
-    """
+    """Raise TypeError if ``config_class`` or ``task_class`` is not a subclass of the given base."""
     for name, base in (("config_class", config), ("task_class", task)):
         found = getattr(cls, name, base)
         if isinstance(found, type) and issubclass(found, base):
             continue
-        is_instance = isinstance(found, base)
         what = found.__qualname__ if isinstance(found, type) else f"of type {type(found).__name__}"
-        raise TypeError(
-            f"{cls.__qualname__}.{name} is {'an instance ' if is_instance else ''}{what}: it must be "
-            + (
-                f"the class: {name} = {type(found).__qualname__}"
-                if is_instance
-                else f"a subclass of {base.__name__}"
-            )
-        )
+        wanted = f"a subclass of {base.__name__}"
+        if isinstance(found, base):
+            what, wanted = f"an instance {what}", f"the class: {name} = {type(found).__qualname__}"
+        raise TypeError(f"{cls.__qualname__}.{name} is {what}: it must be {wanted}")
 
 
 class SinkConnector(Connector):
@@ -188,39 +175,40 @@ class SinkConnector(Connector):
     """Model of the configuration; dotted names are aliases of its fields."""
 
     task_class: ClassVar[type[SinkTask]]
-    """The class whose instances do the work, one per task, on the executors."""
+    """The class of the tasks, which run on the executors."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse hooks that could never take effect: coroutines, generators, misspelt names (TypeError)."""
+        """Raise TypeError for hooks that cannot take effect: coroutines, generators, misspelt names."""
         super().__init_subclass__(**options)
         check_hooks(cls, SinkConnector)
         check_classes(cls, ConnectorConfig, SinkTask)
 
     def unmet(self, config: Any) -> Sequence[str]:  # noqa: ARG002 - for overriding
-        """Reasons why no record of Kafka or of a topic directory, which are bytes, can be delivered. No I/O.
+        """Return why no record of Kafka or of a topic directory (keys and values are bytes) can be delivered.
 
-        ``sinksdk run`` and the server refuse to start a connector that has some; ``sinksdk validate`` shows
-        them. A DataFrame's records, whose values are typed, may be delivered all the same.
+        Must do no I/O. ``sinksdk run`` and the server refuse to start a connector that returns reasons;
+        ``sinksdk validate`` shows them. A DataFrame's records, whose values are typed, may be deliverable
+        nevertheless.
         """
         return ()
 
     def batch_policy(self, config: Any) -> BatchPolicy:  # noqa: ARG002 - for overriding
-        """Conditions for reading. Default: all available records, at once."""
+        """Return the conditions for reading a partition. The default reads all available records at once."""
         return BatchPolicy()
 
     def subscribed(self, topics: Collection[str]) -> None:
-        """Announces the subscribed topics; called in the driver before any task opens one of them.
+        """Receive the subscribed topics; called in the driver before any task opens one of them.
 
-        Called again whenever ``topics.regex`` matches a new one. Claim here what a topic needs outside.
+        Called again whenever ``topics.regex`` matches a new one. Claim the destination of a topic here.
 
         Raises:
             ConfigException: a topic must not be read (its destination has another owner).
         """
 
     def columns(self, config: Any) -> Collection[str]:  # noqa: ARG002 - for overriding
-        """Columns of :data:`~sinksdk.records.RECORD_COLUMNS` the task uses; the others are not read.
+        """Return the columns of :data:`~sinksdk.records.RECORD_COLUMNS` that the task uses.
 
-        Each column costs time and memory. ``offset`` always comes.
+        The others are not read, which saves time and memory. ``offset`` is always read.
         """
         return tuple(RECORD_COLUMNS)
 
@@ -229,22 +217,22 @@ class SinkConnector(Connector):
         config: Any,  # noqa: ARG002 - for overriding
         offsets: Mapping[TopicPartition, int | None],  # noqa: ARG002 - the same
     ) -> bool:
-        """An operator alters offsets (None: resets them) (KIP-875).
+        """Accept altered offsets of an operator (None: reset) (KIP-875).
 
-        Move offsets here that the sink keeps itself, at its destination: otherwise it would skip records that
-        are read again. Called while no task runs, before the offsets are written, without ``start``. It may
-        be called again with the same offsets, or with none: it must be idempotent. It has
+        Move the offsets that the sink keeps at its destination; otherwise it would skip records that are
+        read again. Called while no task runs, before the offsets are written, without ``start``. It may be
+        called again with the same offsets, or with none: it must be idempotent. It may take
         ``connector.start.timeout.ms``. If it raises, nothing changes.
 
         Args:
-            config: as ``start`` gets it.
+            config: the same as for ``start``.
             offsets: next offset to read of each partition; for a reset, all partitions with a commit.
 
         Returns:
-            True when the connector moved its own outside offsets accordingly, False when it keeps none.
+            True if the connector moved its own outside offsets, False if it keeps none.
 
         Raises:
-            ConnectException: the offsets cannot be altered to these.
+            ConnectException: these offsets are impossible.
         """
         return False
 
@@ -253,22 +241,23 @@ class SinkConnector(Connector):
         config: Any,  # noqa: ARG002 - for overriding
         given: Mapping[TopicPartition, int],  # noqa: ARG002 - the same
     ) -> Mapping[TopicPartition, int]:
-        """Return up to which offset the destination holds the records of each partition.
+        """Return up to which offset the destination contains the records of each partition.
 
-        Commits of partitions that it does not return stay; ``context.committed()`` says what they are. One
-        that could not be published still has its tokens there. An offset returned for its partition gives
-        it up, and its tokens are discarded: return one only if none of them can become visible any more.
+        Called by ``sinksdk offsets recover``: an operator has lost commits (the store is new, or restored
+        from an older copy) or records at the destination, and confirms that no other process writes there.
+        Called under the same conditions as ``alter_offsets``, which is called next with the result.
 
-        An operator has lost commits (the store is new, or restored from an older copy), or records at the
-        destination, and says that nobody else writes there: ``sinksdk offsets recover``. Called as
-        ``alter_offsets``, which is called next, with what this returns.
+        Commits of partitions that are not returned stay; ``context.committed()`` returns them. A commit that
+        could not be published still has its tokens there. If an offset is returned for its partition, the
+        commit is given up and its tokens are discarded: return one only if none of the tokens can become
+        visible any more.
 
         Args:
-            config: as ``start`` gets it.
-            given: offsets that the operator gives; they take precedence.
+            config: the same as for ``start``.
+            given: offsets given by the operator; they take precedence.
 
         Raises:
-            ConnectException: the destination does not say so; the message names partitions and what to do.
+            ConnectException: the destination does not tell; the message names partitions and what to do.
         """
-        message = "this connector cannot read its offsets back from where it writes: alter them by hand"
+        message = "this connector cannot read its offsets back from its destination: alter them by hand"
         raise ConnectException(message)

@@ -3,15 +3,15 @@
 ::
 
     ConnectException                      fatal: the partition, task or connector fails with this cause
-    ├── RetriableException                passing: the same call is made again after a growing delay
-    ├── DataException                     one record is bad: dead letters, or fatal where they are off
+    ├── RetriableException                transient: the same call is repeated after a growing delay
+    ├── DataException                     a bad record: dead letters, or fatal if they are off
     ├── ConfigException                   the operator's configuration is wrong: nothing is started
-    ├── MissingSourceTopicException       a subscribed topic is not there, or no longer (KIP-662)
-    ├── OffsetOutOfRangeException         the source no longer has what comes after the commit
-    ├── UnpublishableException            committed tokens are gone: the commit is withdrawn, by name
-    └── FencedException                   somebody newer owns this: write nothing more, ever
+    ├── MissingSourceTopicException       a subscribed topic does not exist, or no longer (KIP-662)
+    ├── OffsetOutOfRangeException         the source no longer has the records after the commit
+    ├── UnpublishableException            data of committed tokens is gone: the commit is withdrawn
+    └── FencedException                   a newer owner exists: write nothing more
 
-The names are Kafka's (``org.apache.kafka.connect.errors``), so that a Connect author finds them.
+The names are Kafka's (``org.apache.kafka.connect.errors``).
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 class ConnectException(Exception):
     """Base of all errors of sinksdk: something failed for good.
 
-    Raised from a task's method it ends the partitions concerned for this generation; the runtime
-    opens them again after ``restart.backoff.ms``, at most ``restart.max.attempts`` times.
+    Raised from a task's method it ends the partitions concerned for this generation; the runtime opens them
+    again after ``restart.backoff.ms``, at most ``restart.max.attempts`` times.
     """
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it in a notebook's cell: the message, and no frames but those of users."""
+        """Return the lines that IPython shows: the message and the frames of the user's code."""
         from sinksdk.support.traces import short_trace  # noqa: PLC0415 - tasks do not need it
 
         return short_trace(self).splitlines()
 
 
 class RetriableException(ConnectException):
-    """A passing failure: call the same method again with the same arguments.
+    """A transient failure: the engine repeats the same call with the same arguments.
 
     Args:
         message: what happened.
-        retry_after: seconds to wait before the next attempt: a number, a ``timedelta``, or the text of HTTP's
-            ``Retry-After`` (a number or a date); by default the engine's own growing delay.
-        accepted: from a sink's ``put``: how many of the given records, from the first on, it has accepted, as
+        retry_after: seconds to wait before the next attempt: a number, a ``timedelta``, or the text of
+            HTTP's ``Retry-After`` (a number or a date); by default the engine's growing delay.
+        accepted: for a sink's ``put``: how many of the given records, from the first on, it has accepted, as
             if ``put`` had returned: they are not put again, and their offsets may be committed. The others
             are put again, with a new ``errors.retry.timeout``.
 
@@ -72,7 +72,7 @@ class RetriableException(ConnectException):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait before the next attempt; None: the engine decides."""
+        """Seconds to wait before the next attempt; None: the engine's growing delay."""
         return self._retry_after
 
     @retry_after.setter
@@ -82,17 +82,16 @@ class RetriableException(ConnectException):
 
 def _seconds(wait: object, message: str) -> float:
     try:
-        seconds = seconds_of(wait)
+        return seconds_of(wait)
     except ValueError as error:
         raise ValueError(f"RetriableException({message!r}): retry_after {error}") from error
-    return seconds
 
 
 def seconds_of(wait: object) -> float:
-    """Seconds of a wait: a number, a ``timedelta``, or a text as HTTP's ``Retry-After`` has it.
+    """Return a wait in seconds, from a number, a ``timedelta``, or the text of HTTP's ``Retry-After``.
 
     Raises:
-        ValueError: it is none of these; or not a number, or infinite.
+        ValueError: it is none of these, not a number, or infinite.
     """
     seconds = math.nan
     if isinstance(wait, dt.timedelta):
@@ -102,7 +101,8 @@ def seconds_of(wait: object) -> float:
             seconds = float(wait)  # type: ignore[arg-type]  # whatever Python takes: numpy's, Decimal, text
         except (TypeError, ValueError, OverflowError):
             with suppress(ValueError):
-                seconds = _until(str(wait))
+                until = parsedate_to_datetime(str(wait))
+                seconds = (until - dt.datetime.now(until.tzinfo)).total_seconds()
     if math.isfinite(seconds):
         return seconds
     raise ValueError(
@@ -110,21 +110,16 @@ def seconds_of(wait: object) -> float:
     )
 
 
-def _until(date: str) -> float:
-    until = parsedate_to_datetime(date)
-    return (until - dt.datetime.now(until.tzinfo)).total_seconds()
-
-
 class DataException(ConnectException):
-    """A record that no retry can deliver."""
+    """A bad record: no retry can deliver it."""
 
     is_expected: bool = False
-    """Whether the configuration expects such records, like tombstones that it leaves out: they are reported,
+    """Whether the configuration expects such records, as tombstones that it leaves out. They are reported,
     and do not count towards ``errors.deadletterqueue.max.consecutive`` and ``.max.share``."""
 
 
 class ConfigException(ConnectException):
-    """A configuration that cannot work; :attr:`problems` lists everything wrong with it at once."""
+    """A configuration that cannot work; :attr:`problems` contains all problems."""
 
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems: Sequence[str] = (problems,) if isinstance(problems, str) else tuple(problems)
@@ -132,7 +127,7 @@ class ConfigException(ConnectException):
 
 
 class MissingSourceTopicException(ConnectException):
-    """Subscribed topics are not in the source (KIP-662); :attr:`topics` names them."""
+    """Subscribed topics that the source does not have (KIP-662); :attr:`topics` contains their names."""
 
     def __init__(self, topics: Iterable[str], message: str | None = None) -> None:
         self.topics: Sequence[str] = tuple(sorted(topics))
@@ -147,26 +142,26 @@ class MissingSourceTopicException(ConnectException):
 
 
 class OffsetOutOfRangeException(ConnectException):
-    """The committed offset is outside what the source holds: records were lost or a topic re-created."""
+    """The committed offset is outside the source's range: records were lost, or the topic was re-created."""
 
 
 class UnpublishableException(ConnectException):
-    """Raised by ``publish``: committed tokens no longer exist outside, and their data never was visible.
+    """Raised by ``publish``: the data of committed tokens no longer exists and was never visible.
 
-    The only way to move a commit back: it is withdrawn to :attr:`offset` in a fenced write, logged and
-    counted; the partition ends for this generation, and the next one reads again from there.
+    This is the only way to move a commit back: it is withdrawn to :attr:`offset` in a fenced write, logged
+    and counted. The partition ends for this generation, and the next one reads again from there.
 
     Args:
         message: what no longer exists.
-        offset: the first offset of what cannot be published; nothing at or beyond it is visible, or ever
-            will be, through the tokens of the commit, except what ``partly_visible_to`` says.
-        metadata: of the commit afterwards.
-        discard: the commit's tokens from that offset on; they go to ``discard``. Those before it must be
-            published.
-        partly_visible_to: the offset after the last record from ``offset`` on that is visible all the same,
-            which the task passes over when it comes again, as ``metadata`` tells it. The connector is not
-            deleted before its commit is there: a connector made anew would know nothing of these records.
-            None: there are none.
+        offset: the first offset that cannot be published. No record at or after it is visible, or ever will
+            be, through the tokens of the commit, except up to ``partly_visible_to``.
+        metadata: metadata of the commit after it is withdrawn.
+        discard: the commit's tokens from that offset on; they are passed to ``discard``. Those before it
+            must be published.
+        partly_visible_to: the offset after the last record from ``offset`` on that is visible nevertheless;
+            None: there is none. The task skips these records when it reads them again, as ``metadata`` says.
+            The connector is not deleted before its commit reaches this offset: a re-created connector would
+            not know of these records.
     """
 
     def __init__(
@@ -195,15 +190,16 @@ class UnpublishableException(ConnectException):
 
 
 class FencedException(ConnectException):
-    """A newer generation, or a newer attempt at the same task, owns the store record of this write.
+    """A newer generation, or a newer attempt of the same task, owns the store record of this write.
 
-    After it, write nothing more and clean nothing up: the last write may have taken effect, and the successor
-    decides whether to discard it.
+    After it, write nothing more and clean nothing up: the last write may have taken effect, and the
+    successor decides whether to discard it.
     """
 
 
 def said(error: BaseException) -> str:
-    """An error's message, with its class unless it is sinksdk's: ``'celsius'`` alone says nothing."""
+    """Return an error's message, preceded by its class unless it is one of sinksdk's."""
+    # A KeyError's message alone, as in 'celsius', would not say what failed.
     message, kind = str(error), type(error)
     if not message:
         return kind.__name__
@@ -211,17 +207,16 @@ def said(error: BaseException) -> str:
 
 
 def authors_frames(error: BaseException) -> list[tuple[str, str, int]]:
-    """Return name, file and line of an author's functions that an error went through, outermost first.
+    """Return name, file and line of the author's functions that an error passed through, outermost first.
 
-    Functions of sinksdk, of pydantic, which calls validators, and of the libraries that the author's own
-    package calls are left out.
+    Functions of sinksdk, of pydantic (which calls validators), and of libraries that the author's package
+    calls are left out.
     """
     found = [
         (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    packages = (name for name, _, _ in found if name not in _NOT_AUTHORS)
-    package = next(packages, None)
+    package = next((name for name, _, _ in found if name not in _NOT_AUTHORS), None)
     return [
         (code.co_qualname, Path(code.co_filename).name, line) for name, code, line in found if name == package
     ]
@@ -231,6 +226,6 @@ _NOT_AUTHORS: Final = {"sinksdk", "pydantic", *sys.stdlib_module_names} - {"__ma
 
 
 def place_of(error: BaseException) -> str:
-    """Return where an author's code raised an error, as the end of a message; empty if it did not."""
+    """Return where the author's code raised an error, to append to a message; else an empty text."""
     frames = authors_frames(error)
     return f" at {frames[-1][0]} ({frames[-1][1]}, line {frames[-1][2]})" if frames else ""

@@ -1,4 +1,4 @@
-"""Kafka's coordinates: topic partitions, offsets, and the tokens committed with them."""
+"""Kafka's coordinates: topic partitions and offsets, and the tokens committed with offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def is_topic_name(topic: str) -> bool:
-    """Whether Kafka allows the name (``org.apache.kafka.common.internals.Topic``): sinks make paths of it."""
+    """Whether Kafka allows the name (``org.apache.kafka.common.internals.Topic``)."""
+    # Sinks build paths from topic names: a '/' or '..' must never pass.
     return _TOPIC_NAME.fullmatch(topic) is not None
 
 
@@ -26,7 +27,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Offsets ``start`` (first) to ``end`` (the one after the last) of one topic partition."""
+    """A range of offsets of one topic partition: ``start``, included, to ``end``, excluded."""
 
     start: int
     end: int
@@ -37,13 +38,12 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A durable handle on something begun outside, invisible until it is published.
+    """A durable handle on data begun outside, which is invisible until it is published.
 
     Args:
-        id: unique and never reused (an upload id, a transaction id). Two tokens with the same id are the
-            same.
-        data: what else ``publish`` or ``discard`` need, as JSON values. Values known only at the end (sizes,
-            checksums) may be added between ``context.prepared`` and the commit.
+        id: unique and never reused (an upload id, a transaction id). Two tokens with the same id are equal.
+        data: further values that ``publish`` or ``discard`` need, as JSON values. Values known only at the
+            end (sizes, checksums) may be added between ``context.prepared`` and the commit.
     """
 
     id: str
@@ -58,13 +58,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """A position that may be committed.
+    """A position that can be committed.
 
     Args:
-        offset: the next offset to read, i.e. last record + 1.
+        offset: the next offset to read: last record + 1.
         metadata: the author's text, stored with the offset.
-        publish: tokens (or plain token ids) to publish in this order once this offset is committed;
-            committed with it in one atomic write. Each must have been passed to ``context.prepared``.
+        publish: tokens (or plain token ids) to publish, in this order, once this offset is committed; they
+            are committed with it in one atomic write. Each must have been passed to ``context.prepared``.
     """
 
     offset: int
@@ -78,5 +78,5 @@ class OffsetAndMetadata:
 
 
 def as_token(token: Token | str) -> Token:
-    """The token itself, or a token whose id is the given text."""
+    """Return the token itself, or a token with the given id."""
     return token if isinstance(token, Token) else Token(token)

@@ -1,4 +1,4 @@
-"""Records as a task receives them: slices of Arrow batches, not copied."""
+"""Records as a task receives them: slices of Arrow batches, without copies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pyarrow as pa
 from sinksdk.offsets import TopicPartition
 from sinksdk.values.json_text import is_json
 from sinksdk.values.plain import plain
-from sinksdk.values.rows import is_same
+from sinksdk.values.rows import is_same, rows_to_take
 
 NO_TIMESTAMP: Final = -1
-"""Kafka's mark for "this record has no timestamp"; :attr:`SinkRecord.timestamp` shows it as None."""
+"""Kafka's marker for a record without a timestamp; :attr:`SinkRecord.timestamp` is None for it."""
 
 HEADERS_TYPE: Final = pa.list_(
     pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
@@ -31,13 +31,16 @@ RECORD_COLUMNS: Final[Mapping[str, pa.DataType]] = {
     "value": pa.binary(),
     "headers": HEADERS_TYPE,
 }
-"""Columns of :attr:`SinkRecords.arrow` by name, as they are read: named as those of Spark's Kafka source,
-less the coordinates that are the same in every row. Only ``offset`` never holds nulls. ``key`` and ``value``
-are of other types where a converter, a transform or a DataFrame has typed them."""
+"""Columns of :attr:`SinkRecords.arrow`, with the types in which they are read.
+
+The names are those of Spark's Kafka source, without ``topic`` and ``partition``, which are the same in all
+rows. Only ``offset`` never contains nulls. ``key`` and ``value`` have other types after a converter, a
+transform or a DataFrame has typed them.
+"""
 
 
 class Header(NamedTuple):
-    """One record header; keys may repeat within a record and their order counts."""
+    """One record header. A record may have several headers with the same key, and their order matters."""
 
     key: str
     value: bytes | None
@@ -45,18 +48,18 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SinkRecord:
-    """One record with Kafka's coordinates.
+    """One record with its Kafka coordinates.
 
     Args:
         topic: topic it was read from.
         partition: partition it was read from.
-        offset: its offset there.
-        key: key bytes, None where there is none; a typed key as Python's own types (dict, list, str, int …).
-        value: the same for the value, None for a tombstone.
-        timestamp: milliseconds since the epoch, None where Kafka has none (-1).
+        offset: its offset in the partition.
+        key: key as bytes, None if there is none; a typed key as a Python object (dict, list, str, int …).
+        value: the same for the value; None for a tombstone.
+        timestamp: milliseconds since the epoch, None if there is none (Kafka's -1).
         timestamp_type: 0 create time, 1 log append time, -1 none.
-        headers: in the order they were written, duplicates kept.
-        read_from: its batch and row before conversion, if its key or value is not the bytes that were read.
+        headers: in the order in which they were written, duplicates kept.
+        read_from: batch and row before conversion, if the key or the value was converted.
     """
 
     topic: str
@@ -71,31 +74,22 @@ class SinkRecord:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record was read from."""
+        """Topic and partition of the record."""
         return TopicPartition(self.topic, self.partition)
 
     def as_read(self) -> SinkRecord:
-        """The record with its key and value as they were read, before any converter."""
+        """Return the record with its key and value as they were read, before any converter."""
         if self.read_from is None:
             return self
         batch, row = self.read_from
         return SinkRecords(self.topic_partition, batch.slice(row, 1))[0]
 
 
-def row_numbers(rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> pa.Array:
-    """Numbers of rows, as Arrow takes them.
-
-    ``pa.array`` would import pandas where that is installed, at 40 MB and half a second.
-    """
-    numbers = np.ascontiguousarray(rows, np.int64)
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
-
-
 def _view_taken(column: pa.Array, taken: pa.Array, read: pa.Array) -> pa.Array | None:
-    """Rows taken of a column as those of what was read, where both are over the same memory; else None."""
+    """Return ``taken`` as rows of ``read`` if ``column`` shares the memory of ``read``; else None."""
     if column.type == read.type:
         return taken if is_same(column, read) else None
-    # Of JSON the nulls need not be those that were read.
+    # A JSON column shares the bytes that were read; its converter may have set other rows to null.
     if is_json(column.type) and not taken.null_count and is_same(column.storage, read, but_nulls=True):
         return taken.storage.cast(read.type)
     return None
@@ -105,43 +99,44 @@ def _view_taken(column: pa.Array, taken: pa.Array, read: pa.Array) -> pa.Array |
 class SinkRecords(Sequence[SinkRecord]):
     """Records of ONE topic partition, offsets ascending, over ONE Arrow RecordBatch. Read-only.
 
-    A transform (``records.sql``, ``records.transform``) may make several records of one: they share an offset
-    and stand in one batch. A task that ends a file or a request between two records does it at
-    :meth:`whole_offsets`, since a commit cannot divide an offset.
+    A transform (``records.sql``, ``records.transform``) may turn one record into several: they share an
+    offset and are in the same batch. A task that ends a file or a request between two records uses
+    :meth:`whole_offsets`, because a commit cannot divide an offset.
 
-    Iterating makes a :class:`SinkRecord` per row; for speed, use :attr:`arrow`, which makes no Python object
-    per record. Slicing copies nothing.
+    Iterating creates a :class:`SinkRecord` per row; :attr:`arrow` is faster, because it creates no Python
+    object per record. Slicing copies nothing.
 
     Args:
-        partition: the topic partition all rows belong to.
-        arrow: columns as in :data:`RECORD_COLUMNS`; those the source does not have, or the
-            connector did not ask for (``SinkConnector.columns``), are absent. ``key`` and ``value`` may be of
-            any type, the same in all rows: bytes, or what a converter, a transform or a DataFrame gives.
-        keys: keys as objects by row, where no schema is known of them (JSON, a converter of one's own).
-        values: the same for values.
+        partition: the topic partition of all rows.
+        arrow: columns as in :data:`RECORD_COLUMNS`, without those that the source does not have or the
+            connector did not request (``SinkConnector.columns``). ``key`` and ``value`` may be of any type,
+            the same in all rows: bytes, or the type that a converter, a transform or a DataFrame gives.
+        key_objects: one Python object per row if the keys have no schema (JSON, a converter of your own);
+            None, as in ordinary batches, if the keys are in ``arrow``.
+        value_objects: the same for the values.
         read: the same rows as they were read, if ``arrow`` has other columns; for dead letters.
     """
 
     partition: TopicPartition
     arrow: pa.RecordBatch
-    keys: Sequence[Any] | None = None
-    values: Sequence[Any] | None = None
+    key_objects: Sequence[Any] | None = None
+    value_objects: Sequence[Any] | None = None
     read: pa.RecordBatch | None = field(default=None, repr=False)
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """The offset of each row, not copied: read-only."""
-        # Arrow's own to_numpy would import pandas, too.
+        """The offset of each row, as a read-only view."""
+        # Arrow's to_numpy would import pandas.
         return np.from_dlpack(self.arrow.column("offset")).view(np.int64)
 
     @property
     def first_offset(self) -> int:
-        """Offset of the first record. Raises IndexError when there is none."""
+        """Offset of the first record. Raises IndexError if the batch is empty."""
         return self._offset_at(0)
 
     @property
     def next_offset(self) -> int:
-        """Offset of the last record + 1. Raises IndexError when there is none."""
+        """Offset of the last record + 1. Raises IndexError if the batch is empty."""
         return self._offset_at(-1) + 1
 
     def _offset_at(self, index: int) -> int:
@@ -151,9 +146,9 @@ class SinkRecords(Sequence[SinkRecord]):
         return offset
 
     def whole_offsets(self, rows: int) -> int:
-        """The first ``rows`` rows (at least one) and those that share the last one's offset: their number.
+        """Return the number of the first ``rows`` rows (at least one) and those with the last one's offset.
 
-        Without a transform that multiplies records it is ``rows`` itself, or all where there are fewer.
+        Without a transform that multiplies records this is ``rows``, or the batch's length if that is less.
         """
         if rows >= len(self):
             return len(self)
@@ -161,20 +156,21 @@ class SinkRecords(Sequence[SinkRecord]):
         return int(np.searchsorted(offsets, offsets[max(rows, 1) - 1], side="right"))
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.integer[Any]]) -> SinkRecords:
-        """Some of the records, by row, in the order given: for transforms that drop records."""
-        places = row_numbers(rows)
+        """Return the given rows in the given order. Raises IndexError for a row that does not exist."""
+        places = rows_to_take(np.asarray(rows, np.int64))
+        if places.null_count:
+            raise IndexError(f"{self.partition}: rows to take must not be negative")
         taken = self.arrow.take(places)
         return SinkRecords(
             self.partition,
             taken,
-            None if self.keys is None else [self.keys[row] for row in rows],
-            None if self.values is None else [self.values[row] for row in rows],
+            None if self.key_objects is None else [self.key_objects[row] for row in rows],
+            None if self.value_objects is None else [self.value_objects[row] for row in rows],
             None if self.read is None else self._read_taken(self.read, taken, places),
         )
 
     def _read_taken(self, read: pa.RecordBatch, taken: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
-        """Rows of what was read. Columns that are in ``arrow``, too, are not taken twice."""
-        columns = []
+        columns = []  # those that ``arrow`` shares are not taken twice
         for name, column in zip(read.schema.names, read.columns, strict=True):
             index = self.arrow.schema.get_field_index(name)
             found = None if index < 0 else _view_taken(self.arrow.column(index), taken.column(index), column)
@@ -198,8 +194,8 @@ class SinkRecords(Sequence[SinkRecord]):
             return SinkRecords(
                 self.partition,
                 self.arrow.slice(start, max(stop - start, 0)),
-                None if self.keys is None else self.keys[start:stop],
-                None if self.values is None else self.values[start:stop],
+                None if self.key_objects is None else self.key_objects[start:stop],
+                None if self.value_objects is None else self.value_objects[start:stop],
                 None if self.read is None else self.read.slice(start, max(stop - start, 0)),
             )
         row = range(len(self))[index]
@@ -210,11 +206,11 @@ class SinkRecords(Sequence[SinkRecord]):
         none = [None] * len(offsets)
         timestamps = self._integers("timestamp") or none
         types = self._integers("timestampType") or [0] * len(offsets)
-        keys = self.keys if self.keys is not None else self._column("key") or none
-        values = self.values if self.values is not None else self._column("value") or none
+        keys = self.key_objects if self.key_objects is not None else self._column("key") or none
+        values = self.value_objects if self.value_objects is not None else self._column("value") or none
         headers = self._column("headers") or none
         read = self.arrow if self.read is None else self.read
-        objects = (self.keys, self.values, self.read)
+        objects = (self.key_objects, self.value_objects, self.read)
         is_converted = any(one is not None for one in objects) or self._is_typed()
         sources = ((read, row) for row in range(len(offsets))) if is_converted else none
         topic, partition = self.partition
@@ -245,10 +241,10 @@ class SinkRecords(Sequence[SinkRecord]):
         return not kinds <= {pa.binary()}
 
     def _integers(self, name: str) -> list[int | None] | None:
-        """A column as plain integers: timestamps must not become datetimes, which end in year 9999."""
         index = self.arrow.schema.get_field_index(name)
         if index < 0:
             return None
+        # Timestamps must not become datetimes, which end in the year 9999.
         column = self.arrow.column(index)
         integers: list[int | None] = column.cast(
             pa.int32() if pa.types.is_int32(column.type) else pa.int64()
@@ -264,14 +260,14 @@ class SinkRecords(Sequence[SinkRecord]):
         key_type: pa.DataType | None = None,
         value_type: pa.DataType | None = None,
     ) -> SinkRecords:
-        """Build a batch from records: for tests and for sources that have nothing faster.
+        """Build a batch from records: for tests, and for sources that have no Arrow batches.
 
         Args:
-            key_type: of the keys; bytes by default.
-            value_type: of the values; bytes by default.
+            key_type: type of the keys; bytes by default.
+            value_type: type of the values; bytes by default.
 
         Raises:
-            ValueError: a record of another topic partition, or offsets that do not ascend.
+            ValueError: a record belongs to another topic partition, or offsets do not ascend.
         """
         for record in records:
             if record.topic_partition != partition:

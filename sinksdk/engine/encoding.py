@@ -154,7 +154,7 @@ def becoming_bytes(config: ConnectorConfig, *, takes_bytes: bool) -> Mapping[Par
 
 
 def _objects(records: SinkRecords, part: Part) -> Sequence[Any] | None:
-    return records.keys if part == "key" else records.values
+    return records.key_objects if part == "key" else records.value_objects
 
 
 def _encoded(value: Any) -> bytes | None:

@@ -147,7 +147,7 @@ def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
             yield f"whose column '{field.name}' is of type {field.type}, not {wanted}"
     if "offset" not in made.arrow.schema.names or made.arrow.column("offset").null_count:
         yield "without offsets: take the rows of those that it was given"
-    for name, objects in (("keys", made.keys), ("values", made.values)):
+    for name, objects in (("keys", made.key_objects), ("values", made.value_objects)):
         if objects is not None and len(objects) != len(made):
             yield f"with {len(objects)} {name} for {len(made)} rows"
     try:

@@ -23,7 +23,7 @@ Content: TypeAlias = list[Any] | pa.Array
 
 def content_of(records: SinkRecords, part: Part) -> Content:
     """The keys, or the values. What is null in all rows has no type, and is objects."""
-    objects = records.keys if part == "key" else records.values
+    objects = records.key_objects if part == "key" else records.value_objects
     if objects is not None:
         return list(objects)
     index = records.arrow.schema.get_field_index(part)
@@ -66,7 +66,7 @@ def with_content(records: SinkRecords, part: Part, content: Content) -> SinkReco
         records = _with_column(records, part, content)
     else:
         objects = content
-    return replace(records, keys=objects) if part == "key" else replace(records, values=objects)
+    return replace(records, key_objects=objects) if part == "key" else replace(records, value_objects=objects)
 
 
 def _with_column(records: SinkRecords, name: str, column: pa.Array) -> SinkRecords:
@@ -127,7 +127,7 @@ def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
     for part in PARTS:
         contents = _of_one_type([content_of(piece, part) for piece in filled])
         filled = [with_content(piece, part, content) for piece, content in zip(filled, contents, strict=True)]
-    keys, values = ([getattr(piece, name) for piece in filled] for name in ("keys", "values"))
+    keys, values = ([getattr(piece, name) for piece in filled] for name in ("key_objects", "value_objects"))
     is_read = any(piece.read is not None for piece in filled)
     return SinkRecords(
         filled[0].partition,

@@ -259,7 +259,9 @@ def test_only_put_must_be_written() -> None:
 @pytest.mark.parametrize("method", ["publish", "discard"])
 def test_a_task_that_prepares_must_finish(method: str) -> None:
     """SinkTask: publish and discard with tokens but no implementation say whose tokens are left."""
-    with pytest.raises(NotImplementedError, match=rf"Least noted tokens .* no {method}\(\): t-0 has a, b"):
+    with pytest.raises(
+        NotImplementedError, match=rf"Least passed tokens .* does not implement {method}\(\): t-0 has a, b"
+    ):
         getattr(Least(), method)(TopicPartition("t", 0), [Token("a"), Token("b")])
 
 

@@ -152,7 +152,7 @@ def test_no_timestamp_is_none() -> None:
 def test_converted_keys_and_values_are_shown() -> None:
     """SinkRecords: what converters made of keys and values is shown, falsy values too; Arrow keeps the bytes."""
     batch = SinkRecords.of(TP, RECORDS)
-    converted = SinkRecords(TP, batch.arrow, keys=[1, None, 0], values=[{}, "", None])
+    converted = SinkRecords(TP, batch.arrow, key_objects=[1, None, 0], value_objects=[{}, "", None])
     assert [(record.key, record.value) for record in converted] == [(1, {}), (None, ""), (0, None)]
     assert [(record.key, record.value) for record in converted[2:]] == [(0, None)]
     assert converted.arrow is batch.arrow
@@ -241,4 +241,7 @@ def test_batches_of_typed_records() -> None:
     assert list(batch) == records
     assert list(batch[1:]) == records[1:]
     assert list(batch.take([2, 0])) == [records[2], records[0]]
+    assert list(batch.take([])) == []
+    with pytest.raises(IndexError, match="negative"):
+        batch.take([-1])
     assert batch[1].as_read() == records[1]

@@ -184,12 +184,12 @@ class Doubling:
 
     def apply(self, given: SinkRecords) -> SinkRecords:
         """Numbers below 0 are bad, 0 is dropped, others are multiplied."""
-        assert given.values is not None
-        if any(value < 0 for value in given.values):
+        assert given.value_objects is not None
+        if any(value < 0 for value in given.value_objects):
             message = "below 0"
             raise DataException(message)
-        kept = [row for row, value in enumerate(given.values) if value]
-        values = [given.values[row] * self.factor for row in kept]
+        kept = [row for row, value in enumerate(given.value_objects) if value]
+        values = [given.value_objects[row] * self.factor for row in kept]
         return SinkRecords(given.partition, given.arrow.take(kept), None, values)
 
 
@@ -207,9 +207,9 @@ class Moving:
     """An author's that must not do what it does."""
 
     def apply(self, given: SinkRecords) -> SinkRecords:
-        assert given.values is not None
+        assert given.value_objects is not None
         rows = list(range(len(given)))[::-1]
-        return SinkRecords(given.partition, given.arrow.take(rows), None, given.values[::-1])
+        return SinkRecords(given.partition, given.arrow.take(rows), None, given.value_objects[::-1])
 
 
 def test_an_authors_transform_must_keep_the_order() -> None:
@@ -223,10 +223,10 @@ class Failing:
     """An author's that does not find its field, or ends the process."""
 
     def apply(self, given: SinkRecords) -> SinkRecords:
-        assert given.values is not None
-        if None in given.values:
+        assert given.value_objects is not None
+        if None in given.value_objects:
             sys.exit(2)
-        kept = [row for row, value in enumerate(given.values) if value["celsius"]]
+        kept = [row for row, value in enumerate(given.value_objects) if value["celsius"]]
         return given.take(kept) if len(kept) < len(given) else given
 
     def test(self, given: SinkRecords) -> list[bool]:
@@ -294,7 +294,7 @@ def test_tasks_that_know_only_bytes_get_bytes() -> None:
     (call,) = harness.called("put")
     column = call.arguments[0].arrow.column("value")
     assert column.to_pylist() == ['{"card":"","a":"ä"}'.encode(), b'{"card":  "2"}', None]
-    assert call.arguments[0].values is None
+    assert call.arguments[0].value_objects is None
 
 
 def test_without_a_chain_the_batch_is_the_one_that_was_read() -> None:
@@ -320,7 +320,7 @@ class Marking:
 
     def apply(self, given: SinkRecords) -> SinkRecords:
         """Counts how often it has seen each."""
-        for value in given.values or ():
+        for value in given.value_objects or ():
             if value["n"] == 2:
                 message = "it is 2"
                 raise DataException(message)

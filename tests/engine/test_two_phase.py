@@ -152,7 +152,8 @@ def test_a_sink_without_publish_is_told_so() -> None:
     harness.deliver(P0, ["a"])
     harness.commit()
     assert (
-        "Half noted tokens with context.prepared but has no publish()" in harness.outcome(P0).failure.message
+        "Half passed tokens to context.prepared but does not implement publish()"
+        in harness.outcome(P0).failure.message
     )
 
 

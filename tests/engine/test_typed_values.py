@@ -104,7 +104,7 @@ def test_a_registrys_avro_is_a_structure() -> None:
     (given,) = puts(harness)
     column = given.arrow.column("value")
     assert column.type == pa.struct([("a", pa.int32()), ("b", pa.string())])
-    assert given.values is None
+    assert given.value_objects is None
     assert [record.value for record in given] == [{"a": 1, "b": "x"}, None, {"a": 2, "b": None}]
     assert given[2].as_read().value == avro(2, a=2)
 
@@ -192,7 +192,7 @@ def test_a_schema_that_contains_itself_gives_objects() -> None:
     harness.deliver(P0, records(struct.pack(">bI", 0, 1) + buffer.getvalue()))
     (given,) = puts(harness)
     assert given[0].value == {"next": {"next": None}}
-    assert given.values == [{"next": {"next": None}}]
+    assert given.value_objects == [{"next": {"next": None}}]
 
 
 DDL = "a INT, s STRING NOT NULL, t TIMESTAMP"

@@ -125,7 +125,7 @@ def test_what_was_read_stays_with_the_records() -> None:
 def test_batches_without_headers_get_some() -> None:
     """A source that has none: the column is made, and joined with those that have none."""
     records = plain([{"a": 1}, {"a": 2}])
-    bare = SinkRecords(P0, records.arrow.drop_columns(["headers"]), None, records.values)
+    bare = SinkRecords(P0, records.arrow.drop_columns(["headers"]), None, records.value_objects)
     made = chain("InsertHeader", header="n", value__literal="x")(bare)
     assert [record.headers for record in joined([made[:1], bare[1:]])] == [(Header("n", b"x"),), ()]
 
@@ -213,7 +213,7 @@ class Odd:
 
     def test(self, records: SinkRecords) -> list[bool]:
         """Chooses odd numbers."""
-        return [value % 2 == 1 for value in records.values or ()]
+        return [value % 2 == 1 for value in records.value_objects or ()]
 
 
 class Vague:
@@ -290,8 +290,8 @@ def _with_offsets(
         (lambda _: None, "returned NoneType, not SinkRecords"),
         (list, "returned list, not SinkRecords"),
         (lambda r: replace(r, partition=TopicPartition("u", 0)), "returned records of u-0: records keep"),
-        (lambda r: replace(r, values=[1]), "returned records of t-0 with 1 values for 3 rows"),
-        (lambda r: replace(r, keys=[1] * 4), "returned records of t-0 with 4 keys for 3 rows"),
+        (lambda r: replace(r, value_objects=[1]), "returned records of t-0 with 1 values for 3 rows"),
+        (lambda r: replace(r, key_objects=[1] * 4), "returned records of t-0 with 4 keys for 3 rows"),
         (lambda r: r.take([2, 1, 0]), "in another order"),
         (lambda r: r.take([0, 1, 1, 2]), "more of them"),
         (lambda r: _with_offsets(r, [0, 2, 5]), "with other offsets than it was given"),

@@ -17,9 +17,10 @@ from pyarrow import types
 from sinksdk.engine.task_run import Unread
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.offsets import OffsetRange, TopicPartition
-from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords, row_numbers
+from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords
 from sinksdk.topics.base import BATCH_BYTES, BATCH_ROWS
 from sinksdk.topics.directory.layout import FileStat, Unfinished
+from sinksdk.values.rows import rows_to_take
 
 _SAMPLE: Final = 64  # rows of a large file that are read to measure their size
 _PATIENCE: Final = 0.1  # seconds without a batch until None is yielded
@@ -292,7 +293,7 @@ def _within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
     if least.as_py() >= offsets.start and most.as_py() < offsets.end:
         return batch
     there = np.from_dlpack(column)
-    return batch.take(row_numbers(np.flatnonzero((there >= offsets.start) & (there < offsets.end))))
+    return batch.take(rows_to_take(np.flatnonzero((there >= offsets.start) & (there < offsets.end))))
 
 
 def _as_declared(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
